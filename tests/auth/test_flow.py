@@ -132,7 +132,7 @@ async def test_a_document_of_an_earlier_version_needs_iss_even_where_it_was_not_
     started = await world.flow().begin("k", world.target())
     pending = await world.storage.take_pending(started.state)
     await world.storage.put_pending(replace(pending, client=replace(pending.client, origin="document")))
-    with pytest.raises(AnswerRejected, match="does not say that it comes from"):
+    with pytest.raises(AnswerRejected, match="lacks the required parameter 'iss'"):
         await world.flow().finish(await world.browse(started.url))
     assert not await world.log("token")
 

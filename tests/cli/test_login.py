@@ -236,7 +236,7 @@ def test_the_port_that_the_entry_names_is_listened_on(cli: Cli, guarded: Listeni
         configure(guarded, '{"entered": {"mine": "s"}}')
         taken = cli("login", "guarded", "--no-browser")
         assert taken.code != 0
-        assert f"port {port} of this machine cannot be listened on" in taken.err
+        assert f"cannot listen on port {port} of this machine" in taken.err
     login = start("guarded", "--no-browser")
     url = login.url()
     assert URL(url).query["redirect_uri"] == f"http://127.0.0.1:{port}/callback"
@@ -385,7 +385,7 @@ def test_a_sign_in_that_fails_says_why_and_keeps_nothing(
     ("settings", "code", "words"),
     [
         ('{"resource_places": [], "named_in_header": null}', 5, "not MCP-compliant"),
-        ('{"metadata": {"registration_endpoint": null}}', 5, "registers no clients by itself"),
+        ('{"metadata": {"registration_endpoint": null}}', 5, "does not support dynamic client registration"),
         ('{"metadata_status": 503}', 3, "HTTP 503"),
     ],
 )

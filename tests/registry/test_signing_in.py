@@ -224,7 +224,11 @@ async def test_a_deleted_instance_takes_its_pending_sign_in_along(office: Office
         ({"metadata_status": 503}, AuthUnavailable, "HTTP 503"),
         ({"metadata": {"issuer": "https://other.example"}}, IssuerMismatch, "another issuer"),
         ({"metadata": {"code_challenge_methods_supported": ["plain"]}}, PkceMissing, "PKCE"),
-        ({"metadata": {"registration_endpoint": None}}, RegistrationFailed, "registers no clients"),
+        (
+            {"metadata": {"registration_endpoint": None}},
+            RegistrationFailed,
+            "does not support dynamic client registration",
+        ),
         ({"register_status": 400}, RegistrationFailed, "not this address"),
         ({"register_status": 500}, AuthUnavailable, "HTTP 500"),
     ],
@@ -345,7 +349,7 @@ async def test_dynamic_registration_is_used_where_the_admin_wants_it(office: Off
 
 async def test_a_document_or_nothing(office: Office) -> None:
     instance = await office.instance(ChoiceDraft("oauth", registration="document"))
-    with pytest.raises(RegistrationFailed, match="takes no client id metadata documents"):
+    with pytest.raises(RegistrationFailed, match="does not support client id metadata documents"):
         await office.sign_ins.begin(office.ann.id, instance.id, "b")
     await office.program.set(metadata={"client_id_metadata_document_supported": True})
     local = ClientIdentity("http://localhost:8420/ui/auth/mcp/callback")
@@ -359,7 +363,7 @@ async def test_dynamic_or_nothing(office: Office) -> None:
         metadata={"client_id_metadata_document_supported": True, "registration_endpoint": None}
     )
     instance = await office.instance(ChoiceDraft("oauth", registration="dynamic"))
-    with pytest.raises(RegistrationFailed, match="registers no clients"):
+    with pytest.raises(RegistrationFailed, match="does not support dynamic client registration"):
         await office.sign_ins.begin(office.ann.id, instance.id, "b")
 
 

@@ -181,7 +181,7 @@ async def test_only_the_browser_that_began_can_finish(town: Town) -> None:
     path = await town.agree(await town.begin(ann.browser), "ann-there")
     page = await bob.browser.get(path)
     assert page.status == 400
-    assert "begun by somebody else" in page.text
+    assert "started by another user" in page.text
     assert (await ann.browser.get(path)).status == 400
     assert await whoami(ann.token) == await whoami(bob.token) == SIGN_IN
 

@@ -204,7 +204,7 @@ async def test_another_person_comes_back(team: Team) -> None:
     path = await team.agree(await team.begin(instance))
     page = await team.bob.browser.get(path)
     assert page.status == 400
-    problem(page, "begun by somebody else")
+    problem(page, "started by another user")
     assert instance.name not in page.text
     assert not await team.kept(instance)
     assert (await team.ann.browser.get(path)).status == 400
@@ -216,7 +216,7 @@ async def test_another_browser_of_the_same_person_comes_back(team: Team) -> None
     session = await team.local.site.people.begin_session(team.ann.user)
     name = team.ann.browser.headers["Cookie"].partition("=")[0]
     other = team.local.client(Cookie=f"{name}={session}")
-    problem(await other.get(path), "begun by somebody else")
+    problem(await other.get(path), "started by another user")
     assert not await team.kept(instance)
 
 
@@ -287,11 +287,11 @@ async def test_it_cannot_begin_and_says_why(team: Team) -> None:
     instance = await team.instance()
     await team.control(metadata={"registration_endpoint": None})
     page = await team.press(instance)
-    problem(page, "Toolyard is not registered there", "registers no clients by itself")
+    problem(page, "Toolyard is not registered there", "does not support dynamic client registration")
     assert f'action="/ui/mcp/{instance.id}/connect"' in page.text
     as_json = await team.press(instance, headers={"Accept": "application/json"})
     assert as_json.headers["content-type"] == "application/problem+json"
-    assert "registers no clients" in as_json.json["detail"]
+    assert "does not support dynamic client registration" in as_json.json["detail"]
 
 
 async def test_another_persons_instance_cannot_be_connected(team: Team) -> None:

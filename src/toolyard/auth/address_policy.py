@@ -1,4 +1,4 @@
-"""Which addresses may be asked while signing in, and through which session."""
+"""Policy for the addresses contacted during a sign-in, and validation of http(s) URLs."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ from toolyard.net import is_private, is_same_origin
 __all__ = ["AddressPolicy", "is_local", "parse_http_url"]
 
 _MAX_URL_CHARACTERS = 4096
-"""Characters of an address."""
+"""Maximum length of a URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """What the operator allows for one server: its own address, and those that its words name.
+    """Addresses that are allowed for one server: its configured URL, and URLs from its metadata.
 
-    ``private_addresses``: None: the configured address may be private, and what the server names only if the
-    configured host is loopback or a private literal. True: all may. False: none.
+    ``private_addresses`` True allows all private addresses, False allows none. None allows the configured
+    URL to be private; URLs from metadata may be private only if the configured host is loopback or a private
+    IP address.
     """
 
     server_url: str
     private_addresses: bool | None = None
 
     def is_guarded(self, url: URL) -> bool:
-        """Whether a request there goes through the address guard."""
+        """Return whether a request to this URL must use the address guard."""
         if self.private_addresses is not None:
             return not self.private_addresses
         configured = parse_http_url(self.server_url, "the server's URL")
         return not (is_same_origin(configured, url) or is_local(configured.host or ""))
 
     def check_endpoint(self, address: str, label: str) -> str:
-        """The address of an authorization server's endpoint, or AddressNotAllowed.
+        """Return the address of an authorization server's endpoint unchanged, or raise AddressNotAllowed.
 
-        Secrets go there and browsers are sent there, so it is https, except where it is on this machine or
-        network, or the operator allows private addresses.
+        Endpoints receive secrets and browser redirects, so they need https, except on this machine or
+        network, or if the operator allows private addresses.
         """
         url = parse_http_url(address, label)
         if is_local(url.host or "") and self.is_guarded(url):
-            # Whoever signs in would be sent to an address of their own network by a stranger's words.
+            # A remote server's metadata must not send the user's browser into the user's own network.
             raise AddressNotAllowed(
                 f"{label} is at {url.host}, a private address, which is not allowed for this server",
                 hint="allow private addresses for it (privateAddresses) if you trust it",
@@ -57,23 +58,24 @@ class AddressPolicy:
 
 
 def parse_http_url(address: str, label: str) -> URL:
-    """A web address, or AddressNotAllowed."""
-    hint = "ask those who run the server to correct its metadata"
+    """Parse an http(s) URL, or raise AddressNotAllowed."""
+    hint = "ask the server's operator to correct its metadata"
     try:
         url = URL(address if len(address) <= _MAX_URL_CHARACTERS else "")
         host = url.host or ""
-        # Browsers read %31 in a host as a letter, and we do not; of an IPv6 address it parts the zone.
-        hidden = "%" in host and ":" not in host
-        wrong = url.scheme not in ("http", "https") or not host or hidden or url.user is not None
+        # Browsers decode percent escapes in a host name and we do not, so the two could see different
+        # hosts. In an IPv6 address "%" starts the zone.
+        is_escaped = "%" in host and ":" not in host
+        is_invalid = url.scheme not in ("http", "https") or not host or is_escaped or url.user is not None
     except ValueError:
-        wrong, url = True, URL()
-    if wrong or " " in address or not address.isprintable():
-        raise AddressNotAllowed(f"{label} is not a web address", hint=hint)
+        is_invalid, url = True, URL()
+    if is_invalid or " " in address or not address.isprintable():
+        raise AddressNotAllowed(f"{label} is not a valid http(s) URL", hint=hint)
     return url
 
 
 def is_local(host: str) -> bool:
-    """Whether a host is this machine, or a private address written out, in whichever way browsers read."""
+    """Return whether a host is this machine or a private IP address, in any notation that browsers accept."""
     host = host.rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -85,7 +87,7 @@ def is_local(host: str) -> bool:
 
 
 def _is_legacy_private_ipv4(host: str) -> bool:
-    """Numbers that are no address to us, but to browsers: ``2130706433``, ``0x7f.1``, ``0177.0.0.1``."""
+    """Return whether a host is private in a notation only browsers accept: ``2130706433``, ``0x7f.1``."""
     try:
         return bool(host) and is_private(socket.inet_ntoa(socket.inet_aton(host)))
     except (OSError, ValueError):

@@ -1,5 +1,5 @@
-"""The authorization response: the redirect with which a browser returns, and the checks before its code is
-redeemed."""
+"""Authorization responses: the redirect that ends a sign-in in the browser, and the checks of its parameters
+before the code is exchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolyard.auth.records import PendingSignIn
 
 __all__ = ["AuthorizationResponse"]
 
-_SUSPICIOUS_RESPONSE_HINT = "do not sign in here again before you know why"
+_SUSPICIOUS_RESPONSE_HINT = "this may be an attack: find the cause before you sign in here again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,57 +31,58 @@ class AuthorizationResponse:
         pairs = list(pairs)
         params = dict(pairs)
         if len(params) < len(pairs):
-            raise AnswerRejected("the answer has a parameter more than once", hint="begin it again")
+            raise AnswerRejected("the response contains a parameter more than once", hint="start again")
         return cls(address, params)
 
     @classmethod
     def parse(cls, url: str) -> AuthorizationResponse:
-        """Read the URL that a browser ended on. Raises AnswerRejected."""
+        """Parse the URL that the browser was redirected to. Raises AnswerRejected."""
         address, _, query = url.partition("#")[0].partition("?")
         return cls.from_query(address, parse_qsl(query, keep_blank_values=True))
 
     def extract_code(self, pending: PendingSignIn) -> str:
-        """Return the code, if this response can be the one to a pending sign-in.
+        """Return the code if the response matches the pending sign-in.
 
-        Raises AnswerRejected, or AuthorizationDenied where the authorization server answered with an error.
+        Raises AnswerRejected if it does not match, and AuthorizationDenied for an OAuth error response.
         """
         self._check_address(pending)
         self._check_issuer(pending)
         if "error" in self.params:
             self._raise_denied(pending)
         if not (code := self.params.get("code")):
-            raise AnswerRejected("the authorization server sent back neither code nor error")
+            raise AnswerRejected("the authorization server returned neither code nor error")
         return code
 
     def _check_address(self, pending: PendingSignIn) -> None:
         if self.address != pending.client.redirect_uri:
             raise AnswerRejected(
-                f"the answer to a sign-in at {pending.client.issuer} arrived at the redirect address of"
+                f"the response to a sign-in at {pending.client.issuer} arrived at the redirect address of"
                 " another authorization server",
                 hint=_SUSPICIOUS_RESPONSE_HINT,
             )
 
     def _check_issuer(self, pending: PendingSignIn) -> None:
-        """Compare ``iss`` as it is (RFC 9207), before anything else of the response is used."""
-        issuer, named = pending.client.issuer, self.params.get("iss")
-        # Anybody may present our metadata document elsewhere, so its redirect address proves nothing.
-        required = pending.iss_promised or pending.client.origin == "document"
-        if named is None and required:
+        """Compare ``iss`` exactly (RFC 9207), before any other parameter of the response is used."""
+        issuer, stated_issuer = pending.client.issuer, self.params.get("iss")
+        # Anyone can use our public metadata document at another authorization server, so with a document
+        # the redirect address does not identify the server.
+        is_required = pending.iss_promised or pending.client.origin == "document"
+        if stated_issuer is None and is_required:
             raise AnswerRejected(
-                f"the answer does not say that it comes from {issuer}, as it should",
+                f"the response lacks the required parameter 'iss', which should be {issuer}",
                 hint=_SUSPICIOUS_RESPONSE_HINT,
             )
-        if named is not None and named != issuer:
+        if stated_issuer is not None and stated_issuer != issuer:
             raise AnswerRejected(
-                f"the answer comes from another authorization server than {issuer}",
+                f"the response comes from another authorization server than {issuer}",
                 hint=_SUSPICIOUS_RESPONSE_HINT,
             )
 
     def _raise_denied(self, pending: PendingSignIn) -> NoReturn:
         code = sanitize_error_text(self.params.get("error"), max_characters=60)
-        words = sanitize_error_text(self.params.get("error_description"))
-        said = f"{code} ({words})" if words else code
-        hint = "sign in again and allow it" if code == "access_denied" else "try again"
+        description = sanitize_error_text(self.params.get("error_description"))
+        detail = f"{code} ({description})" if description else code
+        hint = "sign in again and allow access" if code == "access_denied" else "try again"
         raise AuthorizationDenied(
-            f"the authorization server {pending.client.issuer} refused: {said}", code=code, hint=hint
+            f"the authorization server {pending.client.issuer} refused: {detail}", code=code, hint=hint
         )

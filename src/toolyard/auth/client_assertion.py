@@ -1,4 +1,4 @@
-"""A signed statement of who we are (RFC 7523), instead of a secret that is sent along."""
+"""Client authentication with a signed JWT (RFC 7523) instead of a client secret."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _ASSERTION_LIFETIME_SECONDS = 300
 
 
 def build_client_assertion(private_key: str, client_id: str, audience: str, now: float) -> str:
-    """A JSON web token for one request, signed ES256 or RS256 as the key is. Raises RegistrationFailed."""
+    """Return a JWT for one request, signed with ES256 or RS256 depending on the key.
+
+    Raises RegistrationFailed if the key cannot be used.
+    """
     claims = {
         "iss": client_id,
         "sub": client_id,
@@ -33,23 +36,24 @@ def build_client_assertion(private_key: str, client_id: str, audience: str, now:
 
 
 def _load_signer(private_key: str) -> tuple[str, Callable[[bytes], bytes]]:
-    # Heavy, and only this grant needs it.
+    # Imported here because it is slow to import and only this authentication method needs it.
     try:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
     except ImportError:
         raise RegistrationFailed(
-            "a private key cannot be used without the package cryptography", hint="install cryptography"
+            "private keys need the package cryptography, which is not installed",
+            hint="install it: pip install cryptography",
         ) from None
 
     hint = "it must be a PEM file with an EC key on P-256 or an RSA key of at least 2048 bits, no password"
     try:
         private = serialization.load_pem_private_key(private_key.encode(), password=None)
     except (ValueError, TypeError):
-        # The parser's own words may quote the file.
+        # Do not include the parser's message: it may quote the key file.
         raise RegistrationFailed("the private key cannot be read", hint=hint) from None
     if isinstance(private, ec.EllipticCurvePrivateKey) and isinstance(private.curve, ec.SECP256R1):
-
+        # JWS needs the plain concatenation of r and s (RFC 7518, section 3.4), not DER.
         def sign_ec(data: bytes) -> bytes:
             r, s = utils.decode_dss_signature(private.sign(data, ec.ECDSA(hashes.SHA256())))
             return r.to_bytes(32, "big") + s.to_bytes(32, "big")
@@ -61,7 +65,7 @@ def _load_signer(private_key: str) -> tuple[str, Callable[[bytes], bytes]]:
             return private.sign(data, padding.PKCS1v15(), hashes.SHA256())
 
         return "RS256", sign_rsa
-    raise RegistrationFailed("the private key is of a kind that cannot be used", hint=hint)
+    raise RegistrationFailed("the type of the private key is not supported", hint=hint)
 
 
 def _encode_json(value: dict[str, Any]) -> bytes:

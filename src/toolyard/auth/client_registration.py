@@ -1,4 +1,5 @@
-"""A client id for an authorization server: what the operator entered, our document, or a registration."""
+"""Client ids at authorization servers: configured by the operator, a client id metadata document, or dynamic
+registration (RFC 7591)."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ from toolyard.types.registry import RegistrationMethod
 __all__ = ["build_client_metadata_document", "confirmed_issuer", "get_or_register_client"]
 
 _PROBE_TIMEOUT_SECONDS = 5.0
-"""Seconds for a look at the authorization endpoint."""
+"""Time limit of the probe of the authorization endpoint."""
 _MANUAL_REGISTRATION_HINT = (
-    "register Toolyard there by hand, and enter its client id (and secret) in the server's entry"
+    "register Toolyard there manually, and enter its client id (and secret) in the server's entry"
 )
 
 
@@ -42,51 +43,56 @@ async def get_or_register_client(
     scopes: tuple[str, ...],
     now: float,
 ) -> OAuthClient:
-    """The client to use at this authorization server, registered now if need be.
+    """Return the client to use at this authorization server, and register it if necessary.
 
     Raises RegistrationFailed or AuthUnavailable.
     """
-    server, way = discovery.server, target.registration
-    if target.oauth.client_id is not None and way in (RegistrationMethod.ENTERED, RegistrationMethod.AUTO):
+    server, method = discovery.server, target.registration
+    if target.oauth.client_id is not None and method in (RegistrationMethod.ENTERED, RegistrationMethod.AUTO):
         return await _build_entered_client(storage, target, client_identity, server, target.oauth.client_id)
-    if way is RegistrationMethod.ENTERED:
+    if method is RegistrationMethod.ENTERED:
         raise RegistrationFailed(
             f"no client id was entered for the authorization server {server.issuer}",
             hint=_MANUAL_REGISTRATION_HINT,
         )
-    if way is RegistrationMethod.DOCUMENT or (
-        way is RegistrationMethod.AUTO and _should_use_document(client_identity, server)
+    if method is RegistrationMethod.DOCUMENT or (
+        method is RegistrationMethod.AUTO and _should_use_document(client_identity, server)
     ):
         client = _build_document_client(client_identity, server)
         await storage.publish_document(server.issuer)
         return client
     redirect_uri = client_identity.redirect_uri_for(server.issuer)
-    kept = await storage.client(server.issuer, redirect_uri)
+    stored = await storage.client(server.issuer, redirect_uri)
     if (
-        kept is not None
-        and _can_reuse_client(kept, scopes, now)
-        and not await _is_registration_lost(http_client, server, kept)
+        stored is not None
+        and _can_reuse_client(stored, scopes, now)
+        and not await _is_registration_lost(http_client, server, stored)
     ):
-        return kept
+        return stored
+    # Some authorization servers limit a client to the scopes of its registration, so register for all that
+    # may be requested later.
     listed = set(discovery.scopes_supported or ()) - {"offline_access"}
-    before = frozenset[str]() if kept is None or kept.scopes is None else kept.scopes
+    previous = frozenset[str]() if stored is None or stored.scopes is None else stored.scopes
     client = await _register_client(
-        http_client, client_identity, redirect_uri, server, sorted({*scopes, *listed, *before})
+        http_client, client_identity, redirect_uri, server, sorted({*scopes, *listed, *previous})
     )
     await storage.put_client(client)
     return client
 
 
 def _can_reuse_client(client: OAuthClient, scopes: tuple[str, ...], now: float) -> bool:
-    lasts = client.expires_at is None or now < client.expires_at
-    return lasts and (client.scopes is None or client.scopes >= set(scopes))
+    is_current = client.expires_at is None or now < client.expires_at
+    return is_current and (client.scopes is None or client.scopes >= set(scopes))
 
 
 async def _is_registration_lost(
     http_client: OAuthHttpClient, server: AuthorizationServerMetadata, client: OAuthClient
 ) -> bool:
-    """Whether the authorization server has lost our registration. It would tell only the person whom we send
-    there, on a page from which no way leads back; so we look first, with a question of no consequence."""
+    """Return whether the authorization server no longer has our registration.
+
+    The server would report that only to the user, on an error page that does not redirect back. So probe the
+    authorization endpoint first, with a request that has no effect.
+    """
     if server.authorization_endpoint is None:
         return False
     query = {
@@ -103,12 +109,15 @@ async def _is_registration_lost(
     return status in (400, 401)
 
 
-# Entered by the operator.
+# Clients configured by the operator.
 
 
 async def confirmed_issuer(storage: AuthStorage, target: SignInTarget) -> str | None:
-    """Return the issuer that may be sent the entered secret: the one that the entry names, or the one that
-    an earlier sign-in or the operator bound to the client id. None if there is none yet."""
+    """Return the issuer that may receive the configured client secret, or None if it is not confirmed yet.
+
+    It is the issuer in the server's entry, or the issuer bound to the client id by an earlier sign-in or by
+    the operator.
+    """
     oauth = target.oauth
     if oauth.issuer is not None or oauth.client_id is None:
         return oauth.issuer
@@ -126,19 +135,21 @@ async def _build_entered_client(
     expected = await confirmed_issuer(storage, target)
     if expected is not None and not same_issuer(expected, server.issuer):
         raise WrongAuthorizationServer(
-            f"the server now signs in at {server.issuer}, but the client id that was entered "
+            f"the server now uses the authorization server {server.issuer}, but the client id in its entry "
             f"belongs to {expected}",
-            hint="if the move is right, enter a client id of the new authorization server, and its issuer",
+            hint="if the change is legitimate, enter a client id of the new authorization server, and its"
+            " issuer",
         )
     if expected is None and target.has_secret:
-        # Whoever runs the server, or speaks in its place, chooses the issuer that it names.
+        # The server chooses the issuer in its metadata: a hostile or impersonated server could name its own
+        # issuer to obtain the secret.
         raise IssuerUnconfirmed(
-            f"the server signs in at {server.issuer}, which nobody confirmed: the client secret or key is not"
-            " sent there",
+            f"the server uses the authorization server {server.issuer}, which is not confirmed: the client"
+            " secret or key is not sent there",
             issuer=server.issuer,
             hint="if you registered the client there, add it to the server's entry:"
-            f' "issuer": "{server.issuer}"; for a server of a file, `toolyard login` asks as well,'
-            " for one of the registry an admin confirms it on its page",
+            f' "issuer": "{server.issuer}"; `toolyard login` also asks for a server from a file, and an'
+            " admin can confirm it on the page of a registry server",
         )
     method: TokenAuthMethod = "none"
     if oauth.client_secret is not None:
@@ -158,11 +169,11 @@ def _choose_secret_method(server: AuthorizationServerMetadata) -> TokenAuthMetho
     return "client_secret_basic"
 
 
-# Our document.
+# Client id metadata documents.
 
 
 def _should_use_document(client_identity: ClientIdentity, server: AuthorizationServerMetadata) -> bool:
-    """Whether a document is the way to go where the operator leaves it to us."""
+    """Return whether to use a metadata document if the operator has chosen no registration method."""
     possible = (
         client_identity.document_url is not None
         and server.supports_client_id_documents
@@ -177,18 +188,18 @@ def _build_document_client(
     document_url = client_identity.document_url_for(server.issuer)
     if document_url is None:
         raise RegistrationFailed(
-            "this deployment has no public address at which a client id metadata document could be read",
+            "this deployment has no public address, which a client id metadata document needs",
             hint="set public_url to its https address, or choose another registration",
         )
     if not server.supports_client_id_documents:
         raise RegistrationFailed(
-            f"the authorization server {server.issuer} takes no client id metadata documents",
+            f"the authorization server {server.issuer} does not support client id metadata documents",
             hint="choose another registration for this server",
         )
     if not server.sends_iss_parameter:
         raise RegistrationFailed(
-            f"the authorization server {server.issuer} takes client id metadata documents, but does not"
-            " promise to name itself in its answers (RFC 9207), so that they could be another's",
+            f"the authorization server {server.issuer} supports client id metadata documents, but does not"
+            " promise to name itself in its responses (RFC 9207), so they could come from another server",
             hint="choose another registration for this server",
         )
     return OAuthClient(
@@ -199,7 +210,7 @@ def _build_document_client(
 def build_client_metadata_document(
     client_identity: ClientIdentity, client_id: str, redirect_uri: str
 ) -> dict[str, Any]:
-    """Return the client id metadata document that is served at ``client_id``."""
+    """Return the client id metadata document to serve at the URL ``client_id``."""
     return {
         "client_id": client_id,
         **_build_client_metadata(client_identity, redirect_uri),
@@ -209,9 +220,9 @@ def build_client_metadata_document(
 
 def _build_client_metadata(client_identity: ClientIdentity, redirect_uri: str) -> dict[str, Any]:
     redirect = parse_http_url(redirect_uri, "the redirect address")
-    # Only a native client may come back without encryption, and only to its own machine.
+    # Only native clients may have a redirect address without TLS, and only on the loopback interface.
     local = redirect.scheme == "http" and is_local(redirect.host or "")
-    facts: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "client_name": client_identity.client_name,
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
@@ -219,8 +230,8 @@ def _build_client_metadata(client_identity: ClientIdentity, redirect_uri: str) -
         "application_type": "native" if local else "web",
     }
     if client_identity.client_uri is not None:
-        facts["client_uri"] = client_identity.client_uri
-    return facts
+        metadata["client_uri"] = client_identity.client_uri
+    return metadata
 
 
 # Dynamic registration.
@@ -235,40 +246,40 @@ async def _register_client(
 ) -> OAuthClient:
     if server.registration_endpoint is None:
         raise RegistrationFailed(
-            f"the authorization server {server.issuer} registers no clients by itself",
+            f"the authorization server {server.issuer} does not support dynamic client registration",
             hint=_MANUAL_REGISTRATION_HINT,
         )
-    facts = _build_client_metadata(client_identity, redirect_uri)
-    wanted = _choose_auth_method(server, public=facts["application_type"] == "native")
-    asked = {**facts, "token_endpoint_auth_method": wanted}
-    limit: frozenset[str] | None = frozenset(scopes)
-    with_scopes = {**asked, "scope": " ".join(scopes)} if scopes else asked
-    what = "the registration endpoint"
+    client_metadata = _build_client_metadata(client_identity, redirect_uri)
+    auth_method = _choose_auth_method(server, public=client_metadata["application_type"] == "native")
+    without_scopes = {**client_metadata, "token_endpoint_auth_method": auth_method}
+    registered_scopes: frozenset[str] | None = frozenset(scopes)
+    with_scopes = {**without_scopes, "scope": " ".join(scopes)} if scopes else without_scopes
+    label = "the registration endpoint"
 
     async def send_registration(metadata: dict[str, Any]) -> OAuthHttpResponse:
         body = orjson.dumps(metadata)
-        return await http_client.post(server.registration_endpoint or "", what, body, "application/json")
+        return await http_client.post(server.registration_endpoint or "", label, body, "application/json")
 
-    answer = await send_registration(with_scopes)
-    if answer.status == 400 and scopes:
-        # Some want to hear every scope that will be asked for, others refuse those of a resource.
-        answer, limit = await send_registration(asked), None
-    if answer.status in (200, 201) and answer.document is not None:
-        client = _parse_registration(answer.document, server, redirect_uri, wanted)
-        return replace(client, scopes=limit)
-    if answer.status >= 500 or answer.status == 429:
-        raise AuthUnavailable(f"{what} answered HTTP {answer.status}", hint="try again later")
-    said = answer.document or {}
-    words = sanitize_error_text(said.get("error_description")) or sanitize_error_text(said.get("error"))
+    response = await send_registration(with_scopes)
+    if response.status == 400 and scopes:
+        # Some servers require every scope that will be requested later, others reject scopes of resources.
+        response, registered_scopes = await send_registration(without_scopes), None
+    if response.status in (200, 201) and response.document is not None:
+        client = _parse_registration(response.document, server, redirect_uri, auth_method)
+        return replace(client, scopes=registered_scopes)
+    if response.status >= 500 or response.status == 429:
+        raise AuthUnavailable(f"{label} answered HTTP {response.status}", hint="try again later")
+    error = response.document or {}
+    reason = sanitize_error_text(error.get("error_description")) or sanitize_error_text(error.get("error"))
     raise RegistrationFailed(
-        f"the authorization server {server.issuer} refused to register us: HTTP {answer.status}"
-        + (f", {words}" if words else ""),
+        f"the authorization server {server.issuer} refused to register Toolyard: HTTP {response.status}"
+        + (f", {reason}" if reason else ""),
         hint=_MANUAL_REGISTRATION_HINT,
     )
 
 
 def _choose_auth_method(server: AuthorizationServerMetadata, *, public: bool) -> TokenAuthMethod:
-    """A program on somebody's machine keeps no secret, so it asks for none where it may choose."""
+    """Return the first supported method. Public clients cannot keep a secret, so they prefer "none"."""
     order: tuple[TokenAuthMethod, ...] = ("client_secret_basic", "client_secret_post", "none")
     if public:
         order = ("none", *order[:2])
@@ -278,7 +289,7 @@ def _choose_auth_method(server: AuthorizationServerMetadata, *, public: bool) ->
         if method in offered:
             return method
     raise RegistrationFailed(
-        f"the authorization server {server.issuer} offers no way to authenticate that we know",
+        f"the authorization server {server.issuer} offers no supported client authentication method",
         hint="it must offer none, client_secret_basic or client_secret_post",
     )
 
@@ -295,7 +306,7 @@ def _parse_registration(
     )
     if client_id is None or method is None:
         raise RegistrationFailed(
-            f"the authorization server {server.issuer} registered us in a way that cannot be used",
+            f"the authorization server {server.issuer} returned a registration that cannot be used",
             hint=_MANUAL_REGISTRATION_HINT,
         )
     until: object = document.get("client_secret_expires_at")
@@ -306,7 +317,10 @@ def _parse_registration(
 def _resolve_auth_method(
     registered_method: str | None, secret: str | None, requested_method: TokenAuthMethod
 ) -> TokenAuthMethod | None:
-    """What the server registered counts, not what we asked for. None: nothing that can be used."""
+    """Return the method that the server registered, which may differ from the requested one.
+
+    None if the registration is unusable: an unsupported method, or a missing secret.
+    """
     if registered_method is None:
         registered_method = (
             "none"

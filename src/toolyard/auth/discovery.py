@@ -1,4 +1,4 @@
-"""Where to sign in: from a server's refusal or well-known places to its authorization server's metadata."""
+"""Discovery of a server's authorization server, from a 401 challenge or well-known URLs to its metadata."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _OPENID_CONFIGURATION_PATH = "/.well-known/openid-configuration"
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryResult:
-    """What discovery found out. ``resource`` is what to ask tokens for; None: a server of 2025-03-26."""
+    """The authorization server of an MCP server.
+
+    ``resource`` is the resource indicator of token requests; None for servers of MCP 2025-03-26.
+    """
 
     server: AuthorizationServerMetadata
     resource: str | None
@@ -38,10 +41,10 @@ class DiscoveryResult:
 
 
 async def probe_for_challenge(http_client: OAuthHttpClient, target: SignInTarget) -> Challenge | None:
-    """Ask the server without credentials, to hear where it wants us to sign in."""
+    """Send a request without credentials, and return the challenge of a 401 or 403 response."""
     accept = {"Accept": "application/json, text/event-stream"}
-    answer = await http_client.get(target.url, "the server", headers=accept)
-    return parse_challenge(answer.status, answer.challenge) if answer.status in (401, 403) else None
+    response = await http_client.get(target.url, "the server", headers=accept)
+    return parse_challenge(response.status, response.challenge) if response.status in (401, 403) else None
 
 
 async def discover_authorization_server(
@@ -51,10 +54,10 @@ async def discover_authorization_server(
     *,
     preferred_issuer: str | None = None,
 ) -> DiscoveryResult:
-    """Find the authorization server. ``prefer`` is the issuer that is used already, if it is still named.
+    """Find the server's authorization server.
 
-    Raises DiscoveryFailed where the server does not say it in a way that can be trusted, and AuthUnavailable
-    where somebody could not be asked.
+    ``preferred_issuer`` is chosen if the metadata still lists it. Raises DiscoveryFailed if the metadata is
+    missing or cannot be trusted, and AuthUnavailable if it cannot be fetched.
     """
     resource = await fetch_resource_metadata(http_client, target, challenge)
     if resource is None or not resource.authorization_servers:
@@ -63,11 +66,12 @@ async def discover_authorization_server(
                 await _discover_legacy_server(http_client, target), target.oauth.resource, None
             )
         raise _build_not_compliant_error(target, resource)
-    named = sorted(
+    # False sorts first: the preferred issuer comes before the others, which keep their order.
+    issuers = sorted(
         resource.authorization_servers,
         key=lambda issuer: preferred_issuer is None or not same_issuer(issuer, preferred_issuer),
     )
-    server = await _fetch_first_usable(http_client, named)
+    server = await _fetch_first_usable(http_client, issuers)
     return DiscoveryResult(server, target.oauth.resource or resource.resource, resource.scopes_supported)
 
 
@@ -77,24 +81,30 @@ async def discover_authorization_server(
 async def fetch_resource_metadata(
     http_client: OAuthHttpClient, target: SignInTarget, challenge: Challenge | None
 ) -> ProtectedResourceMetadata | None:
-    """The server's protected resource metadata, or None where it has none. Raises ResourceMismatch."""
+    """Return the server's protected resource metadata (RFC 9728), or None if it has none.
+
+    Raises ResourceMismatch if the metadata belongs to another resource, and AuthUnavailable if a URL could
+    not be fetched and no other URL had the metadata.
+    """
     server = parse_http_url(target.url, "the server's URL")
-    places = _resource_metadata_urls(server)
-    if challenge is not None and (named := challenge.params.get("resource_metadata")):
-        places.insert(0, _absolute_metadata_url(server, named))
-    late: AuthUnavailable | None = None
-    for place in dict.fromkeys(places):
+    urls = _resource_metadata_urls(server)
+    if challenge is not None and (reference := challenge.params.get("resource_metadata")):
+        urls.insert(0, _absolute_metadata_url(server, reference))
+    unavailable: AuthUnavailable | None = None
+    for url in dict.fromkeys(urls):
         try:
-            answer = await http_client.get(place, "the protected resource metadata")
+            response = await http_client.get(url, "the protected resource metadata")
         except AuthUnavailable as error:
-            late = late or error
+            unavailable = unavailable or error
             continue
-        if (found := _parse_resource_metadata(answer)) is not None:
-            _check_resource(found.resource, server, target)
-            return found
-        late = late or _build_unavailable_error(answer, "the protected resource metadata", place)
-    if late is not None:
-        raise late
+        if (metadata := _parse_resource_metadata(response)) is not None:
+            _check_resource(metadata.resource, server, target)
+            return metadata
+        unavailable = unavailable or _build_unavailable_error(
+            response, "the protected resource metadata", url
+        )
+    if unavailable is not None:
+        raise unavailable
     return None
 
 
@@ -104,7 +114,7 @@ def _resource_metadata_urls(server: URL) -> list[str]:
 
 
 def _absolute_metadata_url(server: URL, reference: str) -> str:
-    """Where a server points to; some leave their own origin out."""
+    """Resolve the metadata URL of a challenge; some servers send only the path."""
     return (
         f"{server.origin()}{reference}" if reference.startswith("/") and reference[1:2] != "/" else reference
     )
@@ -119,28 +129,30 @@ def _parse_resource_metadata(response: OAuthHttpResponse) -> ProtectedResourceMe
 def _check_resource(resource: str, server: URL, target: SignInTarget) -> None:
     if resource == target.oauth.resource:
         return
-    named = parse_http_url(resource, "the resource that the metadata names")
-    path, own = named.raw_path.rstrip("/"), server.raw_path.rstrip("/")
-    if is_same_origin(named, server) and (own == path or own.startswith(f"{path}/")):
+    resource_url = parse_http_url(resource, "the resource in the metadata")
+    resource_path, server_path = resource_url.raw_path.rstrip("/"), server.raw_path.rstrip("/")
+    if is_same_origin(resource_url, server) and (
+        server_path == resource_path or server_path.startswith(f"{resource_path}/")
+    ):
         return
     raise ResourceMismatch(
-        f"the metadata found for {server.origin()}{server.raw_path} is that of another resource, "
-        f"{named.with_query(None)}",
-        hint="if that is right, enter it as the resource in the server's entry",
+        f"the metadata found for {server.origin()}{server.raw_path} belongs to another resource, "
+        f"{resource_url.with_query(None)}",
+        hint="if that is correct, enter it as the resource in the server's entry",
     )
 
 
 def _build_not_compliant_error(
     target: SignInTarget, resource: ProtectedResourceMetadata | None
 ) -> DiscoveryFailed:
-    lack = (
+    fault = (
         "serves no protected resource metadata"
         if resource is None
         else "names no authorization server in its metadata"
     )
     return DiscoveryFailed(
-        f"the server wants a sign-in but is not MCP-compliant: it {lack}",
-        hint="an old server may work with legacyDiscovery in its entry; others need a header",
+        f"the server requires a sign-in but is not MCP-compliant: it {fault}",
+        hint="turn on legacy discovery (legacyDiscovery) for an old server, or use an API key in a header",
     )
 
 
@@ -150,66 +162,73 @@ def _build_not_compliant_error(
 async def _fetch_first_usable(
     http_client: OAuthHttpClient, issuers: list[str]
 ) -> AuthorizationServerMetadata:
-    first: DiscoveryFailed | None = None
+    first_error: DiscoveryFailed | None = None
     for issuer in issuers:
         try:
             return await fetch_server_metadata(http_client, issuer)
         except DiscoveryFailed as error:
-            first = first or error
-    raise first or DiscoveryFailed("the server names no authorization server")
+            first_error = first_error or error
+    raise first_error or DiscoveryFailed("the server names no authorization server")
 
 
 async def fetch_server_metadata(http_client: OAuthHttpClient, issuer: str) -> AuthorizationServerMetadata:
-    """The metadata of one authorization server. Raises DiscoveryFailed or AuthUnavailable."""
+    """Return the metadata of an authorization server. Raises DiscoveryFailed or AuthUnavailable."""
     http_client.address_policy.check_endpoint(issuer, "the authorization server")
-    found = await _try_server_metadata_urls(http_client, issuer)
-    if found is None:
+    metadata = await _try_server_metadata_urls(http_client, issuer)
+    if metadata is None:
         raise DiscoveryFailed(
             f"the authorization server {issuer} serves no metadata",
-            hint="it must offer RFC 8414 or OpenID Connect metadata to be used with MCP",
+            hint="MCP requires RFC 8414 or OpenID Connect metadata",
         )
-    return found
+    return metadata
 
 
 async def _try_server_metadata_urls(
     http_client: OAuthHttpClient, issuer: str
 ) -> AuthorizationServerMetadata | None:
-    late: AuthUnavailable | None = None
-    wrong: IssuerMismatch | None = None
-    for place in _server_metadata_urls(parse_http_url(issuer, "the authorization server")):
+    unavailable: AuthUnavailable | None = None
+    mismatch: IssuerMismatch | None = None
+    for url in _server_metadata_urls(parse_http_url(issuer, "the authorization server")):
         try:
-            answer = await http_client.get(place, "the authorization server's metadata")
+            response = await http_client.get(url, "the authorization server's metadata")
         except AuthUnavailable as error:
-            late = late or error
+            unavailable = unavailable or error
             continue
-        if answer.status == 200 and answer.document is not None:
-            named = get_string(answer.document, "issuer")
-            if named is not None and same_issuer(named, issuer):
+        if response.status == 200 and response.document is not None:
+            stated_issuer = get_string(response.document, "issuer")
+            if stated_issuer is not None and same_issuer(stated_issuer, issuer):
                 return AuthorizationServerMetadata.from_document(
-                    answer.document, named, http_client.address_policy
+                    response.document, stated_issuer, http_client.address_policy
                 )
-            wrong = wrong or IssuerMismatch(
+            mismatch = mismatch or IssuerMismatch(
                 f"the metadata of the authorization server {issuer} names another issuer",
-                hint="its endpoints are not used: it may pose as another; tell those who run the server",
+                hint="its endpoints are not used, as it may impersonate another server; tell the server's"
+                " operator",
             )
-        late = late or _build_unavailable_error(answer, "the authorization server's metadata", place)
-    if wrong is not None:
-        raise wrong
-    if late is not None:
-        raise late
+        unavailable = unavailable or _build_unavailable_error(
+            response, "the authorization server's metadata", url
+        )
+    # A mismatch is a security finding, so it takes precedence over a temporary failure of another URL.
+    if mismatch is not None:
+        raise mismatch
+    if unavailable is not None:
+        raise unavailable
     return None
 
 
 def _server_metadata_urls(issuer: URL) -> list[str]:
     origin, path = str(issuer.origin()), issuer.raw_path.rstrip("/")
-    places = [f"{origin}{_SERVER_METADATA_PATH}{path}", f"{origin}{_OPENID_CONFIGURATION_PATH}{path}"]
-    return [*places, f"{origin}{path}{_OPENID_CONFIGURATION_PATH}"] if path else places
+    urls = [f"{origin}{_SERVER_METADATA_PATH}{path}", f"{origin}{_OPENID_CONFIGURATION_PATH}{path}"]
+    return [*urls, f"{origin}{path}{_OPENID_CONFIGURATION_PATH}"] if path else urls
 
 
 async def _discover_legacy_server(
     http_client: OAuthHttpClient, target: SignInTarget
 ) -> AuthorizationServerMetadata:
-    """2025-03-26: the server's own origin is the authorization server, with metadata or without."""
+    """Return the server's origin as authorization server, as MCP 2025-03-26 prescribes.
+
+    If it serves no metadata, the default endpoints of that version apply.
+    """
     origin = str(parse_http_url(target.url, "the server's URL").origin())
     return await _try_server_metadata_urls(
         http_client, origin
@@ -220,5 +239,5 @@ def _build_unavailable_error(response: OAuthHttpResponse, label: str, url: str) 
     if response.status < 500 and response.status != 429:
         return None
     return AuthUnavailable(
-        f"{label} cannot be had: {URL(url).host} answered HTTP {response.status}", hint="try again later"
+        f"{label} cannot be fetched: {URL(url).host} answered HTTP {response.status}", hint="try again later"
     )

@@ -1,25 +1,25 @@
-"""What can go wrong while signing in to a server, each with one sentence and a hint.
+"""Errors of signing in to a server.
 
 SignInNeeded
-└── AuthError                    signing in did not work, or is needed; nothing half-done is kept
-    ├── NeverSignedIn            nobody has signed in yet
-    ├── SignInEnded              somebody had; it ran out or was taken back
-    ├── ScopeNeeded              signed in, but this needs more (``scopes``)
-    ├── DiscoveryFailed          the server does not say where to sign in: not MCP-compliant
-    │   ├── ResourceMismatch     its metadata speaks for another server
+└── AuthError                    sign-in failed or is needed; nothing of a failed attempt is stored
+    ├── NeverSignedIn            there was no sign-in yet
+    ├── SignInEnded              the sign-in expired or was revoked
+    ├── ScopeNeeded              signed in, but more scopes are needed (``scopes``)
+    ├── DiscoveryFailed          the authorization server cannot be found: not MCP-compliant
+    │   ├── ResourceMismatch     the metadata belongs to another server
     │   ├── IssuerMismatch       an authorization server's metadata names another issuer
-    │   └── AddressNotAllowed    an address that it names may not be used
+    │   └── AddressNotAllowed    the metadata contains an address that may not be used
     ├── PkceMissing              the authorization server does not offer PKCE with S256
-    ├── RegistrationFailed       we got no client id
-    │   ├── WrongAuthorizationServer   the client id that was entered belongs to another one
-    │   └── IssuerUnconfirmed    nobody confirmed that the entered secret may be sent there (``issuer``)
-    ├── AnswerRejected           the answer to the sign-in cannot be trusted or matched
-    ├── AuthorizationDenied      the authorization server or the person said no (``code``)
-    ├── TokenRefused             the token endpoint said no (``code``)
-    │   └── ClientForgotten      it no longer knows our registration; the next sign-in makes a new one
-    └── TooManyAttempts          signing in again does not help
+    ├── RegistrationFailed       no client id could be obtained
+    │   ├── WrongAuthorizationServer   the configured client id belongs to another one
+    │   └── IssuerUnconfirmed    the issuer is not confirmed to receive the client secret (``issuer``)
+    ├── AnswerRejected           the authorization response cannot be trusted or matched
+    ├── AuthorizationDenied      the authorization server or the user denied the request (``code``)
+    ├── TokenRefused             the token endpoint returned an error (``code``)
+    │   └── ClientForgotten      our registration no longer exists; the next sign-in creates a new one
+    └── TooManyAttempts          further sign-ins do not help
 Unreachable
-└── AuthUnavailable              a network fault, a 5xx or nonsense: nothing was lost, try again later
+└── AuthUnavailable              network error, HTTP 5xx or unreadable response; nothing is lost, retry later
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ __all__ = [
 
 
 class AuthUnavailable(Unreachable):
-    """The authorization server could not be asked. What we hold stays as it was."""
+    """The authorization server cannot be reached or does not respond properly. Stored tokens are kept."""
 
     kind = "auth_unavailable"
 
 
 class AuthError(SignInNeeded):
-    """Signing in did not work, or is needed."""
+    """A sign-in failed or is needed."""
 
     kind = "sign_in_failed"
 
 
 class NeverSignedIn(AuthError):
-    """The server wants a sign-in, and there was none yet."""
+    """The server requires a sign-in, and there was none yet."""
 
     kind = "never_signed_in"
 
 
 class SignInEnded(AuthError):
-    """The sign-in ran out or was taken back, and cannot be refreshed."""
+    """The sign-in expired or was revoked, and cannot be refreshed."""
 
     kind = "sign_in_ended"
 
 
 class ScopeNeeded(AuthError):
-    """What was asked of the server needs scopes that the sign-in does not have."""
+    """The request needs scopes that the sign-in does not have."""
 
     kind = "scope_needed"
 
@@ -83,25 +83,25 @@ class ScopeNeeded(AuthError):
 
 
 class DiscoveryFailed(AuthError):
-    """The server does not say, in the way that MCP prescribes, where to sign in."""
+    """The server does not publish its authorization server in the way that MCP prescribes."""
 
     kind = "discovery_failed"
 
 
 class ResourceMismatch(DiscoveryFailed):
-    """The metadata that the server points to is that of another server."""
+    """The metadata that the server refers to belongs to another server."""
 
     kind = "resource_mismatch"
 
 
 class IssuerMismatch(DiscoveryFailed):
-    """The metadata of an authorization server names another issuer than the one that was asked."""
+    """The metadata of an authorization server names another issuer than the requested one."""
 
     kind = "issuer_mismatch"
 
 
 class AddressNotAllowed(DiscoveryFailed):
-    """An address that the server's words name is private, not encrypted, or no web address."""
+    """An address from the server's metadata is private, not encrypted, or not a valid http(s) URL."""
 
     kind = "address_not_allowed"
 
@@ -113,19 +113,19 @@ class PkceMissing(AuthError):
 
 
 class RegistrationFailed(AuthError):
-    """There is no client id for us at the authorization server."""
+    """No client id could be obtained from the authorization server."""
 
     kind = "registration_failed"
 
 
 class WrongAuthorizationServer(RegistrationFailed):
-    """The client id that the operator entered belongs to another authorization server."""
+    """The configured client id belongs to another authorization server."""
 
     kind = "wrong_authorization_server"
 
 
 class IssuerUnconfirmed(RegistrationFailed):
-    """A client secret or key was entered, and nobody confirmed the issuer that the server names."""
+    """A client secret or key is configured, and the server's issuer is not confirmed to receive it."""
 
     kind = "issuer_unconfirmed"
 
@@ -135,13 +135,13 @@ class IssuerUnconfirmed(RegistrationFailed):
 
 
 class AnswerRejected(AuthError):
-    """The answer to a sign-in has an unknown state, a wrong issuer, or comes from elsewhere."""
+    """The authorization response has an unknown state, a wrong issuer or a wrong redirect address."""
 
     kind = "answer_rejected"
 
 
 class AuthorizationDenied(AuthError):
-    """The authorization server answered the sign-in with an error; ``code`` is its OAuth name."""
+    """The authorization response is an error; ``code`` is the OAuth error code."""
 
     kind = "authorization_denied"
 
@@ -151,7 +151,7 @@ class AuthorizationDenied(AuthError):
 
 
 class TokenRefused(AuthError):
-    """The token endpoint refused; ``code`` is the OAuth name of the error."""
+    """The token endpoint returned an error; ``code`` is the OAuth error code."""
 
     kind = "token_refused"
 
@@ -161,12 +161,12 @@ class TokenRefused(AuthError):
 
 
 class ClientForgotten(TokenRefused):
-    """The authorization server no longer knows the client that we had registered there."""
+    """The authorization server no longer has our dynamic registration."""
 
     kind = "client_forgotten"
 
 
 class TooManyAttempts(AuthError):
-    """The server still refuses after as many sign-ins as make sense."""
+    """The server still refuses access after the maximum number of sign-ins."""
 
     kind = "too_many_attempts"

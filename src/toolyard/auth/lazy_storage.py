@@ -1,4 +1,4 @@
-"""A storage that is opened when it is first needed, and whose failures a connection can bear."""
+"""AuthStorage that opens its backend on first use and reports its failures as AuthUnavailable."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["LazyAuthStorage"]
 
 
 class LazyAuthStorage:
-    """An AuthStorage behind another one that ``open`` gives; where that gives None there is none yet, it is
-    asked again the next time, and until then everything stays in memory.
+    """AuthStorage that delegates to the storage returned by ``open_storage``.
 
-    Whatever goes wrong with the storage comes out as AuthUnavailable.
+    As long as ``open_storage`` returns None, data is held in memory, and every operation tries to open it
+    again. Errors of the storage are raised as AuthUnavailable, which connections can handle.
     """
 
     def __init__(self, open_storage: Callable[[], Awaitable[AuthStorage | None]]) -> None:
@@ -29,87 +29,74 @@ class LazyAuthStorage:
 
     @classmethod
     def wrap(cls, storage: AuthStorage) -> LazyAuthStorage:
-        """One whose storage is open already."""
+        """Return an instance for a storage that is open already."""
 
         async def return_storage() -> AuthStorage:
             return storage
 
         return cls(return_storage)
 
+    # Methods of AuthStorage.
+
     async def put_pending(self, pending: PendingSignIn) -> None:
-        """See AuthStorage."""
         with _translate_storage_errors():
             await (await self._get_storage()).put_pending(pending)
 
     async def take_pending(self, state: str) -> PendingSignIn | None:
-        """See AuthStorage."""
         with _translate_storage_errors():
             return await (await self._get_storage()).take_pending(state)
 
     async def grant(self, key: str) -> OAuthGrant | None:
-        """See AuthStorage."""
         with _translate_storage_errors():
             return await (await self._get_storage()).grant(key)
 
     async def get_grants(self, keys: Sequence[str]) -> Mapping[str, OAuthGrant]:
-        """See AuthStorage."""
         with _translate_storage_errors():
             return await (await self._get_storage()).get_grants(keys)
 
     async def put_grant(self, key: str, grant: OAuthGrant) -> None:
-        """See AuthStorage."""
         with _translate_storage_errors():
             await (await self._get_storage()).put_grant(key, grant)
 
     async def swap_grant(self, key: str, serial: str, grant: OAuthGrant) -> bool:
-        """See AuthStorage."""
         with _translate_storage_errors():
             return await (await self._get_storage()).swap_grant(key, serial, grant)
 
     async def drop_grant(self, key: str) -> None:
-        """See AuthStorage."""
         with _translate_storage_errors():
             await (await self._get_storage()).drop_grant(key)
 
     @asynccontextmanager
     async def refresh_lock(self, key: str) -> AsyncGenerator[None, None]:
-        """See AuthStorage."""
         with _translate_storage_errors():
             async with (await self._get_storage()).refresh_lock(key):
                 yield
 
     async def client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
-        """See AuthStorage."""
         with _translate_storage_errors():
             return await (await self._get_storage()).client(issuer, redirect_uri)
 
     async def put_client(self, client: OAuthClient) -> None:
-        """See AuthStorage."""
         with _translate_storage_errors():
             await (await self._get_storage()).put_client(client)
 
     async def drop_client(self, client: OAuthClient) -> None:
-        """See AuthStorage."""
         with _translate_storage_errors():
             await (await self._get_storage()).drop_client(client)
 
     async def publish_document(self, issuer: str) -> None:
-        """Store the issuer in the underlying storage."""
         with _translate_storage_errors():
             await (await self._get_storage()).publish_document(issuer)
 
     async def get_document_issuer(self, digest: str) -> str | None:
-        """Read the issuer from the underlying storage."""
         with _translate_storage_errors():
             return await (await self._get_storage()).get_document_issuer(digest)
 
     async def get_bound_issuer(self, server_url: str, client_id: str) -> str | None:
-        """See AuthStorage."""
         with _translate_storage_errors():
             return await (await self._get_storage()).get_bound_issuer(server_url, client_id)
 
     async def bind_issuer(self, server_url: str, client_id: str, issuer: str | None) -> None:
-        """See AuthStorage."""
         with _translate_storage_errors():
             await (await self._get_storage()).bind_issuer(server_url, client_id, issuer)
 

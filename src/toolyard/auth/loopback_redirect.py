@@ -1,4 +1,4 @@
-"""Where a browser comes back to after a sign-in that a terminal began."""
+"""Loopback HTTP listener for the redirect of a sign-in that was started at a terminal."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _PAGE_HEADERS = {
 
 
 class CallbackListener:
-    """Listens on 127.0.0.1 for one redirect. Use as ``async with``; then ``wait``.
+    """Listens on 127.0.0.1 for one redirect. Use ``async with``, then ``wait``.
 
-    The first request for the path that carries a state counts, and of these only the one that ``wait`` names,
-    if it does: on a port that is always the same a window of an earlier sign-in may come back.
+    Accepts the first request to the callback path with a ``state``. If ``wait`` is given a state, other
+    states are refused: on a fixed port, the browser may still return from an earlier sign-in.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -44,7 +44,7 @@ class CallbackListener:
 
     @property
     def redirect_uri(self) -> str:
-        """The shared redirect address; those of single issuers are below it."""
+        """The shared redirect address; the addresses of single issuers are paths below it."""
         return f"{self._origin}{_CALLBACK_PATH}"
 
     @property
@@ -60,8 +60,8 @@ class CallbackListener:
         except OSError as error:
             await self._runner.cleanup()
             raise ToolyardError(
-                f"port {self._port} of this machine cannot be listened on: {os.strerror(error.errno or 0)}",
-                hint="enter another callbackPort under 'oauth', or end what uses it",
+                f"cannot listen on port {self._port} of this machine: {os.strerror(error.errno or 0)}",
+                hint="set another callbackPort under 'oauth', or stop the program that uses the port",
             ) from None
         self._port = self._runner.addresses[0][1]
         return self
@@ -73,8 +73,7 @@ class CallbackListener:
     async def wait(
         self, timeout_seconds: float = 300.0, *, state: str | None = None
     ) -> AuthorizationResponse:
-        """Return the redirect, with the address that was called. Raises AuthUnavailable when nobody comes in
-        time."""
+        """Wait for the redirect, and return its parameters and address. Raises AuthUnavailable on timeout."""
         assert self._response_future is not None, "use async with"
         self._expected_state = state
         try:
@@ -82,23 +81,24 @@ class CallbackListener:
                 return await asyncio.shield(self._response_future)
         except TimeoutError:
             raise AuthUnavailable(
-                f"nobody finished signing in within {timeout_seconds:g} s",
-                hint="begin again when you are ready",
+                f"the sign-in was not completed within {timeout_seconds:g} s",
+                hint="start again when you are ready",
             ) from None
 
     async def _handle_request(self, request: web.BaseRequest) -> web.Response:
         assert self._response_future is not None
-        # Another page's script cannot use this: it must name us as its host, and ask for a document.
-        local = request.host in (f"127.0.0.1:{self._port}", f"localhost:{self._port}")
-        local = local and request.headers.get("Sec-Fetch-Dest", "document") == "document"
-        ours = request.path == _CALLBACK_PATH or request.path.startswith(f"{_CALLBACK_PATH}/")
-        if not local or not ours or request.method != "GET" or "state" not in request.query:
-            return _render_page(404, "Nothing here", "This address only takes the end of a sign-in.")
+        # Scripts of other web pages must not reach this listener: require our own host name, against DNS
+        # rebinding, and a document navigation, which a script's fetch() is not.
+        is_navigation = request.host in (f"127.0.0.1:{self._port}", f"localhost:{self._port}")
+        is_navigation = is_navigation and request.headers.get("Sec-Fetch-Dest", "document") == "document"
+        is_callback = request.path == _CALLBACK_PATH or request.path.startswith(f"{_CALLBACK_PATH}/")
+        if not is_navigation or not is_callback or request.method != "GET" or "state" not in request.query:
+            return _render_page(404, "Page not found", "This address only completes sign-ins.")
         if self._response_future.done():
             return _render_page(410, "Already done", "This sign-in has ended. You can close this window.")
         if self._expected_state not in (None, request.query["state"]):
             return _render_page(
-                409, "Another sign-in", "This is the end of one that was begun before. Begin again."
+                409, "Different sign-in", "This page belongs to an earlier sign-in. Start again."
             )
         try:
             response = AuthorizationResponse.from_query(self._origin + request.path, request.query.items())
@@ -106,7 +106,9 @@ class CallbackListener:
             return _render_page(400, "Not signed in", error.cause)
         self._response_future.set_result(response)
         if "error" in request.query:
-            return _render_page(200, "Not signed in", "The sign-in was refused. The terminal says more.")
+            return _render_page(
+                200, "Not signed in", "The sign-in was refused. See the terminal for details."
+            )
         return _render_page(200, "Almost done", "You can close this window and return to the terminal.")
 
 

@@ -1,4 +1,4 @@
-"""What a protected resource and an authorization server say about themselves, read and validated."""
+"""Parsed and validated metadata of protected resources and authorization servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AuthorizationServerMetadata", "ProtectedResourceMetadata", "get_stri
 
 @dataclass(frozen=True, slots=True)
 class ProtectedResourceMetadata:
-    """RFC 9728, as far as we use it."""
+    """Protected resource metadata (RFC 9728), limited to the fields in use."""
 
     resource: str
     authorization_servers: tuple[str, ...]
@@ -22,7 +22,7 @@ class ProtectedResourceMetadata:
 
     @classmethod
     def from_document(cls, document: JsonDocument) -> ProtectedResourceMetadata | None:
-        """The metadata, or None where a document is no such thing."""
+        """Parse a document; None if it is not protected resource metadata."""
         resource = get_string(document, "resource")
         if resource is None:
             return None
@@ -32,7 +32,10 @@ class ProtectedResourceMetadata:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationServerMetadata:
-    """RFC 8414 or OpenID Connect Discovery, as far as we use it. Its endpoints were checked."""
+    """Authorization server metadata (RFC 8414 or OpenID Connect Discovery), limited to the fields in use.
+
+    Endpoints have passed the address policy, except ``revocation_endpoint``.
+    """
 
     issuer: str
     token_endpoint: str
@@ -45,28 +48,28 @@ class AuthorizationServerMetadata:
     sends_iss_parameter: bool = False
     supports_client_id_documents: bool = False
     revocation_endpoint: str | None = None
-    """Not checked: a bad one is no reason not to sign in."""
+    """Checked only before use: an invalid one must not prevent a sign-in."""
 
     @classmethod
     def from_document(
         cls, document: JsonDocument, issuer: str, address_policy: AddressPolicy
     ) -> AuthorizationServerMetadata:
-        """The metadata under the issuer that it was found to have. Raises DiscoveryFailed."""
-        token = get_string(document, "token_endpoint")
-        if token is None:
+        """Parse a document whose issuer has been verified. Raises DiscoveryFailed."""
+        token_endpoint = get_string(document, "token_endpoint")
+        if token_endpoint is None:
             raise DiscoveryFailed(
                 f"the authorization server {issuer} names no token endpoint in its metadata",
-                hint="ask those who run it to correct it",
+                hint="ask its operator to correct the metadata",
             )
-        authorize, register = (
-            get_string(document, "authorization_endpoint"),
-            get_string(document, "registration_endpoint"),
-        )
+        authorization_endpoint = get_string(document, "authorization_endpoint")
+        registration_endpoint = get_string(document, "registration_endpoint")
         return cls(
             issuer,
-            address_policy.check_endpoint(token, "the token endpoint"),
-            authorize and address_policy.check_endpoint(authorize, "the authorization endpoint"),
-            register and address_policy.check_endpoint(register, "the registration endpoint"),
+            address_policy.check_endpoint(token_endpoint, "the token endpoint"),
+            authorization_endpoint
+            and address_policy.check_endpoint(authorization_endpoint, "the authorization endpoint"),
+            registration_endpoint
+            and address_policy.check_endpoint(registration_endpoint, "the registration endpoint"),
             get_strings(document, "scopes_supported"),
             get_strings(document, "code_challenge_methods_supported"),
             get_strings(document, "token_endpoint_auth_methods_supported"),
@@ -80,7 +83,7 @@ class AuthorizationServerMetadata:
     def with_default_endpoints(
         cls, origin: str, address_policy: AddressPolicy
     ) -> AuthorizationServerMetadata:
-        """The endpoints that a server of 2025-03-26 without metadata has."""
+        """Return the default endpoints of MCP 2025-03-26 for a server without metadata."""
         return cls(
             origin,
             address_policy.check_endpoint(f"{origin}/token", "the token endpoint"),
@@ -91,13 +94,13 @@ class AuthorizationServerMetadata:
 
 
 def get_string(document: JsonDocument, name: str) -> str | None:
-    """A string of a document that is there and not empty."""
+    """Return a non-empty string of a document, or None."""
     value: object = document.get(name)
     return value if isinstance(value, str) and value else None
 
 
 def get_strings(document: JsonDocument, name: str) -> tuple[str, ...] | None:
-    """The strings of a list of a document, or None where there is no list."""
+    """Return the non-empty strings of a list in a document, or None if the value is not a list."""
     value: object = document.get(name)
     if not isinstance(value, list):
         return None

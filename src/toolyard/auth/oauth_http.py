@@ -1,4 +1,7 @@
-"""Requests of the auth room: small JSON answers, bounded in time and size, each through the right session."""
+"""HTTP client for OAuth endpoints and metadata: small JSON documents, with limits on time and size.
+
+Each request uses the guarded or the unguarded session, as the server's address policy demands.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ from toolyard.results.redaction import redact_secrets
 __all__ = ["JsonDocument", "OAuthHttpClient", "OAuthHttpResponse", "sanitize_error_text"]
 
 _REQUEST_TIMEOUT_SECONDS = 20.0
-"""Seconds for one request, from the name lookup to the last byte."""
+"""Time limit of one request, from name resolution to the last byte."""
 _MAX_DOCUMENT_BYTES = 256 * 1024
-"""Bytes of a document. It is decoded in one step, whatever values it holds."""
+"""Maximum size of a response body. It is decoded in one step, which blocks the event loop."""
 _MAX_REDIRECTS = 3
 _ANSI_ESCAPE_PATTERN = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -32,7 +35,7 @@ JsonDocument = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OAuthHttpResponse:
-    """A status, and the JSON object that came with it, or None where it was something else."""
+    """HTTP status, and the JSON object of the body, or None if the body is not a JSON object."""
 
     status: int
     document: JsonDocument | None
@@ -40,7 +43,7 @@ class OAuthHttpResponse:
 
 
 class OAuthHttpClient:
-    """Asks on behalf of one server's sign-in."""
+    """Sends the HTTP requests of one server's sign-in, under that server's address policy."""
 
     def __init__(
         self,
@@ -56,13 +59,15 @@ class OAuthHttpClient:
     async def get(
         self, address: str, label: str, *, headers: Mapping[str, str] | None = None
     ) -> OAuthHttpResponse:
-        """Ask for a document; a redirect is followed, each hop judged anew. Raises AuthUnavailable or
-        AddressNotAllowed."""
+        """Fetch a document. Redirects are followed, and the address policy applies to every hop.
+
+        ``label`` names the resource in error messages. Raises AuthUnavailable or AddressNotAllowed.
+        """
         url = parse_http_url(address, label)
         for _ in range(_MAX_REDIRECTS + 1):
-            answer, location = await self._send_request("GET", url, label, headers=headers)
+            response, location = await self._send_request("GET", url, label, headers=headers)
             if location is None:
-                return answer
+                return response
             target = _resolve_redirect(url, location, label)
             if url.scheme == "https" and target.scheme != "https":
                 raise AddressNotAllowed(f"{label} redirects from https to {target.scheme}")
@@ -70,13 +75,13 @@ class OAuthHttpClient:
         raise AddressNotAllowed(f"{label} redirects more than {_MAX_REDIRECTS} times")
 
     async def status(self, address: str, label: str, timeout_seconds: float) -> int | None:
-        """Only whether a page is there; a redirect is not followed. None: it cannot be told in time."""
+        """Return the status of a GET request, without following redirects; None if it fails or times out."""
         try:
             async with asyncio.timeout(timeout_seconds):
-                answer, _ = await self._send_request("GET", parse_http_url(address, label), label)
+                response, _ = await self._send_request("GET", parse_http_url(address, label), label)
         except (AuthUnavailable, AddressNotAllowed, TimeoutError):
             return None
-        return answer.status
+        return response.status
 
     async def post(
         self,
@@ -86,13 +91,15 @@ class OAuthHttpClient:
         content_type: str,
         headers: Mapping[str, str] | None = None,
     ) -> OAuthHttpResponse:
-        """Send what may hold secrets; a redirect is never followed. Raises AuthUnavailable or
-        AddressNotAllowed."""
-        sent = {**(headers or {}), "Content-Type": content_type}
-        answer, _ = await self._send_request(
-            "POST", parse_http_url(address, label), label, headers=sent, body=body
+        """Send a POST request. Redirects are never followed, because the body may contain secrets.
+
+        Raises AuthUnavailable or AddressNotAllowed.
+        """
+        post_headers = {**(headers or {}), "Content-Type": content_type}
+        response, _ = await self._send_request(
+            "POST", parse_http_url(address, label), label, headers=post_headers, body=body
         )
-        return answer
+        return response
 
     async def _send_request(
         self,
@@ -112,8 +119,7 @@ class OAuthHttpClient:
                 session.request(method, url, headers=merged, data=body, **options) as response,
             ):
                 location = response.headers.get("Location") if 300 <= response.status < 400 else None
-                answer = await _read_response(response)
-                return answer, location
+                return await _read_response(response), location
         except TimeoutError as error:
             raise AuthUnavailable(
                 f"{label} at {_format_host_port(url)} did not answer within {self._timeout_seconds:g} s",
@@ -126,7 +132,7 @@ class OAuthHttpClient:
 async def _read_response(response: aiohttp.ClientResponse) -> OAuthHttpResponse:
     challenge = get_challenge_header(response.headers)
     if response.status == 200 and response.content_type == "text/event-stream":
-        # A server of the older kind opens its stream here; it has no end to wait for.
+        # A server with the older HTTP+SSE transport opens its event stream, which never ends.
         response.close()
         return OAuthHttpResponse(response.status, None, challenge)
     body = bytearray()
@@ -147,7 +153,7 @@ def _resolve_redirect(url: URL, location: str, label: str) -> URL:
     try:
         return parse_http_url(str(url.join(URL(location[:4096]))), label)
     except ValueError:
-        raise AddressNotAllowed(f"{label} redirects to something that is no address") from None
+        raise AddressNotAllowed(f"{label} redirects to an invalid address") from None
 
 
 def _build_connection_error(error: Exception, url: URL, label: str) -> AuthUnavailable | AddressNotAllowed:
@@ -160,15 +166,15 @@ def _build_connection_error(error: Exception, url: URL, label: str) -> AuthUnava
     if isinstance(error, aiohttp.ClientConnectorError) and " is denied" in str(error.os_error):
         return AddressNotAllowed(
             f"{label} is at {_format_host_port(url)}, an address that the operator has denied",
-            hint="the setting guard_deny names it",
+            hint="the address is listed in the setting guard_deny",
         )
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        words = f"the host name {url.host} cannot be resolved"
+        reason = f"the host name {url.host} cannot be resolved"
     elif isinstance(error, aiohttp.ClientConnectorError):
-        words = f"{_format_host_port(url)} cannot be reached"
+        reason = f"{_format_host_port(url)} cannot be reached"
     else:
-        words = f"the connection to {_format_host_port(url)} broke"
-    return AuthUnavailable(f"{label}: {words}", hint="try again later, or check the network")
+        reason = f"the connection to {_format_host_port(url)} was lost"
+    return AuthUnavailable(f"{label}: {reason}", hint="try again later, or check the network")
 
 
 def _format_host_port(url: URL) -> str:
@@ -176,7 +182,7 @@ def _format_host_port(url: URL) -> str:
 
 
 def sanitize_error_text(value: object, secrets: Iterable[str | None] = (), max_characters: int = 200) -> str:
-    """What another side said, fit to stand in a sentence of ours: one line, printable, without secrets."""
+    """Return a remote error text for use in a message: one printable line, shortened, without secrets."""
     if not isinstance(value, str):
         return ""
     text = redact_secrets(value[: max_characters * 4], [secret for secret in secrets if secret])

@@ -1,4 +1,4 @@
-"""The credentials of one server by OAuth: sent with every request, renewed when they are refused."""
+"""OAuth credentials of one server: sent with every request, and renewed after a 401 or 403 response."""
 
 from __future__ import annotations
 
@@ -38,20 +38,22 @@ from toolyard.types.clock import is_recent
 __all__ = ["OAuthProvider", "UserAuthorizer"]
 
 UserAuthorizer = Callable[[str], Awaitable[AuthorizationResponse]]
-"""Sends a person to a URL and returns the redirect that follows."""
+"""Opens an authorization URL for the user, and returns the resulting authorization response."""
 
 _MAX_SIGN_IN_ATTEMPTS = 3
 _ATTEMPT_WINDOW_SECONDS = 600.0
-"""Seconds in which so many sign-ins make sense."""
+"""Period in which at most ``_MAX_SIGN_IN_ATTEMPTS`` sign-ins are started."""
 _NEW_GRANT_SECONDS = 60.0
-"""Seconds in which a token that a refusal led to is not refreshed because of another refusal."""
+"""Period after a refresh in which another challenge does not cause a second refresh.
+
+A server that refuses a new token would refuse the next one, too."""
 
 
 class OAuthProvider:
-    """An AuthProvider for one server and one key (whoever is signed in).
+    """AuthProvider for one server and one storage key (which identifies the signed-in user).
 
-    Without ``authorize`` nobody can be asked: then a server that wants a sign-in makes ``challenged`` raise
-    NeverSignedIn, SignInEnded or ScopeNeeded, and a later ``Flow`` under the same key helps.
+    Without ``authorize``, no user can be asked to sign in: ``challenged`` then raises NeverSignedIn,
+    SignInEnded or ScopeNeeded, until a ``SignInFlow`` stores a grant under the same key.
     """
 
     def __init__(
@@ -80,11 +82,11 @@ class OAuthProvider:
 
     @property
     def access_token(self) -> str | None:
-        """The access token that is held right now; None where there is none."""
+        """The cached access token, or None."""
         return self._refresher.access_token
 
     async def headers(self) -> Mapping[str, str]:
-        """The bearer token, refreshed where it was about to run out; nothing where there is none."""
+        """Return the Authorization header, refreshed if about to expire; empty if there is no grant."""
         grant = await self._refresher.get_current_grant()
         task = asyncio.current_task()
         if grant is None:
@@ -96,19 +98,19 @@ class OAuthProvider:
         return {"Authorization": f"Bearer {grant.access_token}"}
 
     async def challenged(self, challenge: Challenge) -> bool:
-        """The server refused what ``headers`` gave to this task. True: there is something better now.
+        """Handle a refusal of the credentials sent by this task; return whether to retry with new ones.
 
-        Raises AuthError where a sign-in is needed or did not work, AuthUnavailable where it could not be
-        tried.
+        Raises AuthError if a sign-in is needed or failed, and AuthUnavailable if it could not be attempted.
         """
         task = asyncio.current_task()
-        sent = self._sent_tokens.get(task) if task is not None else None
-        # Whoever was refused for another reason needs something else.
-        why = (challenge.status, challenge.params.get("error"), frozenset(scopes_in_challenge(challenge)))
-        return await self._challenge_flight.run(lambda: self._handle_challenge(challenge, sent), why)
+        sent_token = self._sent_tokens.get(task) if task is not None else None
+        # Concurrent requests refused for the same reason share one refresh or sign-in. A different reason
+        # (such as another scope) needs different handling, so it is part of the key.
+        reason = (challenge.status, challenge.params.get("error"), frozenset(scopes_in_challenge(challenge)))
+        return await self._challenge_flight.run(lambda: self._handle_challenge(challenge, sent_token), reason)
 
     async def close(self) -> None:
-        """End what is under way; a refresh may finish."""
+        """Cancel a sign-in in progress. A refresh in progress may complete for a few seconds."""
         await self._challenge_flight.close()
         await self._refresher.close()
 
@@ -122,12 +124,12 @@ class OAuthProvider:
             return False
         if self._target.oauth.grant == "client_credentials":
             return await self._sign_in_as_client(grant, challenge)
-        # What was allowed before is asked for again, so that nothing of it is lost.
+        # Request the scopes of the previous grant again, so that none of them is lost.
         return await self._try_refresh(grant, challenge) or await self._sign_in(
             grant, challenge, _get_grant_scopes(grant)
         )
 
-    # Without a person.
+    # Without user interaction.
 
     async def _try_refresh(self, grant: OAuthGrant | None, challenge: Challenge) -> bool:
         if grant is None or not can_refresh(grant, self._target) or self._is_new_grant(grant):
@@ -142,29 +144,33 @@ class OAuthProvider:
         return fresh is not None and fresh.is_valid(self._clock())
 
     async def _is_issuer_still_named(self, grant: OAuthGrant, challenge: Challenge) -> bool:
-        """Whether the server still signs in where the grant comes from. If it does not say, it does."""
+        """Return whether the server's metadata still lists the issuer of the grant.
+
+        True if the metadata is missing or cannot be fetched.
+        """
         try:
             resource = await fetch_resource_metadata(self._http_client, self._target, challenge)
         except (AuthUnavailable, DiscoveryFailed):
             return True
-        named = () if resource is None else resource.authorization_servers
-        return not named or grant.issuer.rstrip("/") in [issuer.rstrip("/") for issuer in named]
+        issuers = () if resource is None else resource.authorization_servers
+        return not issuers or grant.issuer.rstrip("/") in [issuer.rstrip("/") for issuer in issuers]
 
     async def _sign_in_as_client(self, grant: OAuthGrant | None, challenge: Challenge) -> bool:
         if grant is not None and self._is_new_grant(grant):
             raise SignInEnded(
-                "the server refuses the token that was just issued for it",
+                "the server refuses a token that was just issued for it",
                 hint="check client id, scopes and resource in the server's entry",
             )
         await self._obtain_client_grant(challenge)
         return True
 
     async def _obtain_client_grant(self, challenge: Challenge) -> None:
-        for last in (False, True):
+        # Retry once: after ClientForgotten the next attempt registers a new client.
+        for is_last_attempt in (False, True):
             try:
                 grant = await self._flow.sign_in_as_client(self._key, self._target, challenge=challenge)
             except ClientForgotten:
-                if last:
+                if is_last_attempt:
                     raise
                 continue
             await self._use_grant(grant)
@@ -175,37 +181,38 @@ class OAuthProvider:
             grant.issued_at, self._clock(), _NEW_GRANT_SECONDS
         )
 
-    # With a person.
+    # With user interaction.
 
     async def _step_up(self, grant: OAuthGrant | None, challenge: Challenge) -> bool:
-        asked = scopes_in_challenge(challenge)
-        had = _get_grant_scopes(grant)
-        if grant is not None and self._is_new_grant(grant) and set(asked) <= set(had):
+        needed = scopes_in_challenge(challenge)
+        granted = _get_grant_scopes(grant)
+        if grant is not None and self._is_new_grant(grant) and set(needed) <= set(granted):
             raise TooManyAttempts(
-                "the server still wants more scopes after a sign-in with all that it asked for",
+                "the server still demands more scopes after a sign-in with all scopes that it named",
                 hint="the account may not have this permission",
             )
         if self._target.oauth.grant == "client_credentials":
             raise ScopeNeeded(
-                f"this needs the scopes {' '.join(asked) or '(not named)'}",
-                scopes=asked,
+                f"this needs the scopes {' '.join(needed) or '(not named)'}",
+                scopes=needed,
                 hint="enter them as scopes in the server's entry",
             )
-        return await self._sign_in(grant, challenge, tuple(dict.fromkeys((*had, *asked))))
+        return await self._sign_in(grant, challenge, tuple(dict.fromkeys((*granted, *needed))))
 
     async def _sign_in(self, grant: OAuthGrant | None, challenge: Challenge, scopes: tuple[str, ...]) -> bool:
         if self._authorize is None:
             await self._store_wanted_scopes(grant, challenge)
             raise _build_sign_in_error(grant, challenge, scopes, self._refresher.refresh_error)
-        for last in (False, True):
+        # Retry once: after ClientForgotten the next attempt registers a new client.
+        for is_last_attempt in (False, True):
             self._check_attempts()
-            started = await self._flow.begin(self._key, self._target, challenge=challenge, more_scopes=scopes)
+            request = await self._flow.begin(self._key, self._target, challenge=challenge, more_scopes=scopes)
             self._attempt_times.append(self._clock())
-            response = await self._authorize(started.url)
+            response = await self._authorize(request.url)
             try:
-                grant = await self._finish_sign_in(started, response)
+                grant = await self._finish_sign_in(request, response)
             except ClientForgotten:
-                if last:
+                if is_last_attempt:
                     raise
                 continue
             await self._use_grant(grant)
@@ -213,13 +220,13 @@ class OAuthProvider:
         return True
 
     async def _store_wanted_scopes(self, grant: OAuthGrant | None, challenge: Challenge) -> None:
-        """Keep the scopes that the server asks for, so that the next sign-in asks for them, too."""
-        asked = scopes_in_challenge(challenge)
+        """Store the scopes that the server demands, so that the next sign-in requests them."""
+        needed = scopes_in_challenge(challenge)
         if grant is None or challenge.params.get("error") != "insufficient_scope":
             return
-        wanted = tuple(dict.fromkeys((*grant.wanted, *asked)))
+        wanted = tuple(dict.fromkeys((*grant.wanted, *needed)))
         if not set(wanted) <= {*grant.wanted, *grant.requested}:
-            # Its serial stays: its tokens are the same.
+            # The serial is kept because the tokens do not change.
             async with self._storage.refresh_lock(self._key):
                 await self._storage.swap_grant(self._key, grant.serial, replace(grant, wanted=wanted))
 
@@ -228,7 +235,7 @@ class OAuthProvider:
     ) -> OAuthGrant:
         if not hmac.compare_digest(response.params.get("state", "").encode(), request.state.encode()):
             await self._storage.take_pending(request.state)
-            raise AnswerRejected("the browser came back from another sign-in", hint="begin it again")
+            raise AnswerRejected("the browser returned from a different sign-in", hint="start again")
         return await self._flow.finish(response)
 
     def _check_attempts(self) -> None:
@@ -238,8 +245,8 @@ class OAuthProvider:
         ]
         if len(self._attempt_times) >= _MAX_SIGN_IN_ATTEMPTS:
             raise TooManyAttempts(
-                f"the server still refuses after {_MAX_SIGN_IN_ATTEMPTS} sign-ins",
-                hint="try again later, or ask those who run it",
+                f"the server still refuses access after {_MAX_SIGN_IN_ATTEMPTS} sign-ins",
+                hint="try again later, or contact the server's operator",
             )
 
     async def _use_grant(self, grant: OAuthGrant) -> None:
@@ -255,15 +262,15 @@ def _build_sign_in_error(
     grant: OAuthGrant | None, challenge: Challenge, scopes: tuple[str, ...], refresh_error: SignInEnded | None
 ) -> AuthError:
     if challenge.params.get("error") == "insufficient_scope":
-        asked = " ".join(scopes_in_challenge(challenge)) or "(not named)"
+        needed = " ".join(scopes_in_challenge(challenge)) or "(not named)"
         return ScopeNeeded(
-            f"this needs the scopes {asked}", scopes=scopes, hint="sign in again to allow them"
+            f"this needs the scopes {needed}", scopes=scopes, hint="sign in again to grant them"
         )
     error: AuthError
     if grant is None:
         error = NeverSignedIn("the server wants you to sign in", hint="sign in to it first")
     else:
-        cause = "the sign-in has run out or was taken back" if refresh_error is None else refresh_error.cause
+        cause = "the sign-in has expired or was revoked" if refresh_error is None else refresh_error.cause
         error = SignInEnded(cause, hint="sign in again")
     error.challenge = challenge.header
     return error

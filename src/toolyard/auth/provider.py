@@ -1,4 +1,4 @@
-"""What a connection needs of whoever holds the credentials of a server."""
+"""The ``AuthProvider`` protocol, through which connections obtain credentials, and HTTP challenges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AUTH_PARAM_PATTERN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What a server said when it wanted credentials: the status and its WWW-Authenticate header."""
+    """Status and WWW-Authenticate header of a response that demands credentials."""
 
     status: int
     header: str | None
@@ -26,25 +26,27 @@ class Challenge:
 
 
 class AuthProvider(Protocol):
-    """Gives the headers of every request, and is told when a server does not accept them."""
+    """Source of the credentials of a server, sent as headers with every request."""
 
     async def headers(self) -> Mapping[str, str]:
-        """Headers that prove who we are, refreshed where they were about to run out."""
+        """Return the headers with the credentials, refreshed if they are about to expire."""
         ...
 
     async def challenged(self, challenge: Challenge) -> bool:
-        """The server answered 401 or 403. True: new credentials are there, try once more."""
+        """Handle a 401 or 403 response; return whether to retry once with new credentials."""
         ...
 
 
 def get_challenge_header(headers: MultiMapping[str]) -> str | None:
-    """The WWW-Authenticate header of an answer. It may come as several, one for each scheme, which mean the
-    same as one with commas."""
+    """Return the WWW-Authenticate header of a response.
+
+    Several header lines, one for each scheme, are joined with commas, which means the same (RFC 9110).
+    """
     return ", ".join(headers.getall("WWW-Authenticate", ())) or None
 
 
 def parse_challenge(status: int, header: str | None) -> Challenge:
-    """Read a WWW-Authenticate header as far as it can be read."""
+    """Parse a WWW-Authenticate header leniently: malformed parts are skipped."""
     params: dict[str, str] = {}
     for name, quoted, plain in _AUTH_PARAM_PATTERN.findall((header or "")[:8192]):
         params.setdefault(name.lower(), re.sub(r"\\(.)", r"\1", quoted) if quoted else plain)

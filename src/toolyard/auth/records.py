@@ -1,4 +1,7 @@
-"""What is kept about sign-ins. Secrets never show in a repr; whoever stores these encrypts them."""
+"""Stored records of sign-ins: clients, pending sign-ins and grants.
+
+Secrets are excluded from ``repr``. A storage must encrypt these records.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,20 @@ __all__ = [
 
 
 def issuer_digest(issuer: str) -> str:
-    """Return the name of an issuer in paths: 128 bits, so that nobody finds two issuers that share one."""
+    """Return a digest of an issuer for use in URL paths: 128 bits, to make collisions infeasible."""
     return sha256(issuer.encode()).hexdigest()[:32]
 
 
 def new_serial() -> str:
-    """A name for one state of a grant."""
+    """Return a random identifier for one version of a grant."""
     return secrets.token_hex(8)
 
 
 def same_issuer(one: str, other: str) -> bool:
-    """Compare two issuers. They must be identical, except that an origin may have a slash at its end or not:
-    common servers write the one in one place and the other in another, and both are the same URL."""
+    """Return whether two issuers are identical, apart from a trailing slash after an origin.
+
+    Common servers write an issuer without a path inconsistently, and both spellings are the same URL.
+    """
     if one == other:
         return True
     return one.rstrip("/") == other.rstrip("/") and one.count("/") <= 3 and other.count("/") <= 3
@@ -43,7 +48,7 @@ TokenAuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "
 
 @dataclass(frozen=True, slots=True)
 class OAuthClient:
-    """A client id, and the one authorization server that it may be shown to."""
+    """A client id, and the only authorization server that it may be sent to."""
 
     issuer: str
     client_id: str
@@ -52,21 +57,21 @@ class OAuthClient:
     auth_method: TokenAuthMethod = "none"
     secret: str | None = field(default=None, repr=False)
     expires_at: float | None = None
-    """When the secret runs out."""
+    """Expiry of the secret, as a Unix time."""
     scopes: frozenset[str] | None = None
-    """What it was registered for: some authorization servers let a client ask for nothing else. None: for
-    no scopes in particular."""
+    """Registered scopes; some authorization servers refuse to issue others. None: registered without
+    scopes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSignIn:
-    """A sign-in that was begun: everything that its second half needs, in whichever process that happens."""
+    """State of a started sign-in, sufficient to complete it in any process that shares the storage."""
 
     state: str = field(repr=False)
     verifier: str = field(repr=False)
     key: str
     owner: str
-    """Who began it, e.g. user and browser session. Only the same may finish it."""
+    """The user and browser session, for example, that started the sign-in; only they may complete it."""
     client: OAuthClient
     token_endpoint: str
     iss_promised: bool
@@ -79,10 +84,10 @@ class PendingSignIn:
 
 @dataclass(frozen=True, slots=True)
 class OAuthGrant:
-    """What a sign-in gave us, and what its refresh needs. ``serial`` is another one after every change."""
+    """Tokens from a sign-in, and the data needed to refresh them. ``serial`` differs for every version."""
 
     server_url: str
-    """Whose tokens these are; they are never sent to another origin."""
+    """The server that the tokens are for; they are never sent to another origin."""
     issuer: str
     client: OAuthClient
     token_endpoint: str
@@ -93,25 +98,27 @@ class OAuthGrant:
     refresh_token: str | None = field(repr=False)
     issued_at: float
     expires_at: float | None
-    """Absolute; None: the authorization server did not say."""
+    """Unix time; None: unknown, the authorization server sent no expiry."""
     serial: str = field(default_factory=new_serial)
     wanted: tuple[str, ...] = ()
-    """Scopes that the server asked for since, for which somebody must sign in again."""
+    """Scopes that the server has demanded since; granting them needs another sign-in."""
 
     @property
     def lacks_scopes(self) -> bool:
-        """Whether the server wanted scopes that nobody has asked for yet: some of what it offers is refused,
-        however well the rest works."""
+        """Whether the server demanded scopes that were never requested, so some of its calls are refused."""
         return not set(self.wanted) <= set(self.requested)
 
     def is_valid(self, now: float) -> bool:
-        """Whether the access token has not run out."""
+        """Return whether there is an access token that has not expired."""
         if self.expires_at is None:
             return bool(self.access_token)
         return bool(self.access_token) and now < self.expires_at and not is_future(self.issued_at, now)
 
     def is_fresh(self, now: float) -> bool:
-        """Whether it is not about to run out either: a minute, or a fifth of a short life."""
+        """Return whether the access token is valid and not about to expire.
+
+        The margin is 60 seconds, or a fifth of the lifetime if that is shorter.
+        """
         if self.expires_at is None:
             return bool(self.access_token)
         margin = min(60.0, max(0.0, self.expires_at - self.issued_at) * 0.2)

@@ -1,4 +1,4 @@
-"""Which scopes to ask for."""
+"""Selection of the scopes to request in a sign-in."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _OFFLINE_ACCESS_SCOPE = "offline_access"
 
 
 def scopes_in_challenge(challenge: Challenge | None) -> tuple[str, ...]:
-    """The scopes that a server named when it refused."""
+    """Return the scopes in a challenge's ``scope`` parameter."""
     return () if challenge is None else tuple(challenge.params.get("scope", "").split())
 
 
 def scopes_to_request_again(grant: OAuthGrant | None, configured: tuple[str, ...]) -> tuple[str, ...]:
-    """What to ask for again at the next sign-in, so that nothing is lost, and what the server wanted since.
+    """Return the scopes of a grant to request again, and those that the server has demanded since.
 
-    Where the operator entered the scopes, those alone are asked for again: a scope that is gone at the
-    authorization server could not be got rid of otherwise.
+    If scopes are configured, the previously requested ones are not repeated: otherwise a scope that no
+    longer exists at the authorization server could never be removed.
     """
     if grant is None:
         return ()
@@ -33,11 +33,13 @@ def choose_scopes(
     discovery: DiscoveryResult,
     extra: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """What the operator entered, else what the server asked for, else what its metadata lists, else none;
-    and ``more``. Asking for refresh tokens is added only where the authorization server lists that."""
-    first = configured or scopes_in_challenge(challenge) or discovery.scopes_supported or ()
-    chosen = [scope for scope in dict.fromkeys((*extra, *first)) if scope != _OFFLINE_ACCESS_SCOPE]
-    # Alone it would replace the scopes that the server gives by itself.
+    """Return the configured scopes, else those of the challenge, else those of the metadata; and ``extra``.
+
+    ``offline_access``, which requests a refresh token, is added only if the authorization server lists it.
+    """
+    base = configured or scopes_in_challenge(challenge) or discovery.scopes_supported or ()
+    chosen = [scope for scope in dict.fromkeys((*extra, *base)) if scope != _OFFLINE_ACCESS_SCOPE]
+    # Requested alone, it would replace the server's default scopes.
     if chosen and _OFFLINE_ACCESS_SCOPE in (discovery.server.scopes_supported or ()):
         chosen.append(_OFFLINE_ACCESS_SCOPE)
     return tuple(chosen)

@@ -1,4 +1,5 @@
-"""Signing in, in two steps that may happen in two processes; and in one, where no person is needed."""
+"""Sign-in flows: authorization code with PKCE, in two steps that may run in two processes, and client
+credentials, in one step."""
 
 from __future__ import annotations
 
@@ -34,24 +35,24 @@ from toolyard.types.clock import is_recent
 __all__ = ["AuthorizationRequest", "SignInFlow"]
 
 _MAX_SIGN_IN_SECONDS = 3600.0
-"""Seconds between the two steps."""
+"""Maximum time between the two steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """A sign-in that was begun: send the person to ``url``."""
+    """A started sign-in: send the user's browser to ``url``."""
 
     url: str = field(repr=False)
     state: str = field(repr=False)
     issuer: str = ""
     requires_iss_parameter: bool = False
-    """Whether the answer must name the issuer: a bare code is then not enough to finish."""
+    """Whether the response must contain ``iss`` (RFC 9207); a code alone is not sufficient then."""
     redirect_uri: str = ""
-    """The only address at which the answer may arrive."""
+    """The only address at which the response may arrive."""
 
 
 class SignInFlow:
-    """Signs in to servers and keeps what comes of it. Nothing is kept of a sign-in that fails."""
+    """Signs in to servers and stores the grants. A failed sign-in stores nothing."""
 
     def __init__(
         self,
@@ -76,28 +77,30 @@ class SignInFlow:
         owner: str = "",
         client_identity: ClientIdentity | None = None,
     ) -> AuthorizationRequest:
-        """The first step: where to send the person. What the second step needs is stored under the state.
+        """Start a sign-in: return the authorization request, and store the data for the second step.
 
-        ``challenge`` is how the server refused, if it was asked already; ``owner`` names who begins, and must
-        be the same at the end; ``ourselves`` is who we are this time, where that depends on the address by
-        which the person reached us. Raises AuthError or AuthUnavailable.
+        ``challenge`` is the server's challenge, if it was received already. ``owner`` identifies the user and
+        must be the same in ``finish``. ``client_identity`` replaces ours if it depends on the address that
+        the user's browser used. Raises AuthError or AuthUnavailable.
         """
-        who = client_identity or self._client_identity
-        asker = OAuthHttpClient(self._net, target.address_policy)
-        challenge = challenge or await probe_for_challenge(asker, target)
-        found = await self._discover_server(asker, key, target, challenge)
-        endpoint = _require_authorization_endpoint(found, legacy=target.oauth.legacy_discovery)
-        scopes = choose_scopes(target.oauth.scopes, challenge, found, more_scopes)
-        client = await get_or_register_client(asker, self._storage, target, who, found, scopes, self._clock())
+        identity = client_identity or self._client_identity
+        http_client = OAuthHttpClient(self._net, target.address_policy)
+        challenge = challenge or await probe_for_challenge(http_client, target)
+        discovery = await self._discover_server(http_client, key, target, challenge)
+        endpoint = _require_authorization_endpoint(discovery, legacy=target.oauth.legacy_discovery)
+        scopes = choose_scopes(target.oauth.scopes, challenge, discovery, more_scopes)
+        client = await get_or_register_client(
+            http_client, self._storage, target, identity, discovery, scopes, self._clock()
+        )
         pending = PendingSignIn(
             state=secrets.token_urlsafe(32),
             verifier=secrets.token_urlsafe(48),
             key=key,
             owner=owner,
             client=client,
-            token_endpoint=found.server.token_endpoint,
-            iss_promised=found.server.sends_iss_parameter,
-            resource=found.resource,
+            token_endpoint=discovery.server.token_endpoint,
+            iss_promised=discovery.server.sends_iss_parameter,
+            resource=discovery.resource,
             scopes=scopes,
             server_url=target.url,
             private_addresses=target.private_addresses,
@@ -110,30 +113,30 @@ class SignInFlow:
         )
 
     async def finish(self, response: AuthorizationResponse, *, owner: str = "") -> OAuthGrant:
-        """Redeem an authorization response: the second step. Each state works once.
+        """Complete a sign-in with its authorization response. Each state can be used once.
 
         Raises AnswerRejected, AuthorizationDenied, TokenRefused, ClientForgotten or AuthUnavailable.
         """
         return await self.complete(await self.take_pending(response.params, owner=owner), response)
 
     async def take_pending(self, params: Mapping[str, str], *, owner: str = "") -> PendingSignIn:
-        """What was begun, handed out once, if this answer belongs to it and comes from its owner.
+        """Remove and return the pending sign-in of a response, which must come from its owner.
 
         Raises AnswerRejected.
         """
         if not (state := params.get("state")):
-            raise AnswerRejected("the answer does not say which sign-in it belongs to", hint="begin it again")
+            raise AnswerRejected("the response does not contain a state", hint="start again")
         pending = await self._storage.take_pending(state)
         if pending is None:
-            raise AnswerRejected("this sign-in is unknown or was finished before", hint="begin it again")
+            raise AnswerRejected("this sign-in is unknown or was finished before", hint="start again")
         if not hmac.compare_digest(pending.owner.encode(), owner.encode()):
-            raise AnswerRejected("this sign-in was begun by somebody else", hint="begin it again")
+            raise AnswerRejected("this sign-in was started by another user", hint="start again")
         if not is_recent(pending.began_at, self._clock(), _MAX_SIGN_IN_SECONDS):
-            raise AnswerRejected("this sign-in was begun too long ago", hint="begin it again")
+            raise AnswerRejected("this sign-in was started too long ago", hint="start again")
         return pending
 
     async def complete(self, pending: PendingSignIn, response: AuthorizationResponse) -> OAuthGrant:
-        """Redeem the code of a response and keep the tokens. Raises what ``finish`` raises."""
+        """Exchange the code of a response for tokens, and store them. Raises the errors of ``finish``."""
         grant = await self._exchange_code(pending, response.extract_code(pending))
         await self._storage.put_grant(pending.key, grant)
         await self._bind_entered_client(pending.server_url, grant.client)
@@ -142,46 +145,49 @@ class SignInFlow:
     async def sign_in_as_client(
         self, key: str, target: SignInTarget, *, challenge: Challenge | None = None
     ) -> OAuthGrant:
-        """Sign in by ourselves, with the grant client_credentials. Raises AuthError or AuthUnavailable."""
-        asker = OAuthHttpClient(self._net, target.address_policy)
-        challenge = challenge or await probe_for_challenge(asker, target)
-        found = await self._discover_server(asker, key, target, challenge)
+        """Sign in with the client credentials grant, without a user. Raises AuthError or AuthUnavailable."""
+        http_client = OAuthHttpClient(self._net, target.address_policy)
+        challenge = challenge or await probe_for_challenge(http_client, target)
+        discovery = await self._discover_server(http_client, key, target, challenge)
         now = self._clock()
-        listed = replace(found, server=replace(found.server, scopes_supported=None))
-        scopes = choose_scopes(target.oauth.scopes, challenge, listed)
+        # This grant has no refresh tokens: without listed scopes, offline_access is not requested.
+        without_offline_access = replace(discovery, server=replace(discovery.server, scopes_supported=None))
+        scopes = choose_scopes(target.oauth.scopes, challenge, without_offline_access)
         client = await get_or_register_client(
-            asker, self._storage, target, self._client_identity, found, scopes, now
+            http_client, self._storage, target, self._client_identity, discovery, scopes, now
         )
         form = {"grant_type": "client_credentials"}
         if scopes:
             form["scope"] = " ".join(scopes)
-        if found.resource is not None:
-            form["resource"] = found.resource
-        endpoint = found.server.token_endpoint
-        tokens = await request_tokens(asker, endpoint, client, form, now, private_key=target.private_key)
+        if discovery.resource is not None:
+            form["resource"] = discovery.resource
+        endpoint = discovery.server.token_endpoint
+        tokens = await request_tokens(
+            http_client, endpoint, client, form, now, private_key=target.private_key
+        )
         grant = build_grant(
-            tokens, target.url, _without_entered_secret(client), endpoint, found.resource, scopes
+            tokens, target.url, _without_entered_secret(client), endpoint, discovery.resource, scopes
         )
         await self._storage.put_grant(key, grant)
         await self._bind_entered_client(target.url, client)
         return grant
 
     async def find_issuer(self, key: str, target: SignInTarget) -> str:
-        """Return the issuer that the server names. Raises AuthError or AuthUnavailable."""
-        asker = OAuthHttpClient(self._net, target.address_policy)
-        found = await self._discover_server(asker, key, target, await probe_for_challenge(asker, target))
-        return found.server.issuer
+        """Return the issuer of the server's authorization server. Raises AuthError or AuthUnavailable."""
+        http_client = OAuthHttpClient(self._net, target.address_policy)
+        challenge = await probe_for_challenge(http_client, target)
+        return (await self._discover_server(http_client, key, target, challenge)).server.issuer
 
     async def _discover_server(
         self, http_client: OAuthHttpClient, key: str, target: SignInTarget, challenge: Challenge | None
     ) -> DiscoveryResult:
-        # What is there and cannot be read is replaced by what comes of this.
-        kept = (await self._storage.get_grants((key,))).get(key)
-        prefer = target.oauth.issuer or (kept.issuer if kept is not None else None)
-        return await discover_authorization_server(http_client, target, challenge, preferred_issuer=prefer)
+        # get_grants omits an unreadable grant instead of raising: this sign-in will replace it.
+        stored = (await self._storage.get_grants((key,))).get(key)
+        preferred = target.oauth.issuer or (stored.issuer if stored is not None else None)
+        return await discover_authorization_server(http_client, target, challenge, preferred_issuer=preferred)
 
     async def _exchange_code(self, pending: PendingSignIn, code: str) -> OAuthGrant:
-        asker = OAuthHttpClient(self._net, AddressPolicy(pending.server_url, pending.private_addresses))
+        http_client = OAuthHttpClient(self._net, AddressPolicy(pending.server_url, pending.private_addresses))
         client = pending.client
         form = {
             "grant_type": "authorization_code",
@@ -192,7 +198,7 @@ class SignInFlow:
         if pending.resource is not None:
             form["resource"] = pending.resource
         try:
-            tokens = await request_tokens(asker, pending.token_endpoint, client, form, self._clock())
+            tokens = await request_tokens(http_client, pending.token_endpoint, client, form, self._clock())
         except ClientForgotten:
             await self._storage.drop_client(client)
             raise
@@ -207,7 +213,7 @@ class SignInFlow:
 
 
 def _without_entered_secret(client: OAuthClient) -> OAuthClient:
-    """What the operator entered stays where it was entered, and is read there again for a refresh."""
+    """Return the client without a configured secret, which is not stored but read from the configuration."""
     return replace(client, secret=None) if client.origin == "entered" else client
 
 
@@ -215,14 +221,16 @@ def _require_authorization_endpoint(discovery: DiscoveryResult, *, legacy: bool)
     server = discovery.server
     if server.authorization_endpoint is None:
         raise DiscoveryFailed(
-            f"the authorization server {server.issuer} has no page where a person could sign in",
+            f"the authorization server {server.issuer} has no authorization endpoint for users",
             hint="it may be meant for programs: use the grant client_credentials",
         )
-    unsaid = server.code_challenge_methods is None
-    if (unsaid and not legacy) or (not unsaid and "S256" not in (server.code_challenge_methods or ())):
+    is_unlisted = server.code_challenge_methods is None
+    if (is_unlisted and not legacy) or (
+        not is_unlisted and "S256" not in (server.code_challenge_methods or ())
+    ):
         raise PkceMissing(
             f"the authorization server {server.issuer} does not offer PKCE with S256, which MCP requires",
-            hint="ask those who run it to turn it on and list it in code_challenge_methods_supported",
+            hint="ask its operator to turn it on and list it in code_challenge_methods_supported",
         )
     return server.authorization_endpoint
 
@@ -242,7 +250,7 @@ def _build_authorization_url(endpoint: str, pending: PendingSignIn) -> str:
     if pending.scopes:
         query["scope"] = " ".join(pending.scopes)
     if "offline_access" in pending.scopes:
-        # OpenID providers give no refresh token otherwise.
+        # OpenID Connect Core, section 11: offline_access is ignored without prompt=consent.
         query["prompt"] = "consent"
     base = endpoint.partition("#")[0]
     return f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"

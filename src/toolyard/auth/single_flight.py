@@ -1,4 +1,4 @@
-"""One piece of work at a time, for all who ask for the same; it goes on when they leave."""
+"""Shared execution of one task at a time, which continues even if all callers are cancelled."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ _T = TypeVar("_T")
 
 
 class SingleFlightTask(Generic[_T]):
-    """Who asks while the work is under way shares its outcome. It is not cancelled with whoever asked: a
-    rotated token must be stored, and a person may still be typing a password."""
+    """Runs at most one task at a time; concurrent callers with equal keys share its result.
+
+    The task is not cancelled with its callers: a rotated refresh token must be stored, and a user may still
+    be typing a password.
+    """
 
     def __init__(self) -> None:
         self._task: asyncio.Task[_T] | None = None
         self._key: Hashable = None
 
     async def run(self, start: Callable[[], Coroutine[Any, Any, _T]], key: Hashable = None) -> _T:
-        """The outcome of the work, which ``begin`` starts where none is under way. Who asks about something
-        else than what is under way has their own work done after it. Raises what the work raises, and
-        AuthUnavailable where it was ended by ``close``."""
+        """Return the result of the running task with this key, or of a new task started with ``start``.
+
+        A task with another key is awaited first. Raises the task's exception, and AuthUnavailable if
+        ``close`` cancelled the task.
+        """
         while (task := self._task) is not None and not task.done() and self._key != key:
             await asyncio.wait({task})
             if task.cancelled():
@@ -36,26 +41,28 @@ class SingleFlightTask(Generic[_T]):
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            me = asyncio.current_task()
-            if task.cancelled() and me is not None and not me.cancelling():
-                # The work was ended, not whoever waits for it.
+            caller = asyncio.current_task()
+            if task.cancelled() and caller is not None and not caller.cancelling():
+                # ``close`` cancelled the shared task. The caller itself was not cancelled, so it must not
+                # get CancelledError.
                 raise _build_cancelled_error() from None
             raise
 
     async def close(self, timeout_seconds: float = 0.0) -> None:
-        """End it: after the patience, in seconds, it is cancelled."""
+        """Wait up to ``timeout_seconds`` for the running task, then cancel it."""
         if (task := self._task) is None or task.done():
             return
-        _, late = await asyncio.wait({task}, timeout=timeout_seconds)
-        for each in late:
+        _, unfinished = await asyncio.wait({task}, timeout=timeout_seconds)
+        for each in unfinished:
             each.cancel()
         await asyncio.wait({task})
 
 
 def _build_cancelled_error() -> AuthUnavailable:
-    return AuthUnavailable("signing in was ended before it was done")
+    return AuthUnavailable("the sign-in was cancelled before it completed")
 
 
 def _consume_exception(task: asyncio.Task[Any]) -> None:
+    # If every caller is gone, asyncio would log "Task exception was never retrieved".
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""Where sign-ins are kept: what this room needs of a store, and one in memory."""
+"""Storage protocol for sign-ins, and an implementation in memory."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ __all__ = ["AuthStorage", "MemoryAuthStorage"]
 
 
 class AuthStorage(Protocol):
-    """Keeps pending sign-ins, grants and clients; shared by every replica. Encrypts what it writes down."""
+    """Storage of pending sign-ins, grants and clients, shared by all replicas. Data at rest is encrypted."""
 
     async def put_pending(self, pending: PendingSignIn) -> None:
-        """Keep a sign-in that was begun, under its state."""
+        """Store a started sign-in under its state."""
         ...
 
     async def take_pending(self, state: str) -> PendingSignIn | None:
-        """Hand it out and delete it in one step: of two who ask, one gets it."""
+        """Return a pending sign-in and delete it atomically, so that only one caller gets it."""
         ...
 
     async def grant(self, key: str) -> OAuthGrant | None:
-        """What is kept under a key, as it is now."""
+        """Return the current grant of a key."""
         ...
 
     async def get_grants(self, keys: Sequence[str]) -> Mapping[str, OAuthGrant]:
-        """What is kept under many keys; those with nothing, or with what cannot be read, are left out."""
+        """Return the grants of several keys. Missing and unreadable grants are omitted."""
         ...
 
     async def put_grant(self, key: str, grant: OAuthGrant) -> None:
-        """Keep a new sign-in, whatever was there."""
+        """Store a grant, replacing any other."""
         ...
 
     async def swap_grant(self, key: str, serial: str, grant: OAuthGrant) -> bool:
-        """Replace the grant that has this serial. False: another one is there by now, or none."""
+        """Replace the grant if it still has this serial, and return whether it was replaced."""
         ...
 
     async def drop_grant(self, key: str) -> None:
-        """Sign out."""
+        """Delete the grant of a key."""
         ...
 
     def refresh_lock(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold the right to refresh this key, alone among all tasks, processes and replicas."""
+        """Return a lock that only one task among all processes and replicas can hold per key."""
         ...
 
     async def client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
-        """The client that we registered at an issuer for this redirect address."""
+        """Return the client registered dynamically at an issuer for this redirect address."""
         ...
 
     async def put_client(self, client: OAuthClient) -> None:
-        """Keep a client under its issuer and redirect address."""
+        """Store a client under its issuer and redirect address."""
         ...
 
     async def drop_client(self, client: OAuthClient) -> None:
-        """Forget it, if it is still the one that is kept."""
+        """Delete a client if it is still the stored one."""
         ...
 
     async def publish_document(self, issuer: str) -> None:
@@ -64,20 +64,20 @@ class AuthStorage(Protocol):
         ...
 
     async def get_document_issuer(self, digest: str) -> str | None:
-        """Return the issuer of this digest, if its client id metadata document is served."""
+        """Return the issuer with this digest if its client id metadata document is served."""
         ...
 
     async def get_bound_issuer(self, server_url: str, client_id: str) -> str | None:
-        """The issuer at which a client id that was entered for a server has worked."""
+        """Return the issuer that a server's configured client id is bound to."""
         ...
 
     async def bind_issuer(self, server_url: str, client_id: str, issuer: str | None) -> None:
-        """Remember it; None forgets it."""
+        """Bind a server's configured client id to an issuer; None removes the binding."""
         ...
 
 
 class MemoryAuthStorage:
-    """Keeps everything for as long as the process lives, for one event loop."""
+    """AuthStorage in memory, for one process and one event loop."""
 
     def __init__(self) -> None:
         self._pending: dict[str, PendingSignIn] = {}
@@ -88,72 +88,57 @@ class MemoryAuthStorage:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def put_pending(self, pending: PendingSignIn) -> None:
-        """See AuthStorage."""
         self._pending[pending.state] = pending
 
     async def take_pending(self, state: str) -> PendingSignIn | None:
-        """See AuthStorage."""
         return self._pending.pop(state, None)
 
     async def grant(self, key: str) -> OAuthGrant | None:
-        """See AuthStorage."""
         return self._grants.get(key)
 
     async def get_grants(self, keys: Sequence[str]) -> Mapping[str, OAuthGrant]:
-        """See AuthStorage."""
         return {key: self._grants[key] for key in keys if key in self._grants}
 
     async def put_grant(self, key: str, grant: OAuthGrant) -> None:
-        """See AuthStorage."""
         self._grants[key] = grant
 
     async def swap_grant(self, key: str, serial: str, grant: OAuthGrant) -> bool:
-        """See AuthStorage."""
-        kept = self._grants.get(key)
-        if kept is None or kept.serial != serial:
+        stored = self._grants.get(key)
+        if stored is None or stored.serial != serial:
             return False
         self._grants[key] = grant
         return True
 
     async def drop_grant(self, key: str) -> None:
-        """See AuthStorage."""
         self._grants.pop(key, None)
 
     @asynccontextmanager
     async def refresh_lock(self, key: str) -> AsyncGenerator[None, None]:
-        """See AuthStorage."""
         async with self._locks.setdefault(key, asyncio.Lock()):
             yield
 
     async def client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
-        """See AuthStorage."""
         return self._clients.get((issuer, redirect_uri))
 
     async def put_client(self, client: OAuthClient) -> None:
-        """See AuthStorage."""
         self._clients[client.issuer, client.redirect_uri] = client
 
     async def drop_client(self, client: OAuthClient) -> None:
-        """See AuthStorage."""
-        place = (client.issuer, client.redirect_uri)
-        kept = self._clients.get(place)
-        if kept is not None and kept.client_id == client.client_id:
-            del self._clients[place]
+        client_key = (client.issuer, client.redirect_uri)
+        stored = self._clients.get(client_key)
+        if stored is not None and stored.client_id == client.client_id:
+            del self._clients[client_key]
 
     async def publish_document(self, issuer: str) -> None:
-        """Store the issuer under its digest."""
         self._document_issuers[issuer_digest(issuer)] = issuer
 
     async def get_document_issuer(self, digest: str) -> str | None:
-        """Return the issuer stored under a digest."""
         return self._document_issuers.get(digest)
 
     async def get_bound_issuer(self, server_url: str, client_id: str) -> str | None:
-        """See AuthStorage."""
         return self._bound_issuers.get((server_url, client_id))
 
     async def bind_issuer(self, server_url: str, client_id: str, issuer: str | None) -> None:
-        """See AuthStorage."""
         if issuer is None:
             self._bound_issuers.pop((server_url, client_id), None)
         else:

@@ -1,4 +1,4 @@
-"""Asking a token endpoint: codes, refresh tokens and client credentials become access tokens."""
+"""Token requests: exchange codes, refresh tokens and client credentials for access tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SECRET_FORM_FIELDS = ("code", "code_verifier", "refresh_token")
 
 @dataclass(frozen=True, slots=True)
 class TokenResponse:
-    """What a token endpoint answered, with absolute times."""
+    """Successful response of a token endpoint, with absolute times."""
 
     access_token: str = field(repr=False)
     refresh_token: str | None = field(repr=False)
@@ -44,22 +44,26 @@ async def request_tokens(
     *,
     private_key: str | None = None,
 ) -> TokenResponse:
-    """One request. Raises TokenRefused where it was refused, AuthUnavailable where nothing is known."""
+    """Send one token request.
+
+    Raises TokenRefused for an OAuth error, and AuthUnavailable if the outcome is unknown or temporary.
+    """
     body, headers = build_authenticated_form(client, form, now, private_key)
-    answer = await http_client.post(endpoint, _ENDPOINT_LABEL, body, FORM_CONTENT_TYPE, headers)
-    # Some large ones say no with 200.
-    if answer.status == 200 and answer.document is not None and get_string(answer.document, "error") is None:
-        return _parse_token_response(answer.document, now)
+    response = await http_client.post(endpoint, _ENDPOINT_LABEL, body, FORM_CONTENT_TYPE, headers)
+    document = response.document
+    # Some large providers send errors with status 200.
+    if response.status == 200 and document is not None and get_string(document, "error") is None:
+        return _parse_token_response(document, now)
     raise _build_token_error(
-        answer, client, [*(form.get(name) for name in _SECRET_FORM_FIELDS), client.secret]
+        response, client, [*(form.get(name) for name in _SECRET_FORM_FIELDS), client.secret]
     )
 
 
 def build_authenticated_form(
     client: OAuthClient, form: Mapping[str, str], now: float, private_key: str | None
 ) -> tuple[bytes, dict[str, str]]:
-    """A form with which a client says who it is: the body, and the headers."""
-    # Common servers look for the client id here even where it stands in the header, too.
+    """Return the body and headers of a form request that authenticates the client."""
+    # Common servers require the client id in the form even if the Authorization header contains it.
     fields, headers = {**form, "client_id": client.client_id}, dict[str, str]()
     if client.auth_method == "client_secret_basic" and client.secret is not None:
         pair = f"{quote(client.client_id, safe='')}:{quote(client.secret, safe='')}"
@@ -73,20 +77,23 @@ def build_authenticated_form(
 
 
 def _parse_token_response(document: JsonDocument, now: float) -> TokenResponse:
-    access = get_string(document, "access_token")
-    kind = get_string(document, "token_type") or "Bearer"
-    if access is None or not _ACCESS_TOKEN_PATTERN.fullmatch(access) or kind.lower() != "bearer":
+    access_token = get_string(document, "access_token")
+    token_type = get_string(document, "token_type") or "Bearer"
+    if (
+        access_token is None
+        or not _ACCESS_TOKEN_PATTERN.fullmatch(access_token)
+        or token_type.lower() != "bearer"
+    ):
         raise TokenRefused(
-            f"{_ENDPOINT_LABEL} answered without a bearer token that can be used",
+            f"{_ENDPOINT_LABEL} returned no usable bearer token",
             code="",
-            hint="tell those who run the authorization server",
+            hint="contact the operator of the authorization server",
         )
     scope = document.get("scope")
     scopes = tuple(scope.split()) if isinstance(scope, str) and scope.strip() else None
-    life = _parse_lifetime(document.get("expires_in"))
-    return TokenResponse(
-        access, get_string(document, "refresh_token"), scopes, now, None if life is None else now + life
-    )
+    lifetime = _parse_lifetime(document.get("expires_in"))
+    expires_at = None if lifetime is None else now + lifetime
+    return TokenResponse(access_token, get_string(document, "refresh_token"), scopes, now, expires_at)
 
 
 def _parse_lifetime(value: object) -> float | None:
@@ -102,18 +109,21 @@ def _build_token_error(
 ) -> TokenRefused | AuthUnavailable:
     code = get_string(response.document or {}, "error")
     if code is None or code in _TEMPORARY_ERROR_CODES or response.status >= 500 or response.status == 429:
-        # A page of some proxy, or a server in trouble: it says nothing about our tokens.
+        # An error page of a proxy or a temporary failure: our tokens may still be valid.
         return AuthUnavailable(
             f"{_ENDPOINT_LABEL} of {client.issuer} answered HTTP {response.status}",
             hint="nothing was lost; try again later",
         )
-    words = sanitize_error_text((response.document or {}).get("error_description"), secrets)
+    description = sanitize_error_text((response.document or {}).get("error_description"), secrets)
     code = sanitize_error_text(code, secrets, 60)
-    cause = f"{_ENDPOINT_LABEL} of {client.issuer} refused: {code}" + (f" ({words})" if words else "")
+    detail = f"{code} ({description})" if description else code
+    cause = f"{_ENDPOINT_LABEL} of {client.issuer} refused: {detail}"
     if code == "invalid_client" and client.origin == "dynamic":
-        return ClientForgotten(cause, code=code, hint="sign in again: Toolyard registers itself anew")
-    entered = code == "invalid_client" and client.origin == "entered"
-    hint = "check clientId and clientSecret in the server's entry" if entered else "sign in again"
+        return ClientForgotten(cause, code=code, hint="sign in again: Toolyard then registers itself again")
+    is_configured_client = code == "invalid_client" and client.origin == "entered"
+    hint = (
+        "check clientId and clientSecret in the server's entry" if is_configured_client else "sign in again"
+    )
     return TokenRefused(cause, code=code, hint=hint)
 
 
@@ -125,7 +135,7 @@ def build_grant(
     resource: str | None,
     requested: tuple[str, ...],
 ) -> OAuthGrant:
-    """A grant of what a token endpoint answered."""
+    """Return a grant with the tokens of a response. Without ``scope`` in it, all requested scopes count."""
     return OAuthGrant(
         server_url,
         client.issuer,

@@ -1,4 +1,4 @@
-"""The tokens of one key, kept fresh: one refresh at a time, among tasks and among replicas."""
+"""Token refresh for one storage key: at most one refresh at a time among all tasks and replicas."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from toolyard.net import is_same_origin
 __all__ = ["GrantRefresher", "can_refresh", "refresh_grant"]
 
 _MISSING_GRANT_RECHECK_SECONDS = 10.0
-"""Seconds for which nobody looks again whether there is a sign-in by now, unless the server refuses."""
+"""Interval between storage lookups while there is no grant; a challenge triggers one at any time."""
 _GRANT_CACHE_SECONDS = 60.0
-"""Seconds for which a sign-in that is held is not looked up again: somebody may have signed out since."""
+"""Time for which a cached grant is used before the storage is read again, to notice a sign-out."""
 _RETRY_DELAY_SECONDS = 30.0
-"""Seconds without another try before a request, after a refresh could not be had."""
+"""Delay after a failed refresh before a request attempts it again."""
 _CLOSE_TIMEOUT_SECONDS = 5.0
 _PERMANENT_ERROR_CODES = ("invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type")
 
 
 class GrantRefresher:
-    """Holds the grant of one key for one process."""
+    """Caches and refreshes the grant of one key in one process."""
 
     def __init__(
         self,
@@ -51,19 +51,20 @@ class GrantRefresher:
         self._refresh_flight: SingleFlightTask[OAuthGrant | None] = SingleFlightTask()
         self._retry_at = 0.0
         self.refresh_error: SignInEnded | None = None
-        """Why the last refresh was refused."""
+        """The error of the last refresh, if the authorization server refused it."""
 
     @property
     def access_token(self) -> str | None:
-        """The access token that is held, whether it can be sent or not."""
+        """The cached access token, valid or not."""
         return None if self._cached_grant is None else self._cached_grant.access_token
 
     async def get_current_grant(self) -> OAuthGrant | None:
-        """The grant whose access token is to be sent, refreshed where it was about to run out; None where
-        there is none. One that has run out is sent all the same where no other can be had: how the server
-        refuses it tells what to do, and one that also serves strangers must not take us for one.
+        """Return the grant for the next request, refreshed if it is about to expire, or None.
 
-        Raises TokenRefused where what the operator entered is wrong.
+        An expired grant is returned if it cannot be refreshed: the server's challenge then tells what to do,
+        and a server that also allows anonymous access must not treat us as anonymous.
+
+        Raises TokenRefused if the configured client credentials are wrong.
         """
         now = self._clock()
         if (
@@ -71,8 +72,8 @@ class GrantRefresher:
             <= now - self._last_read_at
             < (_MISSING_GRANT_RECHECK_SECONDS if self._cached_grant is None else _GRANT_CACHE_SECONDS)
         ):
-            # Without the storage we go on with what we have. A server that wants more refuses, and then it
-            # is asked again, and its trouble told.
+            # If the storage is unavailable, continue with the cached grant. If the server refuses that, the
+            # storage is read again and its error is reported.
             with contextlib.suppress(AuthUnavailable):
                 await self.reload_grant()
         grant = self._cached_grant
@@ -86,9 +87,10 @@ class GrantRefresher:
         return grant
 
     async def reload_grant(self) -> OAuthGrant | None:
-        """What is stored by now, by whomever. Tokens of another origin are dropped: the URL was changed.
+        """Read the grant from the storage and cache it.
 
-        Raises AuthUnavailable where the storage cannot be read.
+        A grant for another origin is deleted: the server's URL was changed. Raises AuthUnavailable if the
+        storage cannot be read.
         """
         self._last_read_at = self._clock()
         grant = await self._storage.grant(self._key)
@@ -99,9 +101,9 @@ class GrantRefresher:
         return grant
 
     async def refresh(self, refused_grant: OAuthGrant) -> OAuthGrant | None:
-        """Another grant than this one, which the server refused: stored by somebody else, or refreshed now.
+        """Return a newer grant than the refused one: from the storage, or refreshed now.
 
-        Raises what ``renew`` raises.
+        Raises the errors of ``refresh_grant``.
         """
         try:
             self._cached_grant = await self._refresh_flight.run(
@@ -116,14 +118,18 @@ class GrantRefresher:
         return self._cached_grant
 
     async def close(self) -> None:
-        """Let a refresh that is under way finish, for a moment: its token may be the only one that works."""
+        """Let a running refresh complete for up to five seconds.
+
+        If the refresh token was rotated, the new one is the only one that works, and it must be stored.
+        """
         await self._refresh_flight.close(_CLOSE_TIMEOUT_SECONDS)
 
     async def _try_refresh(self, grant: OAuthGrant, now: float) -> OAuthGrant | None:
         try:
             return await self.refresh(grant)
         except AuthUnavailable:
-            # Even if it has run out: the server may have moved to another authorization server by now.
+            # Return the grant even if it has expired: the server may use another authorization server by
+            # now, which its challenge will show.
             self._retry_at = now + _RETRY_DELAY_SECONDS
             return grant
         except SignInEnded:
@@ -131,7 +137,7 @@ class GrantRefresher:
 
 
 def can_refresh(grant: OAuthGrant, target: SignInTarget) -> bool:
-    """Whether new tokens can be had without anybody signing in."""
+    """Return whether new tokens can be obtained without user interaction."""
     return grant.refresh_token is not None or target.oauth.grant == "client_credentials"
 
 
@@ -143,38 +149,40 @@ async def refresh_grant(
     stale_grant: OAuthGrant,
     clock: Callable[[], float],
 ) -> OAuthGrant | None:
-    """Replace a grant by a newer one, alone among all who share the storage.
+    """Refresh a grant under the storage's lock; return the new grant, or the one stored meanwhile.
 
-    Raises SignInEnded where the authorization server refuses (if for good, the refresh token is dropped),
-    TokenRefused where it does not accept what the operator entered, and AuthUnavailable.
+    Raises SignInEnded if the authorization server refuses (after a permanent error the refresh token is
+    deleted), TokenRefused if it does not accept the configured client credentials, and AuthUnavailable.
     """
+    # Refresh tokens are often single-use: two concurrent refreshes would make the server revoke both. The
+    # lock serialises them among replicas, and the serial shows whether another one has refreshed already.
     async with storage.refresh_lock(key):
-        kept = await storage.grant(key)
-        if kept is None or kept.serial != stale_grant.serial:
-            return kept
-        if not can_refresh(kept, target):
-            raise SignInEnded("the sign-in has run out", hint="sign in again")
+        stored = await storage.grant(key)
+        if stored is None or stored.serial != stale_grant.serial:
+            return stored
+        if not can_refresh(stored, target):
+            raise SignInEnded("the sign-in has expired", hint="sign in again")
         try:
-            fresh = _apply_tokens(kept, await _request_new_tokens(http_client, target, kept, clock()))
+            fresh = _apply_tokens(stored, await _request_new_tokens(http_client, target, stored, clock()))
         except TokenRefused as error:
             if error.code == "invalid_client" and not isinstance(error, ClientForgotten):
-                # What the operator entered is wrong; once that is mended, the refresh token works again.
+                # The configured credentials are wrong. Once corrected, the refresh token works again.
                 raise
             if isinstance(error, ClientForgotten):
-                await storage.drop_client(kept.client)
+                await storage.drop_client(stored.client)
             if error.code in _PERMANENT_ERROR_CODES:
-                await storage.swap_grant(key, kept.serial, _without_refresh_token(kept))
+                await storage.swap_grant(key, stored.serial, _without_refresh_token(stored))
             raise SignInEnded(
                 f"the sign-in cannot be refreshed: {error.cause}", hint="sign in again"
             ) from None
-        if await storage.swap_grant(key, kept.serial, fresh):
+        if await storage.swap_grant(key, stored.serial, fresh):
             return fresh
-        # Somebody signed in or out while we asked.
-        kept = await storage.grant(key)
-    if kept is None:
-        # What was given back then is not what we got.
+        # The user signed in or out during the refresh.
+        stored = await storage.grant(key)
+    if stored is None:
+        # The sign-out revoked the old tokens, but not the ones just received.
         await revoke_tokens(http_client, fresh, target, clock())
-    return kept
+    return stored
 
 
 async def _request_new_tokens(
@@ -182,7 +190,8 @@ async def _request_new_tokens(
 ) -> TokenResponse:
     if grant.client.origin == "entered" and not target.trusts(grant.issuer):
         raise SignInEnded(
-            f"the sign-in is of {grant.issuer}, and the entry names another issuer now", hint="sign in again"
+            f"the sign-in was issued by {grant.issuer}, but the server's entry now names another issuer",
+            hint="sign in again",
         )
     client = with_current_secret(grant.client, target)
     form = {"grant_type": "client_credentials"}
@@ -211,6 +220,9 @@ def _apply_tokens(grant: OAuthGrant, tokens: TokenResponse) -> OAuthGrant:
 
 
 def _without_refresh_token(grant: OAuthGrant) -> OAuthGrant:
-    """Without the refresh token; the access token lives until it runs out."""
-    until = grant.issued_at if grant.expires_at is None else grant.expires_at
-    return replace(grant, refresh_token=None, expires_at=until, serial=new_serial())
+    """Return the grant without its refresh token; the access token stays usable until it expires.
+
+    An access token without a known expiry counts as expired.
+    """
+    expires_at = grant.issued_at if grant.expires_at is None else grant.expires_at
+    return replace(grant, refresh_token=None, expires_at=expires_at, serial=new_serial())
