@@ -143,7 +143,7 @@ async def _callbacks_that_are_none(url: str, issuer: str) -> None:
             (
                 one,
                 {"state": (await begin("/ui/")).query["state"], "code": "y", "iss": issuer},
-                "no longer takes",
+                "no longer accepts",
             ),
             (
                 one,

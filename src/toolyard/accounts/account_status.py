@@ -1,4 +1,4 @@
-"""Whether an account counts in this mode, and as what. Settings decide anew at every request."""
+"""Validity and role of an account under the current settings, evaluated at every request."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ __all__ = ["Identity", "effective_role", "resolve_effective_user"]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Somebody as the identity provider names them. ``issuer`` and ``sub`` are who it is; the rest is
-    decoration, except an email address that the provider says it has verified."""
+    """A user's identity at the identity provider.
+
+    ``issuer`` and ``sub`` identify the user. ``name`` is for display only; ``verified_email`` is an address
+    that the provider has verified.
+    """
 
     issuer: str
     sub: str
@@ -25,14 +28,15 @@ class Identity:
 
     @property
     def subject(self) -> str:
-        """Under which the account is kept."""
+        """Key under which the account is stored."""
         return f"{self.issuer}|{self.sub}"
 
 
 def resolve_effective_user(user: User, settings: Settings) -> User | None:
-    """The user with the role that the settings give; None where this account has no place in this mode.
+    """Return the user with their effective role, or None if the account is not valid in the current mode.
 
-    Accounts outlive a change of mode. One that was made without a proof, or with another one, opens nothing.
+    Accounts remain stored when the mode changes. An account that was authenticated by the means of another
+    mode, or not at all, gives no access.
     """
     if not _is_valid_in_mode(user, settings):
         return None
@@ -40,11 +44,11 @@ def resolve_effective_user(user: User, settings: Settings) -> User | None:
 
 
 def effective_role(user: User, settings: Settings) -> Role:
-    """Return the role that an account has under these settings.
+    """Return the role of an account under these settings.
 
-    In the modes proxy and oidc the setting ``admins`` alone decides, and nothing that it decided is stored:
-    an admin who is removed from it is none at the next request, with a session or a token. In the mode
-    password the stored role counts, which an admin or a command granted.
+    In the modes proxy and oidc only the setting ``admins`` decides, and its result is never stored: a user
+    removed from the setting loses the role at the next request, whether with a session or a token. In the
+    mode password the stored role applies, which was granted by an admin or on the command line.
     """
     match settings.people_mode:
         case PeopleMode.NONE:
@@ -52,7 +56,7 @@ def effective_role(user: User, settings: Settings) -> Role:
         case PeopleMode.PASSWORD:
             return user.role
         case PeopleMode.PROXY:
-            # The name as the proxy sends it, letter by letter.
+            # Compared exactly, as sent by the proxy.
             is_admin = user.subject is None and user.id != LOCAL_PRINCIPAL.id and user.name in settings.admins
         case PeopleMode.OIDC:
             is_admin = _is_from_issuer(user, settings) and _is_admin_at_provider(user, settings.admins)
@@ -77,10 +81,10 @@ def _is_from_issuer(user: User, settings: Settings) -> bool:
 
 
 def _is_admin_at_provider(user: User, admins: Iterable[str]) -> bool:
-    """Decide by the ``sub`` and the verified email address, which people cannot choose for themselves.
+    """Match ``sub`` and the verified email address, which users cannot choose freely.
 
-    ``preferred_username`` never makes an admin: OpenID Connect promises nothing about it, and many providers
-    let people change it at will.
+    ``preferred_username`` is not used: OpenID Connect guarantees nothing about it, and many providers let
+    users change it.
     """
     sub = (user.subject or "").partition("|")[2]
     email = user.verified_email

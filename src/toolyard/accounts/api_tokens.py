@@ -1,4 +1,4 @@
-"""API tokens: their text, and which limits make sense. What a limit means is decided by policy."""
+"""API tokens: generation, recognition and validation of scopes. ``policy`` enforces the scopes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from toolyard.types.account import ApiToken, TokenScope
 __all__ = ["TOKEN_PREFIX", "check_scope", "expires_soon", "is_token", "new_token"]
 
 TOKEN_PREFIX = "ty_"
-"""What every token begins with, so that scanners for leaked secrets find it."""
+"""Prefix of every token, which lets secret scanners recognise leaked tokens."""
 
 _MAX_SCOPE_ENTRIES = 200
 _MAX_SCOPE_ENTRY_CHARACTERS = 200
 
 
 def new_token() -> str:
-    """The text of a new token."""
+    """Return the text of a new random token."""
     return TOKEN_PREFIX + new_secret()
 
 
 def is_token(text: str) -> bool:
-    """Whether a text has the form of one."""
+    """Return whether a text has the format of a token."""
     return text.startswith(TOKEN_PREFIX) and is_secret(text.removeprefix(TOKEN_PREFIX))
 
 
 def expires_soon(token: ApiToken, now: float, *, seconds: float = 14 * 86_400.0) -> bool:
-    """Tell whether a token that still works stops working within so many seconds."""
+    """Return whether a valid token expires within ``seconds``."""
     return token.expires_at is not None and now < token.expires_at < now + seconds
 
 
 def check_scope(scope: TokenScope) -> None:
-    """Raises Invalid where a scope makes no sense; with all that is wrong."""
+    """Raise Invalid, with all problems, if a scope is not valid."""
     problems: list[Problem] = []
     if not scope.rights:
         problems.append(Problem("a token without a right can do nothing", path="scope.rights"))
@@ -46,8 +46,8 @@ def check_scope(scope: TokenScope) -> None:
             for text in texts
         ):
             message = (
-                f"an entry is empty, longer than {_MAX_SCOPE_ENTRY_CHARACTERS} characters, or holds "
-                "what cannot be seen"
+                f"an entry is empty, longer than {_MAX_SCOPE_ENTRY_CHARACTERS} characters, or contains "
+                "invisible characters"
             )
             problems.append(Problem(message, path=f"scope.{field}"))
     if problems:

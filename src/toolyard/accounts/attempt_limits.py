@@ -1,15 +1,14 @@
-"""Slows down guessing of passwords, without locking anybody out.
+"""Delays against password guessing, without account lockout.
 
-Failed sign-ins are counted in the store, so that replicas and restarts share the counts. After some failures
-the next attempt has to wait, each time twice as long as before, up to a cap. Attempts that come too early are
-refused without a look at the password, and do not count.
+Failed sign-ins are counted in the storage, so that replicas and restarts share the counts. After a number of
+failures, the next attempt is delayed; the delay doubles with each failure, up to a maximum. Attempts during
+the delay are refused without checking the password, and are not counted.
 
-A browser that its owner signed in with before shows so with a device cookie, and has a counter of its own:
-however much strangers fail with a name, they do not slow down its owner there. Everybody else is slowed down
-by three counters: for a name from one block of addresses, for a block whatever the name, and for a name from
-everywhere. The last has a low cap: it bounds how many guesses a large network of machines has in a day, and
-lets the owner in from a new browser within seconds once the guessing pauses. A link from an admin
-(``toolyard users invite``) is not slowed down at all.
+A browser with an earlier sign-in sends a device cookie and has a separate counter, so failures of other
+clients under the same name do not delay its owner. All other clients are subject to three counters: name and
+network, network alone, and name alone. The last one has a low maximum delay: it limits the number of guesses
+that a large botnet has per day, and still lets the owner sign in from a new browser within seconds once the
+guessing pauses. Invite links from an admin (``toolyard users invite``) are never delayed.
 """
 
 from __future__ import annotations
@@ -43,21 +42,21 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """After ``free`` failures in ``seconds``, wait one second before the next attempt, then two, four, …"""
+    """Exponential delay: after ``free_failures`` in ``seconds``, one second, then two, four, …"""
 
     free_failures: int
     max_delay: float
     seconds: float
 
     def delay(self, failures: int) -> float:
-        """Seconds that must have passed since the last of so many failures."""
-        late = failures - self.free_failures
-        return 0.0 if late < 0 else min(self.max_delay, 2.0 ** min(late, 30))
+        """Return the required delay after the last of so many failures, in seconds."""
+        excess = failures - self.free_failures
+        return 0.0 if excess < 0 else min(self.max_delay, 2.0 ** min(excess, 30))
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """At most so many in so many seconds."""
+    """At most ``max_attempts`` in ``seconds``."""
 
     max_attempts: int
     seconds: float
@@ -68,20 +67,20 @@ NETWORK_SLOWDOWN = Slowdown(free_failures=20, max_delay=60, seconds=900)
 ACCOUNT_SLOWDOWN = Slowdown(free_failures=50, max_delay=15, seconds=900)
 DEVICE_SLOWDOWN = Slowdown(free_failures=10, max_delay=300, seconds=3_600)
 PROVIDER_SIGN_IN_LIMIT = RateLimit(60, 300)
-"""Sign-ins that one address may begin at the identity provider: each leaves a record that waits."""
+"""Sign-ins that one network may start at the identity provider; each one stores a pending record."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptCounters:
-    """The counters of an attempt by their keys. ``cleared`` are those that a success empties."""
+    """The counters of a sign-in attempt, by key. A success resets those in ``reset_on_success``."""
 
     slowdowns: Mapping[str, Slowdown]
     reset_on_success: frozenset[str] = field(default_factory=frozenset[str])
 
 
 def guest_counters(name: str, address: str) -> AttemptCounters:
-    """Return the counters of somebody in a browser that the account does not know."""
-    # Names may be of any length, and may be a password that was typed into the wrong field.
+    """Return the counters of a browser without an earlier sign-in to the account."""
+    # The name is hashed: it may be of any length, or a password typed into the wrong field.
     account, network = hash_secret(_fold_name(name))[:32], address_network(address)
     pair, everywhere = f"pair:{account}:{network}", f"account:{account}"
     slowdowns = {
@@ -89,45 +88,46 @@ def guest_counters(name: str, address: str) -> AttemptCounters:
         f"address:{network}": NETWORK_SLOWDOWN,
         everywhere: ACCOUNT_SLOWDOWN,
     }
-    # The block's own counter stays: an account of one's own is no way to guess others for longer. So does
-    # that of the name from everywhere, which its owner need not pass a second time.
+    # A success does not reset the network's counter: otherwise an attacker with an account could reset it
+    # between guesses at other accounts. Nor that of the name alone, which no longer applies to the owner's
+    # browser once it has a device cookie.
     return AttemptCounters(slowdowns, frozenset({pair}))
 
 
 def owner_counters(key: str) -> AttemptCounters:
-    """Return the counter of somebody who has proven before to own the account: a device, a session."""
+    """Return the counter of a client known to belong to the account's owner: a device or a session."""
     return AttemptCounters({key: DEVICE_SLOWDOWN}, frozenset({key}))
 
 
 class SignInLimiter:
-    """Counts failed sign-ins, and refuses the next one until its time has come."""
+    """Counts failed sign-ins, and refuses attempts during a delay."""
 
     def __init__(self, storage: AccountStorage, clock: Callable[[], float]) -> None:
         self._storage = storage
         self._clock = clock
 
     async def check(self, counters: AttemptCounters) -> None:
-        """Raises TooManySignIns."""
+        """Raise TooManySignIns if any counter demands a delay."""
         now = self._clock()
-        wait = 0.0
+        wait_seconds = 0.0
         for key, slowdown in counters.slowdowns.items():
-            found = await self._storage.count_attempts(key, now - slowdown.seconds)
-            wait = max(wait, found.latest + slowdown.delay(found.count) - now)
-        if wait > 0:
+            failures = await self._storage.count_attempts(key, now - slowdown.seconds)
+            wait_seconds = max(wait_seconds, failures.latest + slowdown.delay(failures.count) - now)
+        if wait_seconds > 0:
             raise TooManySignIns(
                 "there were too many failed sign-ins",
-                retry_after=wait,
-                hint=f"try again in {_format_wait(wait)}, or ask an admin for a link to sign in with",
+                retry_after=wait_seconds,
+                hint=f"try again in {_format_wait(wait_seconds)}, or ask an admin for an invite link",
             )
 
     async def count_provider_sign_in(self, address: str) -> None:
-        """One more sign-in that is begun elsewhere. Raises TooManySignIns."""
+        """Count a sign-in started at the identity provider. Raises TooManySignIns."""
         now, key = self._clock(), f"begun:{address_network(address)}"
         if (
             await self._storage.count_attempts(key, now - PROVIDER_SIGN_IN_LIMIT.seconds)
         ).count >= PROVIDER_SIGN_IN_LIMIT.max_attempts:
             raise TooManySignIns(
-                "too many sign-ins were begun from this address",
+                "too many sign-ins were started from this address",
                 retry_after=PROVIDER_SIGN_IN_LIMIT.seconds,
                 hint=f"try again in {PROVIDER_SIGN_IN_LIMIT.seconds / 60:.0f} minutes",
             )
@@ -140,7 +140,7 @@ class SignInLimiter:
             await self._storage.add_attempt(key, now)
 
     async def record_success(self, counters: AttemptCounters) -> None:
-        """Forget failures after a success."""
+        """Reset the counters that a success clears."""
         for key in counters.reset_on_success:
             await self._storage.clear_attempts(key)
 
@@ -153,14 +153,19 @@ def _format_wait(seconds: float) -> str:
 
 
 def _fold_name(name: str) -> str:
-    """The same for all spellings that sign in to one account, whether there is such an account or not:
-    otherwise each of them would have its own count."""
+    """Return one form for all spellings that sign in to the same account, whether it exists or not.
+
+    Otherwise an attacker could get a new counter for each spelling.
+    """
     once = normalize("NFKD", normalize("NFD", normalize_name(name) or name).casefold())
     return normalize("NFKD", once.casefold())
 
 
 def address_network(address: str) -> str:
-    """What counts as one address: of IPv6 the network, since whoever has one address there has all of it."""
+    """Return the unit that is limited: an IPv4 address, or the /64 network of an IPv6 address.
+
+    An IPv6 client usually has a whole /64 network at its disposal.
+    """
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

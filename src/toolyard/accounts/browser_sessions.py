@@ -1,4 +1,4 @@
-"""How long a browser stays signed in, and what its owner recognises it by."""
+"""Lifetime and description of browser sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 _BROWSER_NAMES = (
-    # Most name others too, for the sake of old servers; the first that fits counts.
+    # Most browsers also name others, for compatibility; the first match counts.
     ("Edg", "Edge"),
     ("OPR/", "Opera"),
     ("SamsungBrowser/", "Samsung Internet"),
@@ -38,13 +38,13 @@ _SYSTEM_NAMES = (
 )
 _DAY_SECONDS = 86_400.0
 _IDLE_TIMEOUT_SECONDS = 30 * _DAY_SECONDS
-"""Seconds without a visit after which a session ends."""
+"""Inactivity after which a session ends."""
 MAX_SESSION_SECONDS = 90 * _DAY_SECONDS
-"""Seconds after which it ends in any case."""
+"""Maximum lifetime of a session, regardless of activity."""
 
 
 def build_session(text: str, user: User, now: float, network: str, user_agent: str) -> BrowserSession:
-    """The session of a cookie's text. Its id tells nothing about the text."""
+    """Return a new session for a cookie's text. The text cannot be derived from the session's id."""
     return BrowserSession(
         derive_session_id(text),
         user.id,
@@ -57,14 +57,14 @@ def build_session(text: str, user: User, now: float, network: str, user_agent: s
 
 
 def derive_session_id(text: str) -> str:
-    """Return the id of the session of a cookie's text."""
+    """Return the session id that belongs to a cookie's text."""
     return hash_secret(f"session id of {text}")[:16]
 
 
 def describe_browser(user_agent: str) -> str:
-    """Return a name such as "Firefox on Linux" for a User-Agent header; empty if it names no known browser.
+    """Return a name such as "Firefox on Linux" for a User-Agent header; empty if it is not recognised.
 
-    Never text of the header itself, which anybody can write.
+    The result never contains text of the header, which a client can set to anything.
     """
     product = next((name for mark, name in _BROWSER_NAMES if mark in user_agent), "")
     system = next((name for mark, name in _SYSTEM_NAMES if mark in user_agent), "")
@@ -72,9 +72,12 @@ def describe_browser(user_agent: str) -> str:
 
 
 def with_extended_expiry(session: BrowserSession, now: float) -> BrowserSession:
-    """The session with its end moved, at most once a day; the same object where there is nothing to move."""
+    """Return the session with a later expiry, or the same object if the change would be less than a day.
+
+    This limits writes to the storage to about one per session and day.
+    """
     end = min(now + _IDLE_TIMEOUT_SECONDS, session.created_at + MAX_SESSION_SECONDS)
-    later = end - session.expires_at
-    # The last stretch before the cap is shorter than a day, and is taken in one step.
-    capped = end < now + _IDLE_TIMEOUT_SECONDS and later > 60
-    return replace(session, expires_at=end) if later >= _DAY_SECONDS or capped else session
+    extension = end - session.expires_at
+    # The last extension before the maximum lifetime is shorter than a day.
+    reaches_maximum = end < now + _IDLE_TIMEOUT_SECONDS and extension > 60
+    return replace(session, expires_at=end) if extension >= _DAY_SECONDS or reaches_maximum else session

@@ -1,6 +1,6 @@
-"""Device cookies: proof that a browser was signed in to an account before.
+"""Device cookies, which prove that a browser was signed in to an account before.
 
-The cookie opens nothing. It only says which counter of failed sign-ins is the browser's own.
+The cookie grants no access. It only selects a separate counter of failed sign-ins for the browser.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class Device:
 
 
 class DeviceCookies:
-    """Writes and reads the texts of device cookies, signed with ``key``."""
+    """Issues and verifies device cookies, signed with ``key`` (HMAC-SHA256)."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def issue(self, user_id: str) -> str:
-        """Return the text of a cookie for a browser that this user has just signed in with."""
+        """Return the text of a new cookie, for a browser in which this user has just signed in."""
         body = f"{new_secret()}.{user_id}"
         return f"{self._sign_body(body)}.{body}"
 
     def read(self, text: str) -> Device | None:
-        """Return the device that a cookie names; None if we did not sign it."""
+        """Return the device of a cookie, or None if the signature is not valid."""
         if len(text) > _MAX_COOKIE_CHARACTERS:
             return None
         signature, _, body = text.partition(".")

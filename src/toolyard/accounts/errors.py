@@ -1,16 +1,16 @@
-"""What people can get wrong.
+"""Errors of accounts and sign-in.
 
 ToolyardError
-├── Invalid              a name, a password or a scope that cannot be used; ``problems`` name the fields
+├── Invalid              an invalid name, password or scope; ``problems`` name the fields
 ├── NameTaken            another user has this name
-├── NoSuchUser           there is none of that name
-├── SignInRefused        name, password, token or link is not accepted; never says which
-│   ├── NotSignedIn      nothing was presented, or nothing that counts any more
-│   └── NeverBegun       the answer to a sign-in that nobody began here, or not in this browser
-├── TooManySignIns       come back in ``retry_after`` seconds
-├── NotAllowed           this person, or this token, may not do that
-├── ProviderFailed       the identity provider did not answer, or not as it should
-└── StartRefused         the settings about people do not fit together; nothing is served
+├── NoSuchUser           there is no user with this name
+├── SignInRefused        name, password, token or link is not accepted; the message does not tell which
+│   ├── NotSignedIn      credentials are missing or no longer valid
+│   └── NeverBegun       a provider's response without a matching sign-in in this browser
+├── TooManySignIns       rate limit; retry in ``retry_after`` seconds
+├── NotAllowed           the user or token lacks the permission
+├── ProviderFailed       the identity provider is unreachable or sent an invalid response
+└── StartRefused         the settings for accounts are inconsistent or unsafe; nothing is served
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Invalid(ToolyardError):
-    """What was entered cannot be used. ``problems`` holds all of it."""
+    """The input is invalid. ``problems`` lists every problem."""
 
     exit_code = 2
 
@@ -48,23 +48,23 @@ class NameTaken(ToolyardError):
 
 
 class NoSuchUser(ToolyardError):
-    """There is no user of that name."""
+    """There is no user with this name."""
 
 
 class SignInRefused(ToolyardError):
-    """What was presented is not accepted."""
+    """The presented credentials are not accepted."""
 
 
 class NotSignedIn(SignInRefused):
-    """Nobody is signed in here, or no longer."""
+    """The request has no credentials, or they are no longer valid."""
 
 
 class NeverBegun(SignInRefused):
-    """The answer of an identity provider to a question that we did not ask, or asked another browser."""
+    """An identity provider's response to a sign-in that was not started here, or in another browser."""
 
 
 class TooManySignIns(ToolyardError):
-    """Too many failed attempts."""
+    """Too many sign-in attempts; try again in ``retry_after`` seconds."""
 
     def __init__(self, cause: str, *, retry_after: float, hint: str | None = None) -> None:
         super().__init__(cause, hint=hint)
@@ -72,14 +72,14 @@ class TooManySignIns(ToolyardError):
 
 
 class NotAllowed(ToolyardError):
-    """Not with this role, or not with this token."""
+    """The role or the token does not allow this."""
 
 
 class ProviderFailed(ToolyardError):
-    """The identity provider cannot be asked, or its answer makes no sense. Trying again may help."""
+    """The identity provider is unreachable or sent an invalid response. A retry may succeed."""
 
 
 class StartRefused(ToolyardError):
-    """The settings about people do not fit together."""
+    """The settings for accounts are inconsistent or unsafe."""
 
     exit_code = 2

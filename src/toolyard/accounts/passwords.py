@@ -1,4 +1,4 @@
-"""Passwords: Argon2id, in a thread, a few at a time."""
+"""Password hashing with Argon2id in worker threads, with limited concurrency."""
 
 from __future__ import annotations
 
@@ -17,36 +17,42 @@ MIN_PASSWORD_CHARACTERS = 10
 MAX_PASSWORD_CHARACTERS = 1_000
 
 _MAX_PARALLEL_HASHES = 2
-"""Each takes a core and 46 MB for as long as it runs."""
+"""Each hash uses one core and 46 MB of memory while it runs."""
 
 
 def check_password(password: str, field: str = "password") -> None:
-    """Raises Invalid where a text cannot become a password. Length is what counts; nothing else is asked."""
+    """Raise Invalid if a text is not acceptable as a password. Only the length is checked."""
     size = len(_normalize_password(password))
     if size < MIN_PASSWORD_CHARACTERS:
-        problem = Problem(f"a password has at least {MIN_PASSWORD_CHARACTERS} characters", path=field)
+        problem = Problem(f"a password must have at least {MIN_PASSWORD_CHARACTERS} characters", path=field)
     elif len(password) > MAX_PASSWORD_CHARACTERS or size > MAX_PASSWORD_CHARACTERS:
-        problem = Problem(f"a password has at most {MAX_PASSWORD_CHARACTERS:,} characters", path=field)
+        problem = Problem(f"a password may have at most {MAX_PASSWORD_CHARACTERS:,} characters", path=field)
     else:
         return
     raise Invalid([problem])
 
 
 class AsyncPasswordHasher:
-    """Hashes and verifies. Call either while holding a ``turn``, so that a crowd waits and nothing swaps."""
+    """Hashes and verifies passwords. Acquire ``hash_slots`` before either call.
+
+    The semaphore makes a burst of sign-ins queue up, instead of exhausting memory.
+    """
 
     def __init__(self, hasher: PasswordHasher | None = None) -> None:
-        # 50 to 100 ms on the machines of 2025.
+        # Takes 50 to 100 ms on hardware of 2025.
         self._hasher = hasher or PasswordHasher(time_cost=2, memory_cost=46 * 1024, parallelism=1)
         self.hash_slots = asyncio.Semaphore(_MAX_PARALLEL_HASHES)
 
     async def hash(self, password: str) -> str:
-        """What is stored."""
+        """Return the hash to store, with its parameters and salt."""
         return await asyncio.to_thread(self._hasher.hash, _encode_password(password))
 
     async def verify(self, password: str, stored: str | None) -> bool:
-        """Whether it is the one. Nothing stored takes as long as a wrong one, so that nobody learns who has
-        an account here."""
+        """Return whether a password matches a stored hash.
+
+        Without a stored hash this takes as long as a mismatch, so that response times do not reveal which
+        accounts exist.
+        """
         if stored is None:
             await self.hash(password[:MAX_PASSWORD_CHARACTERS])
             return False
@@ -56,7 +62,7 @@ class AsyncPasswordHasher:
         )
 
     def is_outdated(self, stored: str) -> bool:
-        """Whether it was hashed with other parameters than ours."""
+        """Return whether a stored hash was made with parameters other than the current ones."""
         return self._hasher.check_needs_rehash(stored)
 
     def _verify_blocking(self, password: str, stored: str) -> bool:
@@ -67,7 +73,7 @@ class AsyncPasswordHasher:
 
 
 def _normalize_password(password: str) -> str:
-    """The same on every keyboard."""
+    """Return the NFKC form, so that equal text typed on different keyboards is equal."""
     return unicodedata.normalize("NFKC", password)
 
 

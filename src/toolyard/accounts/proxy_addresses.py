@@ -1,4 +1,4 @@
-"""Which peers are proxies of ours, and for whom they call."""
+"""Trusted reverse proxies, and the client address behind them."""
 
 from __future__ import annotations
 
@@ -17,39 +17,40 @@ _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class TrustedProxies:
-    """The setting ``trusted_proxies``, read. Raises StartRefused for what is neither address nor network."""
+    """Parsed setting ``trusted_proxies``. Raises StartRefused for an invalid address or network."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._networks = tuple(_parse_network(entry) for entry in entries)
 
     def __contains__(self, peer: str) -> bool:
-        """Whether a socket's peer is one. An address that cannot be read is not."""
+        """Return whether a socket's peer is a trusted proxy. False for an invalid address."""
         ip = _parse_address(peer) if self._networks else None
         return ip is not None and any(
             ip in network for network in self._networks if network.version == ip.version
         )
 
     def client_address(self, peer: str, forwarded_for: Iterable[str]) -> str:
-        """Who is calling: the last in ``X-Forwarded-For`` that is no proxy of ours, where the peer is one.
+        """Return the client address: the last one in ``X-Forwarded-For`` that is not a trusted proxy.
 
-        What stands before that was written by the caller, and is not believed.
+        If the peer is not a trusted proxy, return the peer: the header may be forged then. For the same
+        reason, entries before the returned one are ignored.
         """
         if peer not in self:
             return peer
-        caller = peer
+        client = peer
         hops = [hop.strip() for value in forwarded_for for hop in value.split(",")]
         for hop in reversed(hops):
             ip = _parse_address(_strip_port(hop))
             if ip is None:
-                return caller
-            caller = str(ip)
-            if caller not in self:
-                return caller
-        return caller
+                return client
+            client = str(ip)
+            if client not in self:
+                return client
+        return client
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, whatever a resolver says."""
+    """Return whether a host is this machine, without asking a resolver."""
     name = host.strip("[]").lower()
     if name in _LOOPBACK_HOSTS:
         return True

@@ -1,4 +1,4 @@
-"""Random texts that prove something, and the hashes under which they are stored."""
+"""Random secrets for cookies, tokens and links, and the hashes under which they are stored."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import secrets
 __all__ = ["hash_secret", "is_secret", "new_secret"]
 
 _SECRET_CHARACTERS = 43
-"""Characters of 32 bytes in base64url."""
+"""Length of 32 bytes in base64url."""
 
 
 def new_secret() -> str:
-    """32 random bytes, fit for a cookie, a path and a header."""
+    """Return 32 random bytes in base64url, for use in a cookie, a path or a header."""
     return secrets.token_urlsafe(32)
 
 
 def is_secret(text: str) -> bool:
-    """Whether a text has the form of one. What has not is never looked up."""
+    """Return whether a text has the format of a secret. Other texts need not be looked up."""
     return (
         len(text) == _SECRET_CHARACTERS
         and text.isascii()
@@ -26,5 +26,5 @@ def is_secret(text: str) -> bool:
 
 
 def hash_secret(text: str) -> str:
-    """The hash of a secret. A fast one will do: nobody guesses 32 random bytes."""
+    """Return the SHA-256 of a secret. A slow hash is not needed: 32 random bytes cannot be guessed."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

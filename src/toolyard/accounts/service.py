@@ -1,4 +1,7 @@
-"""People: signing in and out, sessions, tokens, links; the one place that decides who is calling."""
+"""Account service: sign-in and sign-out, browser sessions, API tokens and invite links.
+
+All authentication of requests goes through this module.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +39,24 @@ from toolyard.types.principal import LOCAL_PRINCIPAL
 __all__ = ["INVITE_LIFETIME_SECONDS", "AccountService"]
 
 INVITE_LIFETIME_SECONDS = 86_400.0
-"""Seconds for which a link works."""
+"""Lifetime of an invite link."""
 
 _SESSION_MODES = (PeopleMode.PASSWORD, PeopleMode.OIDC)
 _USER_TOUCH_SECONDS = 300.0
+"""Minimum interval between two updates of a user's or session's ``last_seen``."""
 _TOKEN_TOUCH_SECONDS = 60.0
+"""Minimum interval between two updates of a token's ``last_used_at``."""
 _MAX_TOKENS_PER_USER = 200
 _MAX_TOKEN_NAME_CHARACTERS = 100
 _MAX_TOKEN_LIFETIME_SECONDS = 10 * 366 * 86_400.0
 
 
 class AccountService:
-    """Who is calling. What is presented is looked up by its hash; whoever it names counts as far as the mode
-    and the settings let them, and no further."""
+    """Authenticates requests, and manages sessions, tokens and invites.
+
+    Secrets are stored and looked up by their hash. The mode and the settings decide at every request whether
+    the account is valid, and with which role.
+    """
 
     def __init__(
         self,
@@ -70,9 +78,10 @@ class AccountService:
     async def sign_in(
         self, name: str, password: str, address: str, *, device: Device | None = None, user_agent: str = ""
     ) -> tuple[User, str]:
-        """The user and the text of a new cookie. ``device``: a browser that somebody signed in with before.
+        """Sign in with a password; return the user and the text of a new session cookie.
 
-        Raises TooManySignIns, or SignInRefused, which does not say what was wrong.
+        ``device`` identifies a browser with an earlier sign-in. Raises TooManySignIns, or SignInRefused,
+        which does not tell whether the name or the password is wrong.
         """
         self._require_password_mode()
         user = await self.find_user(name)
@@ -82,14 +91,15 @@ class AccountService:
             counters = guest_counters(name, address)
         await self._sign_in_limiter.check(counters)
         async with self._passwords.hash_slots:
-            # Again: a crowd that was let in at once must not all get a guess.
+            # Check again: many concurrent attempts may have passed the first check before any of them was
+            # effective_user as a failure.
             await self._sign_in_limiter.check(counters)
-            stored = await self._storage.get_password_hash(user.id if user is not None else "")
-            fits = await self._passwords.verify(password, stored)
-            if not fits or user is None or stored is None or user.disabled:
+            stored_hash = await self._storage.get_password_hash(user.id if user is not None else "")
+            matches = await self._passwords.verify(password, stored_hash)
+            if not matches or user is None or stored_hash is None or user.disabled:
                 await self._sign_in_limiter.record_failure(counters)
                 raise SignInRefused("name or password is wrong", hint="check both, and try again")
-            if self._passwords.is_outdated(stored):
+            if self._passwords.is_outdated(stored_hash):
                 await self._storage.set_password_hash(user.id, await self._passwords.hash(password))
         await self._sign_in_limiter.record_success(counters)
         return user, await self.begin_session(user, address, user_agent)
@@ -97,13 +107,13 @@ class AccountService:
     async def change_password(
         self, user: User, old: str, new: str, address: str, *, user_agent: str = ""
     ) -> str:
-        """Set another password; every browser is signed out, and this one gets the cookie that is returned.
+        """Change the password, end all sessions of the user, and return a new cookie for this browser.
 
         Raises Invalid, SignInRefused or TooManySignIns.
         """
         self._require_password_mode()
         check_password(new, "new_password")
-        # Whoever is signed in is not slowed down by the failures of strangers.
+        # A signed-in user has a separate counter, so that failures of other people do not delay them.
         counters = owner_counters(f"change:{user.id}")
         await self._sign_in_limiter.check(counters)
         async with self._passwords.hash_slots:
@@ -118,9 +128,10 @@ class AccountService:
         return await self.begin_session(user, address, user_agent)
 
     async def invite(self, name: str, role: Role, *, by: str = "") -> str:
-        """Return the text of a link for the user of this name; see ``invite_user``.
+        """Return the secret of an invite link for the user with this name; see ``invite_user``.
 
-        Somebody new gets the role; one who exists already keeps theirs. Raises Invalid or NotAllowed.
+        A missing user is created with the role; an existing user keeps their role. Raises Invalid or
+        NotAllowed.
         """
         self._require_password_mode()
         name = validate_name(name)
@@ -128,15 +139,15 @@ class AccountService:
         return await self.invite_user(user, by=by)
 
     async def invite_user(self, user: User, *, by: str = "") -> str:
-        """Return a text that works once, for a day: whoever has it sets the password of this user.
+        """Return the secret of an invite link, which can be used once within a day to set the password.
 
-        It is bound to the account, and is void once the account is renamed or disabled, or gets another
-        password or another link. Somebody who has used the account is told on their pages, with ``by`` as the
-        one who made the link. Raises NotAllowed.
+        The link becomes void if the account is renamed or disabled, or gets another password or another link.
+        If the account has been used before, its owner sees a notice that names ``by`` as the creator of the
+        link. Raises NotAllowed.
         """
         self._require_password_mode()
         if user.id == LOCAL_PRINCIPAL.id:
-            raise NotAllowed(f"'{user.name}' is whoever sits at this machine, and has no password")
+            raise NotAllowed(f"'{user.name}' is the local user of this machine, who has no password")
         text = new_secret()
         now = self._clock()
         await self._storage.put_invite(hash_secret(text), Invite(user.id, now + INVITE_LIFETIME_SECONDS, by))
@@ -148,14 +159,14 @@ class AccountService:
         try:
             return await self._storage.add_user(name, role)
         except NameTaken:
-            # Another replica did so in the meantime, as all do that start together for the first time.
+            # Another replica has added the user, for example when several start for the first time.
             user = await self._storage.find_user_by_name(name)
             if user is None:
                 raise
             return user
 
     async def find_invited_user(self, text: str) -> User | None:
-        """Return the user whose password a link sets, without using it up."""
+        """Return the user of an invite link without using the link."""
         if not is_secret(text) or self._settings.people_mode is not PeopleMode.PASSWORD:
             return None
         return await self._find_invite_user(await self._storage.find_invite(hash_secret(text), self._clock()))
@@ -169,33 +180,33 @@ class AccountService:
         user_agent: str = "",
         revoke_tokens: bool = False,
     ) -> tuple[User, str]:
-        """Set the password of whom the link is for; the user and the text of a new cookie.
+        """Set the password with an invite link; return the user and the text of a new session cookie.
 
-        Whoever holds the link may not be that person. So their sessions end, the credentials that they stored
-        for servers are removed, and a notice tells them. Their tokens stay unless ``revoke_tokens``.
+        The holder of the link may not be the owner of the account. So all its sessions end, the credentials
+        stored for servers are deleted, and the owner gets a notice. API tokens stay unless ``revoke_tokens``.
 
-        Raises Invalid, and keeps the link; or SignInRefused.
+        Raises Invalid, which leaves the link usable, or SignInRefused.
         """
         self._require_password_mode()
         check_password(password)
-        refused = SignInRefused(
+        refusal = SignInRefused(
             "this link is unknown, was used before, or is older than a day", hint="ask an admin for a new one"
         )
         if not is_secret(text):
-            raise refused
+            raise refusal
         async with self._passwords.hash_slots:
             hashed = await self._passwords.hash(password)
         invite = await self._storage.take_invite(hash_secret(text), self._clock())
         user = await self._find_invite_user(invite)
         if user is None or invite is None:
-            raise refused
-        used = Notice(NoticeKind.LINK_USED, self._clock(), invite.made_by) if _has_been_used(user) else None
-        await self._storage.reset_password(user.id, hashed, used, revoke_tokens=revoke_tokens)
+            raise refusal
+        notice = Notice(NoticeKind.LINK_USED, self._clock(), invite.made_by) if _has_been_used(user) else None
+        await self._storage.reset_password(user.id, hashed, notice, revoke_tokens=revoke_tokens)
         cookie = await self.begin_session(user, address, user_agent)
         return await self._storage.user(user.id) or user, cookie
 
     async def dismiss_notice(self, user: User) -> None:
-        """The person has read their notice."""
+        """Remove the user's notice after they have read it."""
         await self._storage.set_notice(user.id, None)
 
     async def _find_invite_user(self, invite: Invite | None) -> User | None:
@@ -205,14 +216,14 @@ class AccountService:
         return None if user is None or user.disabled else user
 
     async def has_admin(self) -> bool:
-        """Whether an admin could sign in with a password."""
+        """Return whether any admin can sign in with a password."""
         users = await self._storage.users()
-        return any(each.role is Role.ADMIN and each.has_password and not each.disabled for each in users)
+        return any(user.role is Role.ADMIN and user.has_password and not user.disabled for user in users)
 
-    # Browsers.
+    # Browser sessions.
 
     async def begin_session(self, user: User, address: str = "", user_agent: str = "") -> str:
-        """Sign in a browser; the text of its cookie, which is nowhere else."""
+        """Start a browser session, and return the text of its cookie, which is not stored anywhere."""
         now, text = self._clock(), new_secret()
         session = build_session(text, user, now, address_network(address), user_agent)
         await self._storage.add_session(hash_secret(text), session)
@@ -222,18 +233,18 @@ class AccountService:
     async def authenticate_cookie(
         self, text: str, address: str | None = None
     ) -> tuple[BrowserSession, User] | None:
-        """Who is signed in with this cookie, if anybody. ``address``: where this request comes from."""
+        """Return the session and user of a cookie, or None. ``address`` is the client's address."""
         if not is_secret(text) or self._settings.people_mode not in _SESSION_MODES:
             return None
         now, key = self._clock(), hash_secret(text)
-        found = await self._storage.find_session(key, now)
-        if found is None:
+        record = await self._storage.find_session(key, now)
+        if record is None:
             return None
-        session, user = found
+        session, user = record
         if is_future(session.created_at, now):
             return None
-        counted = resolve_effective_user(user, self._settings)
-        if counted is None:
+        effective_user = resolve_effective_user(user, self._settings)
+        if effective_user is None:
             return None
         later = with_extended_expiry(session, now)
         if later is not session:
@@ -241,15 +252,15 @@ class AccountService:
         network = session.network if address is None else address_network(address)
         if _is_last_seen_stale(session.last_seen, now) or network != session.network:
             await self._storage.touch_session(key, now, network)
-        await self._touch_user(counted, now)
-        return later, counted
+        await self._touch_user(effective_user, now)
+        return later, effective_user
 
     async def list_sessions(self, user: User) -> Sequence[BrowserSession]:
-        """Return the browsers that a user is signed in with, the most recently used first."""
+        """Return the active sessions of a user, most recently used first."""
         return await self._storage.list_sessions(user.id, self._clock())
 
     async def end_session(self, user: User, session_id: str) -> bool:
-        """Sign out one browser of a user. False: it is not one of theirs, or was signed out before."""
+        """End one session of a user; return False if the user has no such session."""
         return await self._storage.end_user_session(user.id, session_id)
 
     async def sign_out(self, text: str) -> None:
@@ -257,34 +268,36 @@ class AccountService:
         await self._storage.end_session(hash_secret(text))
 
     async def sign_out_everywhere(self, user: User) -> None:
-        """End every session of a user. Tokens stay."""
+        """End all sessions of a user. API tokens stay valid."""
         await self._storage.end_sessions(user.id)
 
     # Tokens.
 
     @property
     def token_lifetime(self) -> float | None:
-        """Seconds for which a token works if its owner chooses nothing else; None: for ever."""
+        """Default lifetime of a new token in seconds; None means unlimited."""
         return self._settings.token_lifetime * 86_400.0 or None
 
     async def make_token(
         self, user: User, name: str, scope: TokenScope, expires_in: float | None
     ) -> tuple[ApiToken, str]:
-        """A new token and its text, which is shown this once. Raises Invalid or NotAllowed."""
+        """Create a token; return it with its text, which is not stored. Raises Invalid or NotAllowed."""
         problems: list[Problem] = []
         label = " ".join(name.split())
         if not label or len(label) > _MAX_TOKEN_NAME_CHARACTERS or not label.isprintable():
-            message = f"a token has a name of 1 to {_MAX_TOKEN_NAME_CHARACTERS} characters"
+            message = f"the name of a token must have 1 to {_MAX_TOKEN_NAME_CHARACTERS} characters"
             problems.append(Problem(message, path="name"))
         if expires_in is not None and not 0 < expires_in <= _MAX_TOKEN_LIFETIME_SECONDS:
-            problems.append(Problem("a token lives for up to ten years, or for ever", path="expires_in"))
+            problems.append(
+                Problem("a token can be valid for up to ten years, or without limit", path="expires_in")
+            )
         if problems:
             raise Invalid(problems)
         check_scope(scope)
         if Right.ADMIN in scope.rights and user.role is not Role.ADMIN:
-            raise NotAllowed("only admins can make tokens with the right admin")
+            raise NotAllowed("only admins can create tokens with the right admin")
         if len(await self._storage.tokens(user.id)) >= _MAX_TOKENS_PER_USER:
-            hint = "delete those that nobody uses"
+            hint = "delete tokens that are no longer used"
             raise Invalid(
                 [Problem(f"there are {_MAX_TOKENS_PER_USER} tokens already", path="name", hint=hint)]
             )
@@ -295,89 +308,92 @@ class AccountService:
         return token, text
 
     async def authenticate_token(self, text: str) -> tuple[ApiToken, User] | None:
-        """Whose token this is, if anybody's."""
+        """Return the API token with this text, and its user, or None."""
         if not is_token(text):
             return None
         now = self._clock()
-        found = await self._storage.find_token(hash_secret(text), now)
-        if found is None:
+        record = await self._storage.find_token(hash_secret(text), now)
+        if record is None:
             return None
-        token, user = found
-        counted = resolve_effective_user(user, self._settings)
-        if counted is None:
+        token, user = record
+        effective_user = resolve_effective_user(user, self._settings)
+        if effective_user is None:
             return None
         if token.last_used_at is None or not is_recent(token.last_used_at, now, _TOKEN_TOUCH_SECONDS):
             await self._storage.touch_token(token.id, now)
-        await self._touch_user(counted, now)
-        return token, counted
+        await self._touch_user(effective_user, now)
+        return token, effective_user
 
-    # Those who prove nothing to us themselves.
+    # Users authenticated by other means: the local machine, a proxy, an identity provider.
 
     async def local_user(self) -> User:
-        """Whoever sits at this machine, in the mode none."""
+        """Return the local user, who exists only in the mode none. Raises NotAllowed in other modes."""
         if self._cached_local_user is None:
-            known = await self._storage.user(LOCAL_PRINCIPAL.id) or await self._add_account(
+            stored = await self._storage.user(LOCAL_PRINCIPAL.id) or await self._add_account(
                 LOCAL_PRINCIPAL.name, Role.ADMIN, LOCAL_PRINCIPAL.id
             )
-            self._cached_local_user = resolve_effective_user(known, self._settings)
+            self._cached_local_user = resolve_effective_user(stored, self._settings)
         if self._cached_local_user is None:
-            raise NotAllowed("there is a local user in the mode none only")
+            raise NotAllowed("a local user exists only in the mode none")
         return self._cached_local_user
 
     async def authenticate_proxy_name(self, name: str) -> User:
-        """Whom the proxy names; an account is made at first sight. Raises NotAllowed.
+        """Return the user named by a trusted proxy; the first request creates the account.
 
-        The proxy tells people apart, so its spelling counts: what is another name there must not be the same
-        account here.
+        The name must match exactly: two spellings may be two users of the proxy, who must not share one
+        account. Raises NotAllowed.
         """
         if self._settings.people_mode is not PeopleMode.PROXY:
-            raise NotAllowed("a proxy names people in the mode proxy only")
+            raise NotAllowed("user names from a proxy are accepted only in the mode proxy")
         if normalize_name(name) != name:
             raise NotAllowed(
-                "the proxy sent a name that cannot be used", hint="names have 1 to 100 visible characters"
+                "the proxy sent an invalid user name", hint="names have 1 to 100 visible characters"
             )
         user = await self._storage.find_user_by_name(name) or await self._add_account(name, Role.USER)
-        counted = resolve_effective_user(user, self._settings)
-        if counted is None or user.name != name:
+        effective_user = resolve_effective_user(user, self._settings)
+        if effective_user is None or user.name != name:
             raise NotAllowed(
                 f"the name '{name}' belongs to another account, '{user.name}'",
-                hint="have the proxy send each name in one spelling, or delete that account: "
+                hint="configure the proxy to send each name in one spelling, or delete that account: "
                 f"toolyard users delete '{user.name}'",
             )
         if user.disabled:
             raise NotAllowed("this account is disabled", hint="ask an admin")
-        await self._touch_user(counted, self._clock())
-        return counted
+        await self._touch_user(effective_user, self._clock())
+        return effective_user
 
     async def authenticate_identity(self, identity: Identity) -> User:
-        """Return whom an access token of the identity provider names; the first one adds the account.
+        """Return the user of an identity from the provider's access token; the first one creates the account.
 
         Raises NotAllowed.
         """
         user = await find_or_create_account(self._storage, identity, complete=False)
-        counted = resolve_effective_user(user, self._settings)
-        if counted is None:
-            raise NotAllowed("this account is of another identity provider", hint="check oidc_issuer")
-        await self._touch_user(counted, self._clock())
-        return counted
+        effective_user = resolve_effective_user(user, self._settings)
+        if effective_user is None:
+            raise NotAllowed("this account belongs to another identity provider", hint="check oidc_issuer")
+        await self._touch_user(effective_user, self._clock())
+        return effective_user
 
     async def find_user(self, name: str) -> User | None:
-        """The user of that name, whatever their standing."""
-        fit = normalize_name(name)
-        return None if fit is None else await self._storage.find_user_by_name(fit)
+        """Return the user with this name, including disabled users and users of other modes."""
+        normalized = normalize_name(name)
+        return None if normalized is None else await self._storage.find_user_by_name(normalized)
 
     async def _add_account(self, name: str, role: Role, user_id: str | None = None) -> User:
-        """Make an account that is identified by something else than its name, or by its name alone."""
-        for free in candidate_names(name):
+        """Create an account identified by ``user_id``, or by its name if that is None.
+
+        With ``user_id``, a name that is taken gets a number appended.
+        """
+        for candidate in candidate_names(name):
             try:
-                return await self._storage.add_user(free, role, user_id=user_id)
+                return await self._storage.add_user(candidate, role, user_id=user_id)
             except NameTaken:
-                # Two first requests at once: the other one made it.
-                known = await (
+                # A concurrent first request may have created the account.
+                existing = await (
                     self._storage.find_user_by_name(name) if user_id is None else self._storage.user(user_id)
                 )
-                if known is not None:
-                    return known
+                if existing is not None:
+                    return existing
         raise NameTaken(f"every name like '{name}' is taken")
 
     async def _touch_user(self, user: User, now: float) -> None:
@@ -387,13 +403,13 @@ class AccountService:
     def _require_password_mode(self) -> None:
         if self._settings.people_mode is not PeopleMode.PASSWORD:
             raise NotAllowed(
-                f"passwords do not count in the mode {self._settings.people_mode}",
+                f"passwords are not used in the mode {self._settings.people_mode}",
                 hint="set people_mode to password to use them",
             )
 
 
 def _has_been_used(user: User) -> bool:
-    """Tell an account that somebody has used from one that waits for its first visit."""
+    """Return whether the account has been used, rather than only created."""
     return user.has_password or user.last_seen is not None
 
 

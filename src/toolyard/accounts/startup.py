@@ -1,4 +1,4 @@
-"""Before anything is served: do the settings about people fit together, and who is there to begin with?"""
+"""Checks of the account settings before the server starts, and the invite link of the first admin."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FIRST_ADMIN_NAME = "admin"
 
 
 def check_startup_settings(settings: Settings, host: str) -> tuple[str, ...]:
-    """What is worth a warning. Raises StartRefused where nothing must be served with these settings."""
+    """Return warnings about the settings. Raises StartRefused if serving with them would be unsafe."""
     TrustedProxies(settings.trusted_proxies)
     match settings.people_mode:
         case PeopleMode.NONE:
             if not is_loopback(host):
                 raise StartRefused(
-                    f"in the mode none everybody who reaches {host} would be the local user, who is an admin",
+                    f"in the mode none, anyone who can reach {host} would be the local admin",
                     hint="listen on 127.0.0.1, or set people_mode to password, proxy or oidc",
                 )
             return ()
@@ -37,7 +37,7 @@ def check_startup_settings(settings: Settings, host: str) -> tuple[str, ...]:
 
 
 def public_base_url(settings: Settings) -> str:
-    """Where people reach this deployment, as far as the settings tell."""
+    """Return the base URL of this deployment for its users, derived from the settings."""
     if settings.public_url is not None:
         return settings.public_url
     host = "localhost" if settings.host in ("0.0.0.0", "::") else settings.host
@@ -45,30 +45,31 @@ def public_base_url(settings: Settings) -> str:
 
 
 def build_invite_link(base_url: str, text: str) -> str:
-    """The link for somebody who was invited."""
+    """Return the URL of an invite link."""
     return f"{base_url}/ui/invite/{text}"
 
 
-async def create_first_admin_link(people: AccountService, settings: Settings, base_url: str) -> str | None:
-    """In the mode password, where no admin could sign in: a link with which one can, once, for a day."""
-    if settings.people_mode is not PeopleMode.PASSWORD or await people.has_admin():
+async def create_first_admin_link(accounts: AccountService, settings: Settings, base_url: str) -> str | None:
+    """Return an invite link for an admin, in the mode password while no admin can sign in; else None."""
+    if settings.people_mode is not PeopleMode.PASSWORD or await accounts.has_admin():
         return None
     for name in candidate_names(_FIRST_ADMIN_NAME):
-        user = await people.find_user(name)
-        # Somebody else who is called so does not become an admin by it.
+        user = await accounts.find_user(name)
+        # An ordinary user who happens to have this name must not become an admin.
         if user is None or (user.role is Role.ADMIN and not user.disabled):
-            return build_invite_link(base_url, await people.invite(name, Role.ADMIN))
+            return build_invite_link(base_url, await accounts.invite(name, Role.ADMIN))
     return None
 
 
 def _check_proxy_mode(settings: Settings) -> None:
     if not settings.trusted_proxies:
         raise StartRefused(
-            f"in the mode proxy everybody could send {settings.proxy_header} and be whoever they like",
+            f"in the mode proxy without trusted_proxies, anyone could send {settings.proxy_header} and"
+            " impersonate any user",
             hint="set trusted_proxies to the addresses of your proxy",
         )
     if header_name_fault(settings.proxy_header) is not None:
-        raise StartRefused(f"proxy_header: '{settings.proxy_header}' is no name of a header")
+        raise StartRefused(f"proxy_header: '{settings.proxy_header}' is not a valid header name")
 
 
 def _check_oidc_mode(settings: Settings) -> None:
@@ -78,11 +79,11 @@ def _check_oidc_mode(settings: Settings) -> None:
         raise StartRefused(
             f"the mode oidc needs {' and '.join(missing)}",
             hint="register Toolyard at your identity provider, with the redirect address "
-            f"{public_base_url(settings)}/ui/oidc/callback, and set what it gives you",
+            f"{public_base_url(settings)}/ui/oidc/callback, and enter the values it gives you",
         )
 
 
 def _warn_without_admins(settings: Settings) -> tuple[str, ...]:
     if settings.admins:
         return ()
-    return (f"nobody is an admin, since in the mode {settings.people_mode} the setting admins names them",)
+    return (f"there is no admin: in the mode {settings.people_mode}, list admins in the setting admins",)

@@ -1,4 +1,4 @@
-"""Names of people: what can be one. Two that look the same shall not be two people."""
+"""Validation of user names, normalized (NFKC) so that names that look the same are equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_NAME_CHARACTERS = 100
 
 
 def normalize_name(text: str) -> str | None:
-    """The text as a name, in its one normal form; None where it cannot be one."""
+    """Return the normalized name, or None if the text is not a valid name."""
     name = unicodedata.normalize("NFKC", text).strip()
     if not name or len(name) > MAX_NAME_CHARACTERS or not name.isprintable() or "  " in name:
         return None
@@ -21,15 +21,15 @@ def normalize_name(text: str) -> str | None:
 
 
 def validate_name(text: str) -> str:
-    """The text as a name. Raises Invalid."""
+    """Return the normalized name. Raises Invalid."""
     name = normalize_name(text)
     if name is None:
-        message = f"a name has 1 to {MAX_NAME_CHARACTERS} characters, all of them visible"
+        message = f"a name must have 1 to {MAX_NAME_CHARACTERS} visible characters"
         raise Invalid([Problem(message, path="name", hint="choose another name")])
     return name
 
 
 def candidate_names(name: str) -> tuple[str, ...]:
-    """The name itself, then what to call somebody where it is taken."""
+    """Return the name, followed by alternatives with a number appended, for use if it is taken."""
     shorter = name[: MAX_NAME_CHARACTERS - 4]
     return (name, *(f"{shorter}-{number}" for number in range(2, 1000)))

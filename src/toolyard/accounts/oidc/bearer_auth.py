@@ -1,5 +1,4 @@
-"""People who come with an access token of the identity provider, as MCP clients that sign in by themselves
-do."""
+"""Authentication with access tokens of the identity provider, sent by MCP clients that sign in there."""
 
 from __future__ import annotations
 
@@ -25,33 +24,33 @@ __all__ = ["BearerAuthenticator", "is_jwt_shaped", "verify_access_token"]
 
 _MAX_TOKEN_CHARACTERS = 16_384
 _ACCEPTED_TYP_VALUES = ("", "jwt", "at+jwt", "application/at+jwt")
-"""What a token's header may say that it is. Some providers say only that it is signed."""
+"""Accepted values of the JOSE header ``typ``. Some providers omit it or send only "JWT"."""
 
 
 def is_jwt_shaped(token: str) -> bool:
-    """Whether this could be one at all: three parts, and not longer than any of them is."""
+    """Return whether a token could be a JWT: three parts, and not longer than the limit."""
     return token.count(".") == 2 and len(token) <= _MAX_TOKEN_CHARACTERS
 
 
 def verify_access_token(
     token: str, keys: KeySet, *, issuer: str, audiences: Collection[str], now: float
 ) -> dict[str, Any]:
-    """Its claims. ``audiences`` are those of which it must name one.
+    """Verify an access token, and return its claims. Its audience must contain one of ``audiences``.
 
-    Raises UnknownKey, or NotSignedIn, which says what kind of fault it has.
+    Raises UnknownSigningKey, or NotSignedIn with the kind of fault.
     """
     try:
-        read = jwt.decode(
+        decoded = jwt.decode(
             token, keys, registry=JWSRegistry(algorithms=list(SAFE_ALGORITHMS), strict_check_header=False)
         )
     except InvalidKeyIdError as error:
         raise UnknownSigningKey from error
     except (JoseError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise _build_refusal("its signature is not the identity provider's") from error
-    fault = _find_claim_fault(read.header, read.claims, issuer, audiences, now)
+    fault = _find_claim_fault(decoded.header, decoded.claims, issuer, audiences, now)
     if fault is not None:
         raise _build_refusal(fault)
-    return dict(read.claims)
+    return dict(decoded.claims)
 
 
 def _find_claim_fault(
@@ -63,19 +62,20 @@ def _find_claim_fault(
 ) -> str | None:
     sub = claims.get("sub")
     if str(header.get("typ") or "").lower() not in _ACCEPTED_TYP_VALUES:
-        return "it is no access token"
+        return "it is not an access token"
     if claims.get("iss") != issuer:
-        return "it is of another issuer"
+        return "it is from another issuer"
     if not set(_list_strings(claims.get("aud"))) & set(audiences):
         return "it is for another audience"
     if not (isinstance(claims.get("exp"), int | float) and now <= claims["exp"] + CLOCK_LEEWAY_SECONDS):
-        return "it has run out"
+        return "it has expired"
     if not _is_past(claims.get("nbf"), now) or not _is_past(claims.get("iat"), now):
-        return "it is not good yet"
+        return "it is not valid yet"
     if "cnf" in claims:
-        return "it is bound to a key, and nobody here can check that"
+        # Sender-constrained tokens (DPoP, mutual TLS): accepting one without its proof would defeat them.
+        return "it is bound to a key, which is not supported"
     if not isinstance(sub, str) or not sub or sub in (claims.get("client_id"), claims.get("azp")):
-        return "it is of a program, and not of a person"
+        return "it belongs to a program, not to a person"
     return None
 
 
@@ -84,8 +84,8 @@ def _is_past(moment: object, now: float) -> bool:
 
 
 def _list_strings(value: object) -> list[str]:
-    many = cast("list[object]", value) if isinstance(value, list) else [value]
-    return [one for one in many if isinstance(one, str)]
+    items = cast("list[object]", value) if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, str)]
 
 
 def _build_refusal(fault: str) -> NotSignedIn:
@@ -93,14 +93,16 @@ def _build_refusal(fault: str) -> NotSignedIn:
 
 
 class BearerAuthenticator:
-    """The identity provider of the settings, as the authorization server of the gateway. Of a token nothing
-    is kept."""
+    """Verifies tokens of the configured identity provider, the gateway's authorization server.
+
+    Tokens are not stored.
+    """
 
     def __init__(
         self, settings: Settings, net: OutboundHttp, *, clock: Callable[[], float] = time.time
     ) -> None:
         if settings.oidc_issuer is None or settings.oidc_client_id is None:
-            raise NotAllowed("no identity provider is set", hint="set oidc_issuer and oidc_client_id")
+            raise NotAllowed("no identity provider is configured", hint="set oidc_issuer and oidc_client_id")
         self._issuer = settings.oidc_issuer
         self._clock = clock
         self._provider = OidcProvider(
@@ -108,17 +110,21 @@ class BearerAuthenticator:
         )
 
     async def issuer(self) -> str:
-        """The provider's own name for itself; the one of the settings while it cannot be asked."""
+        """Return the issuer in the provider's metadata, or the configured one if it cannot be fetched."""
         try:
             return (await self._provider.get_metadata()).issuer
         except ProviderFailed:
             return self._issuer
 
     async def authenticate(self, token: str, audiences: Collection[str]) -> Identity:
-        """Who it is of. Raises NotSignedIn where it is not accepted, ProviderFailed where nobody can tell."""
+        """Return the identity of a token's user.
+
+        Raises NotSignedIn if the token is not accepted, and ProviderFailed if it cannot be verified.
+        """
         issuer = (await self._provider.get_metadata()).issuer
-        for again in (False, True):
-            keys = await self._provider.get_keys(refresh=again)
+        # An unknown key may be new: fetch the key set again before the token is refused.
+        for refresh in (False, True):
+            keys = await self._provider.get_keys(refresh=refresh)
             try:
                 claims = verify_access_token(
                     token, keys, issuer=issuer, audiences=audiences, now=self._clock()
@@ -127,7 +133,7 @@ class BearerAuthenticator:
                 continue
             try:
                 return parse_identity(issuer, claims)
-            except SignInRefused as refused:
-                raise NotSignedIn(refused.cause, hint=refused.hint) from None
-        # Whoever made it up may name any key, so this is not the provider's fault.
+            except SignInRefused as error:
+                raise NotSignedIn(error.cause, hint=error.hint) from None
+        # A forged token may name any key, so this is not reported as a fault of the provider.
         raise NotSignedIn("this access token is not accepted: its key is unknown", hint="sign in again")

@@ -1,4 +1,4 @@
-"""What an identity provider's claims say about a person, made fit for an account of ours."""
+"""Conversion of an identity provider's claims to an ``Identity``."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from toolyard.accounts.user_names import MAX_NAME_CHARACTERS, normalize_name
 __all__ = ["parse_identity"]
 
 _MAX_SUB_CHARACTERS = 255
-"""OpenID Connect Core, section 2."""
+"""Limit of OpenID Connect Core, section 2."""
 _MAX_EMAIL_CHARACTERS = 320
 
 
 def parse_identity(issuer: str, claims: Mapping[str, Any]) -> Identity:
-    """Who it is. Raises SignInRefused where the provider does not say."""
+    """Return the identity in a set of claims. Raises SignInRefused if ``sub`` is missing or not valid.
+
+    The name is the first usable one of ``preferred_username``, ``email`` and ``sub``.
+    """
     sub = claims.get("sub")
     if not isinstance(sub, str) or not sub or len(sub) > _MAX_SUB_CHARACTERS or not sub.isprintable():
-        raise SignInRefused("the identity provider does not say who you are: its 'sub' cannot be used")
+        raise SignInRefused("the identity provider did not send a valid user id (claim 'sub')")
     email = claims.get("email")
-    verified = claims.get("email_verified") is True and _is_storable_email(email)
-    named = (claims.get(key) for key in ("preferred_username", "email"))
-    fit = (normalize_name(name[:MAX_NAME_CHARACTERS]) for name in (*named, sub) if isinstance(name, str))
-    name = next((each for each in fit if each is not None), "user")
-    return Identity(issuer, sub, name, email if verified else None)
+    is_verified = claims.get("email_verified") is True and _is_storable_email(email)
+    candidates = (claims.get("preferred_username"), email, sub)
+    names = (normalize_name(name[:MAX_NAME_CHARACTERS]) for name in candidates if isinstance(name, str))
+    name = next((name for name in names if name is not None), "user")
+    return Identity(issuer, sub, name, email if is_verified else None)
 
 
 def _is_storable_email(email: object) -> bool:

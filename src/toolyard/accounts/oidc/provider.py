@@ -1,4 +1,4 @@
-"""The operator's identity provider, asked over HTTP: what it says of itself, its keys, tokens, claims."""
+"""HTTP client for the operator's identity provider: metadata, keys, tokens and userinfo."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ T = TypeVar("T")
 
 _WELL_KNOWN_PATH = "/.well-known/openid-configuration"
 _CACHE_SECONDS = 3600.0
-"""Seconds for which what the provider says of itself is believed."""
+"""Time for which the provider's metadata and keys are cached."""
 _MIN_KEY_REFRESH_SECONDS = 10.0
-"""Seconds between two looks at its keys, whatever tokens come in."""
+"""Minimum interval between two requests for the keys, even if tokens with unknown keys arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderMetadata:
-    """OpenID Connect Discovery, as far as we use it. Its addresses were checked."""
+    """Metadata of the provider (OpenID Connect Discovery), limited to the fields in use, with valid URLs."""
 
     issuer: str
     authorization_endpoint: str
@@ -52,15 +52,17 @@ class ProviderMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ProviderTokens:
-    """What the token endpoint gave. The access token is used for one question and then forgotten."""
+    """Tokens from the token endpoint. The access token is used only for the userinfo request."""
 
     id_token: str
     access_token: str | None
 
 
 class OidcProvider:
-    """One identity provider and our client there. Every failure is a ProviderFailed, except a code that it
-    does not take, which is a SignInRefused."""
+    """One identity provider, and our client registration there.
+
+    Methods raise ProviderFailed, except for a code or userinfo that is not accepted: SignInRefused.
+    """
 
     def __init__(
         self,
@@ -73,49 +75,50 @@ class OidcProvider:
         self.client_id = client_id
         self._issuer = issuer
         self._client_secret = client_secret
-        # The operator chose this address, and whatever it names: a provider at home is as good as any.
+        # The operator configured this provider, so it and its endpoints may have private addresses.
         self._http_client = OAuthHttpClient(net, AddressPolicy(issuer, private_addresses=True))
         self._clock = clock
         self._metadata: tuple[ProviderMetadata, float] | None = None
         self._keys: tuple[KeySet, float] | None = None
-        # Whoever comes while it is asked shares the answer. One that never comes is waited for once, not by
-        # one after the other.
+        # Concurrent callers share one request. If the provider does not respond, they all fail after one
+        # timeout, instead of one after the other.
         self._metadata_flight: SingleFlightTask[ProviderMetadata] = SingleFlightTask()
         self._keys_flight: SingleFlightTask[KeySet] = SingleFlightTask()
 
     async def get_metadata(self) -> ProviderMetadata:
-        """What it says of itself, from memory where that is fresh."""
+        """Return the provider's metadata, from the cache if it is recent."""
         if self._metadata is None or not is_recent(self._metadata[1], self._clock(), _CACHE_SECONDS):
             return await self._metadata_flight.run(self._fetch_metadata)
         return self._metadata[0]
 
     async def get_keys(self, *, refresh: bool = False) -> KeySet:
-        """Its keys; ``again`` asks anew, unless that was done a moment ago."""
+        """Return the provider's keys, from the cache if they are recent.
+
+        ``refresh`` fetches them again, unless that was done within the last ten seconds.
+        """
         metadata = await self.get_metadata()
-        fresh = _MIN_KEY_REFRESH_SECONDS if refresh else _CACHE_SECONDS
-        if self._keys is None or not is_recent(self._keys[1], self._clock(), fresh):
+        max_age_seconds = _MIN_KEY_REFRESH_SECONDS if refresh else _CACHE_SECONDS
+        if self._keys is None or not is_recent(self._keys[1], self._clock(), max_age_seconds):
             return await self._keys_flight.run(lambda: self._fetch_keys(metadata))
         return self._keys[0]
 
     async def _fetch_metadata(self) -> ProviderMetadata:
-        what = "the identity provider"
-        found = await _await_provider(
-            self._http_client.get(self._issuer.rstrip("/") + _WELL_KNOWN_PATH, what)
-        )
-        self._metadata = self._parse_metadata(found), self._clock()
+        url = self._issuer.rstrip("/") + _WELL_KNOWN_PATH
+        response = await _await_provider(self._http_client.get(url, "the identity provider"))
+        self._metadata = self._parse_metadata(response), self._clock()
         return self._metadata[0]
 
     async def _fetch_keys(self, metadata: ProviderMetadata) -> KeySet:
-        what = "the identity provider's key set"
-        answer = await _await_provider(self._http_client.get(metadata.jwks_uri, what))
+        label = "the identity provider's key set"
+        response = await _await_provider(self._http_client.get(metadata.jwks_uri, label))
         try:
-            self._keys = parse_key_set(_require_document(answer, what)), self._clock()
+            self._keys = parse_key_set(_require_document(response, label)), self._clock()
         except ValueError:
-            raise ProviderFailed(f"{what} cannot be read") from None
+            raise ProviderFailed(f"{label} cannot be read") from None
         return self._keys[0]
 
     async def exchange_code(self, code: str, verifier: str, redirect_uri: str) -> ProviderTokens:
-        """Tokens for the code with which a person came back."""
+        """Exchange an authorization code for tokens. Raises SignInRefused if the code is not accepted."""
         metadata = await self.get_metadata()
         form = {
             "grant_type": "authorization_code",
@@ -124,44 +127,46 @@ class OidcProvider:
             "code_verifier": verifier,
         }
         headers = self._authenticate_client(form, metadata)
-        body, kind = urlencode(form).encode(), "application/x-www-form-urlencoded"
-        what = "the identity provider's token endpoint"
-        answer = await _await_provider(
-            self._http_client.post(metadata.token_endpoint, what, body, kind, headers)
+        body, content_type = urlencode(form).encode(), "application/x-www-form-urlencoded"
+        label = "the identity provider's token endpoint"
+        response = await _await_provider(
+            self._http_client.post(metadata.token_endpoint, label, body, content_type, headers)
         )
-        if answer.status != 200:
-            raise self._build_token_error(answer)
-        document = _require_document(answer, what)
+        if response.status != 200:
+            raise self._build_token_error(response)
+        document = _require_document(response, label)
         id_token = get_string(document, "id_token")
         if id_token is None:
             raise ProviderFailed(
-                f"{what} gave no ID token", hint="the client must be allowed the scope openid"
+                f"{label} returned no ID token", hint="allow the scope openid for the client at the provider"
             )
         return ProviderTokens(id_token, get_string(document, "access_token"))
 
     async def fetch_userinfo(self, tokens: ProviderTokens, sub: str) -> Mapping[str, Any]:
-        """More claims about the person whom the ID token names; none where there is no such endpoint."""
+        """Return the claims of the userinfo endpoint; empty if the provider has none.
+
+        Raises SignInRefused if they are about another user than ``sub``.
+        """
         endpoint = (await self.get_metadata()).userinfo_endpoint
         if endpoint is None or tokens.access_token is None:
             return {}
-        what = "the identity provider's userinfo endpoint"
+        label = "the identity provider's userinfo endpoint"
         headers = {"Authorization": f"Bearer {tokens.access_token}"}
         claims = _require_document(
-            await _await_provider(self._http_client.get(endpoint, what, headers=headers)), what
+            await _await_provider(self._http_client.get(endpoint, label, headers=headers)), label
         )
-        # OpenID Connect Core, 5.3.2: an answer about somebody else must not be used.
+        # OpenID Connect Core, 5.3.2: a response about another user must not be used.
         if claims.get("sub") != sub:
-            raise SignInRefused(f"{what} speaks of somebody else than the ID token", hint="begin again")
+            raise SignInRefused(f"{label} and the ID token are about different users", hint="sign in again")
         return claims
 
     def _parse_metadata(self, response: OAuthHttpResponse) -> ProviderMetadata:
-        what = "the identity provider"
-        document = _require_document(response, what)
+        document = _require_document(response, "the identity provider")
         issuer = get_string(document, "issuer") or ""
         if issuer.rstrip("/") != self._issuer.rstrip("/"):
             raise ProviderFailed(
-                f"{what} at {self._issuer} calls itself '{sanitize_error_text(issuer)}'",
-                hint="set oidc_issuer to the name that it has for itself",
+                f"the identity provider at {self._issuer} has the issuer '{sanitize_error_text(issuer)}'",
+                hint="set oidc_issuer to exactly that issuer, if it is correct",
             )
         return ProviderMetadata(
             issuer=issuer,
@@ -184,7 +189,7 @@ class OidcProvider:
         return address
 
     def _authenticate_client(self, form: dict[str, str], metadata: ProviderMetadata) -> dict[str, str]:
-        """Say who we are: in the header, in the form, or by name alone where we have no secret."""
+        """Add client authentication to the form, or return it as a header; only the id without a secret."""
         methods = metadata.token_auth_methods
         if self._client_secret is None:
             form["client_id"] = self.client_id
@@ -197,21 +202,25 @@ class OidcProvider:
 
     def _build_token_error(self, response: OAuthHttpResponse) -> ToolyardError:
         document = response.document or {}
-        code, words = (
-            sanitize_error_text(document.get("error"), max_characters=60),
-            sanitize_error_text(document.get("error_description")),
+        code = sanitize_error_text(document.get("error"), max_characters=60)
+        description = sanitize_error_text(document.get("error_description"))
+        log.warning(
+            "the identity provider's token endpoint answered HTTP %s: %s %s",
+            response.status,
+            code,
+            description,
         )
-        log.warning("the identity provider's token endpoint answered %s %s %s", response.status, code, words)
         if code == "invalid_grant":
-            return SignInRefused("the identity provider no longer takes this sign-in", hint="begin again")
+            return SignInRefused("the identity provider no longer accepts this sign-in", hint="sign in again")
         if code in ("invalid_client", "unauthorized_client") or response.status == 401:
             return ProviderFailed(
-                "the identity provider does not know us by our client id and secret",
+                "the identity provider does not accept Toolyard's client id and secret",
                 hint="check oidc_client_id and oidc_client_secret",
             )
-        said = f": {code}" if code else ""
+        detail = f": {code}" if code else ""
         return ProviderFailed(
-            f"the identity provider's token endpoint answered {response.status}{said}", hint="try again later"
+            f"the identity provider's token endpoint answered HTTP {response.status}{detail}",
+            hint="try again later",
         )
 
 
@@ -222,10 +231,11 @@ async def _await_provider(request: Coroutine[Any, Any, T]) -> T:
         raise ProviderFailed(error.cause, hint=error.hint) from error
 
 
-def _require_document(response: OAuthHttpResponse, what: str) -> JsonDocument:
+def _require_document(response: OAuthHttpResponse, label: str) -> JsonDocument:
     if response.status != 200 or response.document is None:
+        fault = " without a JSON object" if response.status == 200 else ""
         raise ProviderFailed(
-            f"{what} answered {response.status}" + (", but no JSON" if response.status == 200 else ""),
+            f"{label} answered HTTP {response.status}{fault}",
             hint="try again later, or check oidc_issuer",
         )
     return response.document

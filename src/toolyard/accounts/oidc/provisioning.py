@@ -1,4 +1,4 @@
-"""Accounts of people whom the identity provider names."""
+"""Provisioning of accounts for identities of the identity provider."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["find_or_create_account"]
 
 
 async def find_or_create_account(storage: AccountStorage, identity: Identity, *, complete: bool) -> User:
-    """Return the account of an identity as it is stored; a new one if this is their first visit.
+    """Return the stored account of an identity; create it on the first visit.
 
-    ``complete``: the identity has everything that the provider says about the person, as after a sign-in.
-    Then a missing email address removes the stored one; an access token may just not carry it.
+    ``complete`` means that the identity has all claims of the provider, as after a sign-in: a missing email
+    address then removes the stored one. Access tokens may simply not contain it.
 
-    Raises NotAllowed if the account is disabled, NameTaken if no name is free.
+    Raises NotAllowed if the account is disabled, and NameTaken if no name is free.
     """
     user = await storage.find_user_by_subject(identity.subject) or await _create_account(storage, identity)
     if user.disabled:
@@ -34,7 +34,7 @@ async def _create_account(storage: AccountStorage, identity: Identity) -> User:
         try:
             return await storage.add_user(name, Role.USER, subject=identity.subject)
         except NameTaken:
-            # Of two concurrent first sign-ins, the other one added it.
-            if (known := await storage.find_user_by_subject(identity.subject)) is not None:
-                return known
+            # A concurrent first sign-in may have created the account.
+            if (existing := await storage.find_user_by_subject(identity.subject)) is not None:
+                return existing
     raise NameTaken(f"every name like '{identity.name}' is taken")

@@ -1,4 +1,4 @@
-"""Signing in at an identity provider: the code flow with PKCE, state and nonce, in two requests."""
+"""Sign-in at an identity provider: authorization code flow with PKCE, state and nonce, in two requests."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from toolyard.types.account import User
 __all__ = ["OidcSignIn"]
 
 _SIGN_IN_TIMEOUT_SECONDS = 900.0
-"""Seconds that somebody has at the provider's pages."""
+"""Time limit for the user at the provider's pages."""
 _REQUESTED_SCOPE = "openid profile email"
 
 
 class OidcSignIn:
-    """The identity provider of the settings. Nothing is kept of a sign-in that fails."""
+    """Sign-in at the configured identity provider. A failed sign-in stores nothing."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class OidcSignIn:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if settings.oidc_issuer is None or settings.oidc_client_id is None:
-            raise NotAllowed("no identity provider is set", hint="set oidc_issuer and oidc_client_id")
+            raise NotAllowed("no identity provider is configured", hint="set oidc_issuer and oidc_client_id")
         self._settings = settings
         self._storage = storage
         self._clock = clock
@@ -55,21 +55,21 @@ class OidcSignIn:
         )
 
     async def begin(self, next_path: str, *, browser: str, redirect_uri: str, address: str) -> str:
-        """Where to send the person. They must come back with the same browser.
+        """Return the authorization URL to send the browser to; ``finish`` needs the same ``browser``.
 
         Raises TooManySignIns or ProviderFailed.
         """
         await self._sign_in_limiter.count_provider_sign_in(address)
         metadata = await self._provider.get_metadata()
         state, nonce, verifier = new_secret(), new_secret(), new_secret()
-        kept = {
+        pending = {
             "nonce": nonce,
             "verifier": verifier,
             "next": next_path,
             "browser": hash_secret(browser),
             "redirect_uri": redirect_uri,
         }
-        await self._storage.put_sign_in(hash_secret(state), orjson.dumps(kept), self._clock())
+        await self._storage.put_sign_in(hash_secret(state), orjson.dumps(pending), self._clock())
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
         query = {
             "response_type": "code",
@@ -85,29 +85,31 @@ class OidcSignIn:
         return f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
 
     async def finish(self, callback_params: Mapping[str, str], *, browser: str) -> tuple[User, str]:
-        """Who came back, and where they wanted to go. Each state works once, and in its own browser.
+        """Complete a sign-in; return the user and the path to continue at.
 
-        Raises SignInRefused, NotAllowed or ProviderFailed.
+        Each state can be used once, in the browser that started the sign-in. Raises SignInRefused, NotAllowed
+        or ProviderFailed.
         """
-        kept = await self._take_pending_sign_in(callback_params.get("state", ""), browser)
+        pending = await self._take_pending_sign_in(callback_params.get("state", ""), browser)
         metadata = await self._provider.get_metadata()
-        named = callback_params.get("iss")
-        if named != metadata.issuer and (named is not None or metadata.sends_iss_parameter):
+        # RFC 9207: a response without ``iss`` is accepted only from a provider that does not send it.
+        stated_issuer = callback_params.get("iss")
+        if stated_issuer != metadata.issuer and (stated_issuer is not None or metadata.sends_iss_parameter):
             raise SignInRefused(
-                "the answer does not come from our identity provider",
-                hint="do not sign in again before you know why",
+                "the response does not come from the configured identity provider",
+                hint="this may be an attack: find the cause before you sign in again",
             )
         if "error" in callback_params:
             raise _build_denial_error(callback_params)
         if not (code := callback_params.get("code")):
-            raise SignInRefused("the identity provider sent back neither code nor error", hint="begin again")
-        tokens = await self._provider.exchange_code(code, kept["verifier"], kept["redirect_uri"])
-        claims = await self._verify_tokens(tokens, kept["nonce"])
-        more = await self._provider.fetch_userinfo(tokens, claims["sub"])
-        # What is signed wins.
-        identity = parse_identity(metadata.issuer, {**more, **claims})
+            raise SignInRefused("the identity provider returned neither code nor error", hint="sign in again")
+        tokens = await self._provider.exchange_code(code, pending["verifier"], pending["redirect_uri"])
+        claims = await self._verify_tokens(tokens, pending["nonce"])
+        userinfo = await self._provider.fetch_userinfo(tokens, claims["sub"])
+        # The claims of the ID token take precedence because they are signed.
+        identity = parse_identity(metadata.issuer, {**userinfo, **claims})
         user = await find_or_create_account(self._storage, identity, complete=True)
-        return resolve_effective_user(user, self._settings) or user, kept["next"]
+        return resolve_effective_user(user, self._settings) or user, pending["next"]
 
     async def _take_pending_sign_in(self, state: str, browser: str) -> dict[str, str]:
         body = None
@@ -117,20 +119,21 @@ class OidcSignIn:
             )
         if body is None:
             raise NeverBegun(
-                "this sign-in is unknown, was finished before, or took too long", hint="begin again"
+                "this sign-in is unknown, was finished before, or took too long", hint="sign in again"
             )
-        kept: dict[str, str] = orjson.loads(body)
-        if not browser or not hmac.compare_digest(kept["browser"], hash_secret(browser)):
-            raise NeverBegun("this sign-in was begun in another browser", hint="begin again")
-        return kept
+        pending: dict[str, str] = orjson.loads(body)
+        if not browser or not hmac.compare_digest(pending["browser"], hash_secret(browser)):
+            raise NeverBegun("this sign-in was started in another browser", hint="sign in again")
+        return pending
 
     async def _verify_tokens(self, tokens: ProviderTokens, nonce: str) -> dict[str, Any]:
         metadata = await self._provider.get_metadata()
         expected = ExpectedClaims(
             metadata.issuer, self._provider.client_id, nonce, tokens.access_token, metadata.algorithms
         )
-        for again in (False, True):
-            keys = await self._provider.get_keys(refresh=again)
+        # An unknown key may be new: fetch the key set again once.
+        for refresh in (False, True):
+            keys = await self._provider.get_keys(refresh=refresh)
             try:
                 return verify_id_token(tokens.id_token, keys, expected, self._clock())
             except UnknownSigningKey:
@@ -141,9 +144,7 @@ class OidcSignIn:
 
 
 def _build_denial_error(callback_params: Mapping[str, str]) -> SignInRefused:
-    code, words = (
-        sanitize_error_text(callback_params.get("error"), max_characters=60),
-        sanitize_error_text(callback_params.get("error_description")),
-    )
-    said = f"{code} ({words})" if words else code
-    return SignInRefused(f"the identity provider refused: {said}", hint="begin again")
+    code = sanitize_error_text(callback_params.get("error"), max_characters=60)
+    description = sanitize_error_text(callback_params.get("error_description"))
+    detail = f"{code} ({description})" if description else code
+    return SignInRefused(f"the identity provider refused: {detail}", hint="sign in again")
