@@ -307,7 +307,7 @@ async def test_an_instance_without_oauth_cannot_be_connected(team: Team) -> None
     instance = await site.registry.create_instance(team.ann.user.id, InstanceDraft(server.id))
     page = await team.press(instance)
     assert page.status == 422
-    problem(page, "does not sign in by OAuth")
+    problem(page, "does not use OAuth")
 
 
 async def test_a_form_of_another_page_begins_nothing(team: Team) -> None:

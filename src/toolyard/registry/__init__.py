@@ -1,4 +1,8 @@
-"""Servers that an admin entered, and each person's instances of them: the rules about both."""
+"""The registry: servers that admins add, users' instances of them, and sign-in to both.
+
+May import ``auth``, ``net``, ``config``, ``types`` and ``errors``. Start reading with ``service`` (servers
+and instances), ``validation`` (rules for their fields) and ``credentials`` (credentials of connections).
+"""
 
 from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.registry.service import Registry

@@ -1,4 +1,4 @@
-"""Signing in to a server of the operator's files, each person for themself, in two steps."""
+"""OAuth sign-in of single users to servers from configuration files, in two steps."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ __all__ = ["ConfigSignIns", "server_id_from_key"]
 
 
 class ConfigSignIns:
-    """What comes of it is kept under the person's own key, and serves nobody else."""
+    """Signs users in to servers from configuration files. Each user has a separate grant."""
 
     def __init__(self, flow: SignInFlow, storage: AuthStorage) -> None:
         self._flow = flow
         self._storage = storage
 
     async def is_signed_in(self, server: Server, principal: Principal) -> bool:
-        """Whether they are signed in, as far as we know. What is there and cannot be read counts, too: they
-        can sign in again, or out."""
+        """Return whether the user has a stored grant. An unreadable grant counts, too.
+
+        So the user can sign in again, or sign out.
+        """
         if not can_sign_in(server, principal):
             return False
         try:
@@ -44,27 +46,27 @@ class ConfigSignIns:
         browser: str,
         client_identity: ClientIdentity | None = None,
     ) -> str:
-        """Where to send the person. Only the same one, in the same browser, can finish.
+        """Return the authorization URL. Only the same user in the same browser can complete the sign-in.
 
-        Raises Invalid where this server does not sign in so, AuthError or AuthUnavailable, which name the
-        server.
+        Raises Invalid if users cannot sign in to this server, and AuthError or AuthUnavailable with the
+        server's id.
         """
         spec = _require_sign_in_spec(server, principal)
         key = config_grant_key(server, principal)
-        kept = (await self._storage.get_grants((key,))).get(key)
+        grant = (await self._storage.get_grants((key,))).get(key)
         try:
             target = build_config_target(server, spec)
-            started = await self._flow.begin(
+            request = await self._flow.begin(
                 key,
                 target,
-                more_scopes=scopes_to_request_again(kept, target.oauth.scopes),
+                more_scopes=scopes_to_request_again(grant, target.oauth.scopes),
                 owner=format_sign_in_owner(principal.id, browser),
                 client_identity=client_identity,
             )
         except (AuthError, AuthUnavailable) as error:
             error.server = server.id
             raise
-        return started.url
+        return request.url
 
     async def complete(
         self,
@@ -73,17 +75,17 @@ class ConfigSignIns:
         server: Server | None,
         principal: Principal,
     ) -> Server:
-        """Finish what ``begin`` began.
+        """Complete a sign-in started with ``begin``.
 
-        ``server`` is what the files have now under the id that was begun with. Nothing is kept of a sign-in
-        that fails, and what was there before stays. Raises AuthError or AuthUnavailable.
+        ``server`` is the current entry with the server's id, or None. A failed sign-in stores nothing and
+        keeps an earlier grant. Raises AuthError or AuthUnavailable.
         """
         if (
             server is None
             or not can_sign_in(server, principal)
             or not _is_same_server(pending, server, principal)
         ):
-            hint = "begin it again, if the server is still there"
+            hint = "sign in again, if the server still exists"
             raise AnswerRejected("the server's entry was changed while you signed in", hint=hint)
         try:
             await self._flow.complete(pending, response)
@@ -94,9 +96,9 @@ class ConfigSignIns:
 
 
 def server_id_from_key(key: str, principal: Principal) -> str | None:
-    """The id of the server of a file whose sign-in a key is of; None where it is another kind of key."""
-    start = f"user:{principal.id}:"
-    return key.removeprefix(start) if key.startswith(start) else None
+    """Return the server id in a storage key of ``config_grant_key``, or None for another kind of key."""
+    prefix = f"user:{principal.id}:"
+    return key.removeprefix(prefix) if key.startswith(prefix) else None
 
 
 def _is_same_server(pending: PendingSignIn, server: Server, principal: Principal) -> bool:
@@ -111,12 +113,12 @@ def _is_same_server(pending: PendingSignIn, server: Server, principal: Principal
 def _require_sign_in_spec(server: Server, principal: Principal) -> HttpSpec:
     spec, hint = server.transport, None
     if not server.enabled:
-        words = server.disabled_reason or "it is switched off in its file"
+        reason = server.disabled_reason or "the server is disabled in its file"
     elif isinstance(spec, HttpSpec) and can_sign_in(server, principal):
         return spec
     elif server.shared:
-        words = "one sign-in serves everybody here"
+        reason = "everyone shares one sign-in to this server"
         hint = f"the operator signs in with `toolyard login {server.id}`"
     else:
-        words = "its entry says how it signs in, and no person is needed"
-    raise Invalid([Problem(words, path="server", hint=hint)])
+        reason = "its entry already contains the credentials, so no sign-in is needed"
+    raise Invalid([Problem(reason, path="server", hint=hint)])

@@ -1,4 +1,4 @@
-"""Who each principal is to each server: the credentials that connections ask for."""
+"""Credentials of connections: an AuthProvider for each server and principal."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ __all__ = [
 ]
 
 _CONNECTION_IDENTITY = ClientIdentity("http://127.0.0.1/callback")
-"""Connections never send a person anywhere."""
+"""Placeholder: connections never start a sign-in, so the redirect address is not used."""
 
 
 class AuthProviderFactory:
-    """Gives every connection its AuthProvider. ``registry`` keeps the states of instances, where there are
-    any."""
+    """Creates the AuthProvider of each connection.
+
+    With a ``registry``, the outcome of authentication is recorded in the states of its instances.
+    """
 
     def __init__(
         self,
@@ -51,9 +53,10 @@ class AuthProviderFactory:
         self._clock = clock
 
     def auth_provider_for(self, server: Server, principal: Principal) -> AuthProvider | None:
-        """The credentials of a principal for a server; None where it needs none beside its headers.
+        """Return the provider of a principal's credentials for a server.
 
-        Nothing is read or asked before they are used.
+        None if the server needs none beyond its configured headers. The storage and the network are not
+        accessed before the provider is used.
         """
         spec = server.transport
         if not isinstance(spec, HttpSpec) or spec.auth_provider_id is not None:
@@ -69,13 +72,13 @@ class AuthProviderFactory:
             return None
         key = grant_key(server.instance.id)
         target = SignInTarget(spec.url, server.oauth, server.private_addresses)
-        notes = None
+        recorder = None
         if self._registry is not None:
-            notes = InstanceStateRecorder(
+            recorder = InstanceStateRecorder(
                 self._registry.storage, self._storage, server.instance.id, self._clock
             )
         hint = "press Connect or Reconnect on the page of your instances"
-        return StateRecordingAuthProvider(self._build_oauth_provider(target, key), hint, notes)
+        return StateRecordingAuthProvider(self._build_oauth_provider(target, key), hint, recorder)
 
     def _build_config_provider(self, server: Server, spec: HttpSpec, principal: Principal) -> AuthProvider:
         try:
@@ -86,7 +89,7 @@ class AuthProviderFactory:
         if self._registry is not None and can_sign_in(server, principal):
             hint = "press Connect or Reconnect on the page of the server"
         elif not server.shared and principal.id != LOCAL_PRINCIPAL.id:
-            hint = f'set "shared": true for it; then `toolyard login {server.id}` signs in for everybody'
+            hint = f'set "shared": true for it; then run `toolyard login {server.id}` to sign in for everyone'
         provider = self._build_oauth_provider(target, config_grant_key(server, principal))
         return StateRecordingAuthProvider(provider, hint, oauth_expected=server.oauth is not None)
 
@@ -102,25 +105,28 @@ class AuthProviderFactory:
 
 
 def config_grant_key(server: Server, principal: Principal) -> str:
-    """The key under which somebody's sign-in to a server of a file is kept."""
+    """Return the storage key of a principal's sign-in to a server from a configuration file."""
     return f"user:{LOCAL_PRINCIPAL.id if server.shared else principal.id}:{server.id}"
 
 
 def build_config_target(server: Server, spec: HttpSpec) -> SignInTarget:
-    """A server of a file to sign in to. Raises RegistrationFailed where its key file cannot be read."""
+    """Return the sign-in target of a server from a configuration file.
+
+    Raises RegistrationFailed if its private key file cannot be read.
+    """
     oauth = server.oauth or OAuthSpec()
-    key = None
+    private_key = None
     if oauth.private_key_file is not None:
-        # Beside the file that names it, as everybody expects who writes a bare name there.
-        place = Path(server.provenance.file or "").parent / Path(oauth.private_key_file).expanduser()
+        # A relative path is resolved against the folder of the configuration file.
+        path = Path(server.provenance.file or "").parent / Path(oauth.private_key_file).expanduser()
         try:
-            key = place.read_text("utf-8")
+            private_key = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            words = error.strerror if isinstance(error, OSError) else "it is not a text file"
+            reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
             raise RegistrationFailed(
-                f"the private key file {place} cannot be read: {words}", hint="check privateKeyFile"
+                f"the private key file {path} cannot be read: {reason}", hint="check privateKeyFile"
             ) from None
-    return SignInTarget(spec.url, oauth, server.private_addresses, key)
+    return SignInTarget(spec.url, oauth, server.private_addresses, private_key)
 
 
 def choice_target(server: RegistryServer, choice: AuthChoice) -> SignInTarget:
@@ -130,21 +136,24 @@ def choice_target(server: RegistryServer, choice: AuthChoice) -> SignInTarget:
 
 
 def can_sign_in(server: Server, principal: Principal) -> bool:
-    """Whether a person can sign in to a server of a file, for nobody but themself."""
+    """Return whether a user can sign in individually to a server from a configuration file.
+
+    For a shared server only the local user can, on behalf of everyone.
+    """
     spec = server.transport
     if not isinstance(spec, HttpSpec) or spec.auth_provider_id is not None or has_authorization_header(spec):
         return False
-    by_itself = server.oauth is not None and server.oauth.grant == "client_credentials"
-    return not by_itself and (not server.shared or principal.id == LOCAL_PRINCIPAL.id)
+    is_automatic = server.oauth is not None and server.oauth.grant == "client_credentials"
+    return not is_automatic and (not server.shared or principal.id == LOCAL_PRINCIPAL.id)
 
 
 def has_authorization_header(spec: HttpSpec) -> bool:
-    """Whether an entry brings its own header, so that nobody signs in."""
+    """Return whether the entry has a fixed Authorization header, which replaces any sign-in."""
     return any(name.lower() == "authorization" for name in spec.headers)
 
 
 class _UnavailableAuthProvider:
-    """Credentials that cannot be made."""
+    """AuthProvider that raises a configuration error when it is used."""
 
     def __init__(self, error: RegistrationFailed) -> None:
         self._error = error

@@ -1,9 +1,9 @@
-"""What can be wrong with a server or an instance that somebody enters.
+"""Errors of the registry.
 
 ToolyardError
-├── Invalid              a field that cannot be used; all problems at once, ``path`` names the field
+├── Invalid              invalid fields; ``problems`` lists all of them, ``path`` names the field
 ├── Taken                the name or slug is in use (``field``)
-└── NotFound             there is none, or it is another person's: nobody can tell which
+└── NotFound             it does not exist, or belongs to another user; the error does not tell which
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Invalid", "NotFound", "Taken"]
 
 
 class Invalid(ToolyardError):
-    """What was entered cannot be used. ``problems`` holds all of them."""
+    """The input is invalid. ``problems`` lists every problem."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -32,4 +32,4 @@ class Taken(ToolyardError):
 
 
 class NotFound(ToolyardError):
-    """There is no such thing for this person."""
+    """The server or instance does not exist for this user."""

@@ -1,4 +1,4 @@
-"""What somebody enters about a server or an instance, as raw as it comes."""
+"""Unvalidated input for servers and instances, from a form or the API."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["ChoiceDraft", "InstanceDraft", "ServerDraft"]
 
 @dataclass(frozen=True, slots=True)
 class ChoiceDraft:
-    """One way of signing in. What does not belong to its kind is not looked at.
+    """Input for a sign-in choice. Fields that do not apply to its kind are ignored.
 
-    ``id`` names the choice of an edited server that this one replaces; None makes a new one. An edit keeps
-    the client secret where ``client_secret`` is None, and removes it where it is empty.
+    ``id`` is the existing choice that this one replaces; None creates a new one. ``client_secret`` None keeps
+    the stored secret, an empty one removes it.
     """
 
     kind: str = "public"
@@ -32,7 +32,7 @@ class ChoiceDraft:
 
 @dataclass(frozen=True, slots=True)
 class ServerDraft:
-    """A server of the registry. No choice at all means that it does not ask who calls."""
+    """Input for a registry server. Without any choices, the server is public."""
 
     name: str
     url: str
@@ -44,23 +44,23 @@ class ServerDraft:
     deny_tools: tuple[str, ...] = ()
     choices: tuple[ChoiceDraft, ...] = ()
     enabled: bool | None = None
-    """None: as it is; a new one is enabled."""
+    """None keeps the current value; a new one is enabled."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceDraft:
-    """A user's instance. An edit keeps the value where ``value`` is None; an empty one removes it."""
+    """Input for a user's instance. ``value`` None keeps the stored value, an empty one removes it."""
 
     server_id: str = ""
-    """Cannot be edited."""
+    """Used for a new instance; it cannot be changed later."""
     choice_id: str | None = None
-    """None: as it is; for a new instance the server's only choice."""
+    """None keeps the current choice; for a new instance, it means the server's only choice."""
     slug: str | None = None
-    """None or empty: as it is; for a new instance one that is proposed from the server's address."""
+    """None or empty keeps the current slug; for a new instance, one is derived from the server's URL."""
     name: str | None = None
-    """None or empty: as it is; for a new instance the server's name."""
+    """None or empty keeps the current name; for a new instance, it is the server's name."""
     tool_filter: tuple[str, ...] | None = None
-    """The server's own tool names; None all, () none."""
+    """Enabled tools, by the server's own names; None enables all, () none."""
     value: str | None = field(default=None, repr=False)
     enabled: bool | None = None
-    """None: as it is; a new one is enabled."""
+    """None keeps the current value; a new one is enabled."""

@@ -1,7 +1,8 @@
-"""Confirmation of the issuers to which entered client secrets may be sent.
+"""Confirmation of the issuers that may receive configured client secrets.
 
-A server names its authorization server itself, so a hostile one can name its own. An admin therefore confirms
-the issuer before the entered secret is sent there. Discovery reads public metadata and sends no credentials.
+A server names its authorization server itself, so a hostile server could name its own. An admin therefore
+confirms the issuer before a client secret is sent to it. Discovery reads public metadata and sends no
+credentials.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ DISCOVERY_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class ClientIssuer:
-    """The issuer of an entered client. ``issuer`` is empty if discovery failed, and ``error`` says why."""
+    """The issuer of a configured client. If discovery failed, ``issuer`` is empty and ``error`` is set."""
 
     issuer: str = ""
     confirmed: bool = False
     error: AuthError | AuthUnavailable | None = None
     choice: AuthChoice | None = None
-    """The sign-in choice of a registry server; None for a server of the operator's files."""
+    """The sign-in choice of a registry server; None for a server from a configuration file."""
 
 
 class IssuerConfirmation:
@@ -58,9 +59,12 @@ class IssuerConfirmation:
 
     async def unconfirmed(self, server: RegistryServer) -> list[ClientIssuer]:
         """Return the issuer that the server names for each choice whose secret has no confirmed issuer."""
-        waiting = [each for each in server.choices if await self._needs_confirmation(server, each)]
+        choices = [choice for choice in server.choices if await self._needs_confirmation(server, choice)]
         return await asyncio.gather(
-            *(self._look_up(_key(server), choice_target(server, each), each) for each in waiting)
+            *(
+                self._look_up(_preview_key(server), choice_target(server, choice), choice)
+                for choice in choices
+            )
         )
 
     async def confirm(self, server_id: str, choice_id: str, issuer: str) -> RegistryServer:
@@ -78,28 +82,28 @@ class IssuerConfirmation:
         if not await self._needs_confirmation(server, choice):
             raise _invalid(
                 "choice_id",
-                "has no client secret that waits for an issuer",
+                "has no client secret without a confirmed issuer",
                 "change the issuer in the server's form",
             )
-        found = await self._find(_key(server), choice_target(server, choice))
-        if not same_issuer(found, issuer):
+        current_issuer = await self._find_issuer(_preview_key(server), choice_target(server, choice))
+        if not same_issuer(current_issuer, issuer):
             raise _invalid(
                 "issuer",
-                f"is {issuer}, but the server now names {found}; nothing was stored",
+                f"is {issuer}, but the server now names {current_issuer}; nothing was stored",
                 "confirm it only if you registered the client there",
             )
-        return await self._registry.set_issuer(server, choice, found)
+        return await self._registry.set_issuer(server, choice, current_issuer)
 
     async def of_file_server(self, server: Server, principal: Principal) -> ClientIssuer | None:
-        """Return the issuer of the client in a file's entry, or None if the entry has no client id."""
+        """Return the issuer of the client in a configuration file, or None if its entry has no client id."""
         spec, oauth = server.transport, server.oauth or OAuthSpec()
         if not isinstance(spec, HttpSpec) or not server.enabled or oauth.client_id is None:
             return None
         if spec.auth_provider_id is not None or has_authorization_header(spec):
             return None
         target = SignInTarget(spec.url, oauth, server.private_addresses)
-        if (known := await confirmed_issuer(self._storage, target)) is not None:
-            return ClientIssuer(known, confirmed=True)
+        if (issuer := await confirmed_issuer(self._storage, target)) is not None:
+            return ClientIssuer(issuer, confirmed=True)
         return await self._look_up(config_grant_key(server, principal), target) if target.has_secret else None
 
     async def _needs_confirmation(self, server: RegistryServer, choice: AuthChoice) -> bool:
@@ -112,11 +116,11 @@ class IssuerConfirmation:
         self, key: str, target: SignInTarget, choice: AuthChoice | None = None
     ) -> ClientIssuer:
         try:
-            return ClientIssuer(await self._find(key, target), choice=choice)
+            return ClientIssuer(await self._find_issuer(key, target), choice=choice)
         except (AuthError, AuthUnavailable) as error:
             return ClientIssuer(error=error, choice=choice)
 
-    async def _find(self, key: str, target: SignInTarget) -> str:
+    async def _find_issuer(self, key: str, target: SignInTarget) -> str:
         try:
             async with asyncio.timeout(self._discovery_seconds):
                 issuer = await self._flow.find_issuer(key, target)
@@ -125,18 +129,18 @@ class IssuerConfirmation:
                 f"the authorization server was not found within {self._discovery_seconds:g} s",
                 hint="try again later",
             ) from None
-        # Letters of other alphabets look like Latin ones, so a person could not compare the address.
-        fault = issuer_fault(issuer) or (None if issuer.isascii() else "holds characters outside ASCII")
+        # Some letters of other alphabets look like Latin ones, so an admin could not compare the addresses.
+        fault = issuer_fault(issuer) or (None if issuer.isascii() else "contains characters outside ASCII")
         if fault is not None:
             raise DiscoveryFailed(
-                f"the issuer that the server names {fault}",
-                hint="if you registered the client there, enter its address by hand",
+                f"the issuer named by the server {fault}",
+                hint="if you registered the client there, enter its address manually",
             )
         return issuer
 
 
-def _key(server: RegistryServer) -> str:
-    """Return a grant key that nobody signs in with, so that no earlier sign-in influences discovery."""
+def _preview_key(server: RegistryServer) -> str:
+    """Return a storage key that never has a grant, so that no earlier sign-in influences discovery."""
     return f"registry:{server.id}"
 
 

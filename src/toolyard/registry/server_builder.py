@@ -1,4 +1,4 @@
-"""Registry servers as the core knows servers: ready to connect to."""
+"""Conversion of registry servers and instances to ``Server`` definitions for connections."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from toolyard.types.server import HttpSpec, InstanceSpec, OAuthSpec, Provenance,
 __all__ = ["build_instance_server", "build_oauth_spec", "build_preview_server"]
 
 _IDLE_TIMEOUT_SECONDS = 120.0
-"""Seconds without a call after which an instance's connection is closed."""
+"""Inactivity after which an instance's connection is closed."""
 
 
 def build_instance_server(instance: Instance, server: RegistryServer, *, ttl: float = 0.0) -> Server:
-    """One user's instance. Its addresses are guarded unless the admin allows private ones for the server."""
+    """Return the server definition of an instance; ``ttl`` is the lifetime of its listing in seconds.
+
+    The address guard applies unless the admin allows private addresses for the server.
+    """
     choice = server.choice(instance.choice_id)
     reason = _find_disabled_reason(instance, server, choice)
     return Server(
@@ -35,7 +38,7 @@ def build_instance_server(instance: Instance, server: RegistryServer, *, ttl: fl
 
 
 def build_preview_server(server: RegistryServer, *, ttl: float = 0.0) -> Server:
-    """The server itself, for the admin who looks at it: nobody's instance, and without credentials."""
+    """Return the server definition for an admin's preview: without an instance and credentials."""
     return Server(
         id=f"registry:{server.id}",
         transport=HttpSpec(server.url, type=server.transport),
@@ -52,15 +55,15 @@ def build_preview_server(server: RegistryServer, *, ttl: float = 0.0) -> Server:
 
 
 def build_oauth_spec(choice: AuthChoice) -> OAuthSpec:
-    """What the admin entered about signing in. What does not belong to the registration is left out."""
-    entered = choice.registration in (RegistrationMethod.ENTERED, RegistrationMethod.AUTO)
+    """Return the OAuth configuration of a choice, without fields that its registration does not use."""
+    uses_client_id = choice.registration in (RegistrationMethod.ENTERED, RegistrationMethod.AUTO)
     return OAuthSpec(
-        client_id=choice.client_id if entered else None,
-        client_secret=choice.client_secret if entered else None,
+        client_id=choice.client_id if uses_client_id else None,
+        client_secret=choice.client_secret if uses_client_id else None,
         scopes=choice.scopes,
         resource=choice.resource,
         legacy_discovery=choice.legacy_discovery,
-        issuer=choice.issuer if entered else None,
+        issuer=choice.issuer if uses_client_id else None,
         issuer_redirect=choice.issuer_redirect,
     )
 
@@ -68,26 +71,26 @@ def build_oauth_spec(choice: AuthChoice) -> OAuthSpec:
 def _find_disabled_reason(
     instance: Instance, server: RegistryServer, choice: AuthChoice | None
 ) -> str | None:
-    """Why nothing may be called."""
+    """Return the reason why the instance is disabled, or None if it is enabled."""
     if not server.enabled:
         return f"an admin has disabled the server '{server.name}'"
     if not instance.enabled:
         return "you have disabled this instance"
     if choice is None:
-        return "its way of signing in is no longer offered: choose another one"
+        return "its sign-in method is no longer offered: choose another one"
     if choice.kind is AuthKind.HEADER and instance.value is None:
         return f"the value for {choice.key} is missing: enter it"
     return None
 
 
 def _build_transport(instance: Instance, server: RegistryServer, choice: AuthChoice | None) -> HttpSpec:
-    given: dict[str, str] = {}
+    credentials: dict[str, str] = {}
     if choice is not None and choice.kind is AuthKind.HEADER and choice.key and instance.value is not None:
-        given = {choice.key: instance.value}
+        credentials = {choice.key: instance.value}
     in_query = choice is not None and choice.place == "query"
     return HttpSpec(
         server.url,
-        headers={} if in_query else given,
+        headers={} if in_query else credentials,
         type=server.transport,
-        query=given if in_query else {},
+        query=credentials if in_query else {},
     )

@@ -1,7 +1,7 @@
-"""Entered clients that share one redirect address, although their issuers differ.
+"""Detection of configured clients that share one redirect address but have different issuers.
 
-Where several issuers share an address, it does not show which of them answered: a hostile one could be given
-the code of another (RFC 9700, section 4.4).
+If several issuers share a redirect address, it does not identify the issuer of a response: a hostile issuer
+could obtain the code of another one (mix-up attack, RFC 9700, section 4.4).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def shared_redirect_issuers_in_files(servers: Iterable[Server]) -> dict[str, str]:
-    """Return the issuers by server id, for clients entered in the files that use the shared address."""
+    """Return issuers by server id, for clients in configuration files that use the shared address."""
     return {
         server.id: server.oauth.issuer or server.transport.url
         for server in servers
@@ -31,7 +31,7 @@ def shared_redirect_issuers_in_files(servers: Iterable[Server]) -> dict[str, str
 
 
 def shared_redirect_issuers_in_registry(servers: Iterable[RegistryServer]) -> dict[str, str]:
-    """Return the issuers by server name, for clients entered in the registry that use the shared address."""
+    """Return issuers by server name, for clients in the registry that use the shared address."""
     return {
         server.name: choice.issuer or server.url
         for server in servers
@@ -41,12 +41,12 @@ def shared_redirect_issuers_in_registry(servers: Iterable[RegistryServer]) -> di
 
 
 def find_servers_sharing_redirect(*issuers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the servers to warn about: all, if they belong to more than one issuer."""
-    if len({issuer for each in issuers for issuer in each.values()}) < 2:
+    """Return the servers to warn about: all of them if there is more than one issuer, else none."""
+    if len({issuer for mapping in issuers for issuer in mapping.values()}) < 2:
         return ()
-    return tuple(name for each in issuers for name in each)
+    return tuple(name for mapping in issuers for name in mapping)
 
 
 def _uses_shared_redirect(oauth: OAuthSpec) -> bool:
-    interactive = oauth.grant == "authorization_code"
-    return interactive and oauth.client_id is not None and not oauth.issuer_redirect
+    is_interactive = oauth.grant == "authorization_code"
+    return is_interactive and oauth.client_id is not None and not oauth.issuer_redirect

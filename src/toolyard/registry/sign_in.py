@@ -1,4 +1,4 @@
-"""Signing in to an instance by OAuth, in two steps that may happen on two replicas."""
+"""OAuth sign-in for registry instances, in two steps that may run on two replicas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["InstanceSignIns", "format_sign_in_owner"]
 
 
 class InstanceSignIns:
-    """Begins and finishes sign-ins, and keeps what came of them in the instance's state."""
+    """Starts and completes sign-ins of instances, and records the outcome in the instance's state."""
 
     def __init__(self, flow: SignInFlow, registry: Registry, storage: AuthStorage) -> None:
         self._flow = flow
@@ -40,56 +40,54 @@ class InstanceSignIns:
     async def begin(
         self, user_id: str, instance_id: str, browser: str, client_identity: ClientIdentity | None = None
     ) -> str:
-        """Where to send the person. Only the same user, in the same browser, can finish.
+        """Return the authorization URL. Only the same user in the same browser can complete the sign-in.
 
-        ``ourselves`` is who we are under the address by which this browser reached us. Raises NotFound,
-        Invalid where this instance does not sign in by OAuth, AuthError or AuthUnavailable, which name the
-        instance as their ``server``.
+        ``client_identity`` is our identity for the address that the browser used. Raises NotFound, Invalid if
+        the instance does not use OAuth, and AuthError or AuthUnavailable, whose ``server`` is the instance.
         """
         instance, server = await self._registry.instance(user_id, instance_id)
         choice = _require_oauth_choice(instance, server)
         key = instance.grant_key
-        kept = (await self._storage.get_grants((key,))).get(key)
+        grant = (await self._storage.get_grants((key,))).get(key)
         try:
-            started = await self._flow.begin(
+            request = await self._flow.begin(
                 key,
                 choice_target(server, choice),
-                more_scopes=scopes_to_request_again(kept, choice.scopes),
+                more_scopes=scopes_to_request_again(grant, choice.scopes),
                 owner=format_sign_in_owner(user_id, browser),
                 client_identity=client_identity,
             )
         except (AuthError, AuthUnavailable) as error:
             await self._record_failure(instance, error)
             raise
-        return started.url
+        return request.url
 
     async def finish(self, response: AuthorizationResponse, user_id: str, browser: str) -> Instance:
-        """Redeem an authorization response and return the instance, ready.
+        """Complete a sign-in with its authorization response, and return the ready instance.
 
-        Nothing is kept of a sign-in that fails, and what was there before stays. Raises NotFound where the
-        instance is gone, and what ``Flow.finish`` raises, with the instance as its ``server`` where it is
-        known.
+        A failed sign-in stores nothing and keeps an earlier grant. Raises NotFound if the instance no longer
+        exists, and the errors of ``SignInFlow.finish``, whose ``server`` is the instance if that is known.
         """
         return await self.complete(
             await self.take_pending(response.params, user_id, browser), response, user_id
         )
 
     async def take_pending(self, params: Mapping[str, str], user_id: str, browser: str) -> PendingSignIn:
-        """What was begun, by this user in this browser, handed out once. Raises AnswerRejected."""
+        """Remove and return the pending sign-in of this user and browser. Raises AnswerRejected."""
         return await self._flow.take_pending(params, owner=format_sign_in_owner(user_id, browser))
 
     async def complete(
         self, pending: PendingSignIn, response: AuthorizationResponse, user_id: str
     ) -> Instance:
-        """The second half of ``finish``."""
+        """Complete a sign-in returned by ``take_pending``. Raises the errors of ``finish``."""
         instance, _ = await self._require_instance(pending, user_id)
         try:
             await self._complete_flow(pending, response)
         except (AuthError, AuthUnavailable) as error:
             await self._record_failure(instance, error)
             raise
-        # Kept first, then looked: whoever deletes the instance in between deletes the sign-in with it, and
-        # whoever did so before leaves it to us.
+        # The grant is stored before the instance is checked again. If the instance is deleted after the
+        # grant was stored, the deletion removes the grant, too; if it was deleted before, we remove it here.
         try:
             instance, _ = await self._require_instance(pending, user_id)
         except (NotFound, AnswerRejected):
@@ -107,22 +105,22 @@ class InstanceSignIns:
             raise
 
     async def _clear_requested_scopes(self, key: str) -> None:
-        """What was asked for before is no longer offered: the next sign-in begins afresh."""
+        """Forget earlier scopes, some of which no longer exist, so that the next sign-in can succeed."""
         async with self._storage.refresh_lock(key):
-            if (kept := (await self._storage.get_grants((key,))).get(key)) is not None:
-                fewer = replace(kept, requested=(), wanted=())
-                await self._storage.swap_grant(key, kept.serial, fewer)
+            if (grant := (await self._storage.get_grants((key,))).get(key)) is not None:
+                without_scopes = replace(grant, requested=(), wanted=())
+                await self._storage.swap_grant(key, grant.serial, without_scopes)
 
     async def _require_instance(
         self, pending: PendingSignIn, user_id: str
     ) -> tuple[Instance, RegistryServer]:
-        """The instance, if it still wants what was begun. Raises NotFound or AnswerRejected."""
+        """Return the instance if it still matches the pending sign-in. Raises NotFound or AnswerRejected."""
         try:
             instance, server = await self._registry.instance(user_id, parse_grant_key(pending.key))
         except NotFound:
             raise NotFound(
                 "the instance was deleted while you signed in",
-                hint="create it again; nothing of the sign-in was kept",
+                hint="create it again; the sign-in was not stored",
             ) from None
         choice = server.choice(instance.choice_id)
         if (
@@ -130,11 +128,11 @@ class InstanceSignIns:
             or choice.kind is not AuthKind.OAUTH
             or is_different_origin(pending.server_url, server.url)
         ):
-            raise AnswerRejected("the server's entry was changed while you signed in", hint="begin it again")
+            raise AnswerRejected("the server's entry was changed while you signed in", hint="sign in again")
         return instance, server
 
     async def _record_failure(self, instance: Instance, error: AuthError | AuthUnavailable) -> None:
-        """Say why on an instance that is not ready; one that is goes on with what it has."""
+        """Set the error's server, and store its cause unless the instance is ready with an earlier grant."""
         error.server = instance.core_id
         if instance.state is not InstanceState.READY:
             state = instance.state if instance.state is not InstanceState.FAILED else InstanceState.PENDING
@@ -142,7 +140,7 @@ class InstanceSignIns:
 
 
 def format_sign_in_owner(user_id: str, browser: str) -> str:
-    """Who begins a sign-in, and alone may finish it."""
+    """Return the owner of a pending sign-in: a user in one browser."""
     return f"{user_id}:{browser}"
 
 
@@ -152,9 +150,9 @@ def _require_oauth_choice(instance: Instance, server: RegistryServer) -> AuthCho
         problem = Problem(f"an admin has disabled the server '{server.name}'", path="server_id")
     elif choice is None:
         hint = "edit the instance and choose another one"
-        problem = Problem("its way of signing in is no longer offered", path="choice_id", hint=hint)
+        problem = Problem("its sign-in method is no longer offered", path="choice_id", hint=hint)
     elif choice.kind is not AuthKind.OAUTH:
-        problem = Problem("this instance does not sign in by OAuth", path="choice_id")
+        problem = Problem("this instance does not use OAuth", path="choice_id")
     else:
         return choice
     raise Invalid([problem])

@@ -1,4 +1,4 @@
-"""What connections learn about a sign-in, told to its user: by a hint that fits, in an instance's state."""
+"""Recording of authentication results: hints for users in errors, and the state of registry instances."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _INTERACTIVE_SIGN_IN_ERRORS = (NeverSignedIn, SignInEnded, ScopeNeeded)
 
 
 class InstanceStateRecorder:
-    """Keeps the state of one instance for all replicas. Never raises: what is told about matters more."""
+    """Stores the state of one instance for all replicas.
+
+    Never raises, so that a storage error does not replace the error that is being recorded.
+    """
 
     def __init__(
         self,
@@ -36,35 +39,39 @@ class InstanceStateRecorder:
         self._clock = clock
 
     async def record_failure(self, error: AuthError, access_token: str | None) -> None:
-        """Signing in does not work with ``token``, or is needed."""
+        """Record that a sign-in is needed or that ``access_token`` was refused."""
         state = InstanceState.PENDING if isinstance(error, NeverSignedIn) else InstanceState.NEEDS_REAUTH
         try:
             await self._registry_storage.set_instance_state(self._instance_id, state, error.cause)
-            # Somebody may have signed in while we were refused, and theirs is the last word.
-            kept = await self._auth_storage.grant(grant_key(self._instance_id))
-            if kept is None or kept.access_token == access_token or kept.lacks_scopes:
+            # The user may have signed in since the refused request was sent. Reading the grant after the
+            # state is written ensures that the newer sign-in determines the final state.
+            grant = await self._auth_storage.grant(grant_key(self._instance_id))
+            if grant is None or grant.access_token == access_token or grant.lacks_scopes:
                 return
-            if kept.is_valid(self._clock()):
+            if grant.is_valid(self._clock()):
                 await self._registry_storage.set_instance_state(self._instance_id, InstanceState.READY, None)
-        except ToolyardError as trouble:
-            log.warning("the state of instance %s cannot be noted: %s", self._instance_id, trouble.cause)
+        except ToolyardError as storage_error:
+            self._log_storage_error(storage_error)
 
     async def record_success(self) -> None:
-        """Signing in works again; for all of it, unless the server still wants more scopes."""
+        """Record that authentication works again, unless the server still demands more scopes."""
         try:
-            kept = await self._auth_storage.grant(grant_key(self._instance_id))
-            if kept is not None and kept.lacks_scopes:
+            grant = await self._auth_storage.grant(grant_key(self._instance_id))
+            if grant is not None and grant.lacks_scopes:
                 return
             await self._registry_storage.set_instance_state(self._instance_id, InstanceState.READY, None)
-        except ToolyardError as trouble:
-            log.warning("the state of instance %s cannot be noted: %s", self._instance_id, trouble.cause)
+        except ToolyardError as storage_error:
+            self._log_storage_error(storage_error)
+
+    def _log_storage_error(self, error: ToolyardError) -> None:
+        log.warning("the state of instance %s cannot be stored: %s", self._instance_id, error.cause)
 
 
 class StateRecordingAuthProvider:
-    """An AuthProvider whose errors say what to do here, and whose troubles are noted, once each.
+    """AuthProvider that adds ``hint`` to sign-in errors, and records each distinct failure once.
 
-    ``expected``: somebody said that the server signs in by OAuth. Otherwise one that does not ask for that
-    may want something else, and its own words are passed on.
+    ``oauth_expected`` means that the server is configured for OAuth. Otherwise, a challenge that is not for a
+    bearer token may mean another kind of authentication, and the server's own response is passed on.
     """
 
     def __init__(
@@ -80,10 +87,10 @@ class StateRecordingAuthProvider:
         self._oauth_expected = oauth_expected
         self._recorder = recorder
         self._last_failure: tuple[str, str | None] | None = None
-        """The cause that was noted last, and the token with which it came."""
+        """Cause and access token of the last recorded failure."""
 
     async def headers(self) -> Mapping[str, str]:
-        """See AuthProvider."""
+        """Return the headers with the credentials, and record a success after an earlier failure."""
         try:
             headers = await self._provider.headers()
         except AuthError as error:
@@ -93,14 +100,14 @@ class StateRecordingAuthProvider:
             None,
             self._last_failure[1],
         ):
-            # Not the token that was refused: somebody signed in, or a refresh worked again.
+            # A token other than the refused one: the user signed in, or a refresh succeeded.
             self._last_failure = None
             if self._recorder is not None:
                 await self._recorder.record_success()
         return headers
 
     async def challenged(self, challenge: Challenge) -> bool:
-        """See AuthProvider."""
+        """Handle a 401 or 403 response; return whether to retry once with new credentials."""
         try:
             return await self._provider.challenged(challenge)
         except AuthError as error:
@@ -114,17 +121,17 @@ class StateRecordingAuthProvider:
             raise
 
     async def close(self) -> None:
-        """End what is under way; a refresh may finish."""
+        """Cancel a sign-in in progress. A refresh in progress may complete for a few seconds."""
         await self._provider.close()
 
     async def _record_failure(self, error: AuthError) -> None:
         if isinstance(error, _INTERACTIVE_SIGN_IN_ERRORS):
             error.hint = self._hint
-        noted = (error.cause, self._provider.access_token)
-        if self._recorder is not None and noted != self._last_failure:
-            # Set before anything is awaited: of many calls that fail together, one writes it down.
-            self._last_failure = noted
-            await self._recorder.record_failure(error, noted[1])
+        failure = (error.cause, self._provider.access_token)
+        if self._recorder is not None and failure != self._last_failure:
+            # Set before the first await, so that only one of many concurrent failures is stored.
+            self._last_failure = failure
+            await self._recorder.record_failure(error, failure[1])
 
 
 def _is_bearer_challenge(challenge: Challenge) -> bool:

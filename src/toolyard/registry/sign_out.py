@@ -1,4 +1,4 @@
-"""Signing out: what was kept is forgotten at once, and given back to who gave it as soon as that goes."""
+"""Sign-out: grants are deleted at once, and their tokens are revoked in the background."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ from toolyard.types.server import HttpSpec, OAuthSpec, Server
 __all__ = ["SignOuts"]
 
 TaskSpawner: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
-"""Runs something beside everything else."""
+"""Starts a coroutine as a background task."""
 RevocableGrants: TypeAlias = Mapping[str, tuple[OAuthGrant, SignInTarget]]
-"""Sign-ins by their keys, each with what it is for."""
+"""Grants and their sign-in targets, by storage key."""
 
 log = logging.getLogger("toolyard.auth")
 
 _MAX_CONCURRENT_REVOCATIONS = 8
 _REVOCATION_DEADLINE_SECONDS = 60.0
-"""Seconds in which as many sign-ins are given back as can be."""
-_SIGNED_OUT_REASON = "its sign-in was given back when the account was disabled"
+"""Time limit for revoking all grants of one sign-out; the remaining ones are not revoked."""
+_SIGNED_OUT_REASON = "signed out because the account was disabled"
 
 
 class SignOuts:
-    """Nobody waits for an authorization server here: what it is told is told by ``spawn``."""
+    """Signs users out and deletes instances and servers, without waiting for authorization servers.
+
+    Tokens are revoked in tasks started with ``spawn``.
+    """
 
     def __init__(self, storage: AuthStorage, net: OutboundHttp, spawn: TaskSpawner) -> None:
         self._storage = storage
@@ -46,18 +49,18 @@ class SignOuts:
         self._spawn = spawn
 
     async def sign_out_of_server(self, server: Server, principal: Principal) -> bool:
-        """Sign somebody out of a server of the files; whether they were signed in."""
+        """Sign a user out of a server from a configuration file; return whether they were signed in."""
         key = config_grant_key(server, principal)
-        # Not while somebody refreshes: what comes of that would be known to nobody.
+        # Wait for a refresh in progress: otherwise its new tokens would not be revoked.
         async with self._storage.refresh_lock(key):
-            kept = (await self._storage.get_grants((key,))).get(key)
+            grant = (await self._storage.get_grants((key,))).get(key)
             await self._storage.drop_grant(key)
-        if kept is not None and isinstance(server.transport, HttpSpec):
-            self.revoke_in_background({key: (kept, _config_target_or_default(server, server.transport))})
-        return kept is not None
+        if grant is not None and isinstance(server.transport, HttpSpec):
+            self.revoke_in_background({key: (grant, _config_target_or_default(server, server.transport))})
+        return grant is not None
 
     async def delete_instance(self, registry: Registry, user_id: str, instance_id: str) -> Instance:
-        """Delete an instance, with its sign-in. Raises NotFound."""
+        """Delete an instance with its sign-in. Raises NotFound."""
         instance, server = await registry.instance(user_id, instance_id)
         held = await self._collect_grants(
             {instance.grant_key: _build_registry_target(instance.choice_id, server)}
@@ -67,11 +70,11 @@ class SignOuts:
         return instance
 
     async def delete_server(self, registry: Registry, server_id: str) -> RegistryServer:
-        """Delete a server of the registry, with everybody's instances and their sign-ins. Raises NotFound."""
+        """Delete a registry server with all instances and their sign-ins. Raises NotFound."""
         server = await registry.server(server_id)
-        used = await registry.storage.list_instance_choices(server_id)
+        choices = await registry.storage.list_instance_choices(server_id)
         held = await self._collect_grants(
-            {grant_key(id): _build_registry_target(choice, server) for id, choice in used.items()}
+            {grant_key(id): _build_registry_target(choice, server) for id, choice in choices.items()}
         )
         await registry.delete_server(server_id)
         self.revoke_in_background(held)
@@ -80,26 +83,28 @@ class SignOuts:
     async def collect_user_grants(
         self, registry: Registry, principal: Principal, config_servers: Iterable[Server]
     ) -> RevocableGrants:
-        """All that somebody is signed in to with, for whoever deletes their account and then gives it back.
-        ``files`` are the servers of the files. Empty where it cannot be read."""
-        wanted: dict[str, SignInTarget] = {}
+        """Return all grants of a user, to be revoked after the account is deleted.
+
+        ``config_servers`` are the servers from configuration files. Grants that cannot be read are omitted.
+        """
+        targets: dict[str, SignInTarget] = {}
         for server in config_servers:
-            # What is shared is not theirs.
+            # The sign-in to a shared server does not belong to the user.
             if isinstance(server.transport, HttpSpec) and not server.shared:
-                wanted[config_grant_key(server, principal)] = _config_target_or_default(
+                targets[config_grant_key(server, principal)] = _config_target_or_default(
                     server, server.transport
                 )
         try:
             for instance, registered in await registry.instances(principal.id):
-                wanted[instance.grant_key] = _build_registry_target(instance.choice_id, registered)
+                targets[instance.grant_key] = _build_registry_target(instance.choice_id, registered)
         except ToolyardError as error:
-            log.warning("the instances of a user cannot be read, so not all is given back: %s", error.cause)
-        return await self._collect_grants(wanted)
+            log.warning("instances cannot be read, so their tokens are not revoked: %s", error.cause)
+        return await self._collect_grants(targets)
 
     async def sign_out_user(
         self, registry: Registry, principal: Principal, config_servers: Iterable[Server]
     ) -> None:
-        """Sign somebody out of everything; their instances stay."""
+        """Sign a user out of all servers. Their instances are kept."""
         held = await self.collect_user_grants(registry, principal, config_servers)
         for key in held:
             await self._storage.drop_grant(key)
@@ -112,19 +117,19 @@ class SignOuts:
 
     async def _collect_grants(self, targets: Mapping[str, SignInTarget]) -> RevocableGrants:
         try:
-            found = await self._storage.get_grants(list(targets))
+            grants = await self._storage.get_grants(list(targets))
         except ToolyardError as error:
-            # Whoever deletes something does so all the same.
-            log.warning("sign-ins cannot be read, so they are not given back: %s", error.cause)
+            # A failed revocation must not prevent the deletion.
+            log.warning("sign-ins cannot be read, so their tokens are not revoked: %s", error.cause)
             return {}
-        return {key: (grant, targets[key]) for key, grant in found.items()}
+        return {key: (grant, targets[key]) for key, grant in grants.items()}
 
     def revoke_in_background(self, grants: RevocableGrants) -> None:
-        """Give tokens back, some at a time, for as long as a minute."""
-        some = asyncio.Semaphore(_MAX_CONCURRENT_REVOCATIONS)
+        """Start a task that revokes the tokens of grants, with limited concurrency, within a minute."""
+        slots = asyncio.Semaphore(_MAX_CONCURRENT_REVOCATIONS)
 
         async def revoke_one(grant: OAuthGrant, target: SignInTarget) -> None:
-            async with some:
+            async with slots:
                 await revoke_grant(self._net, grant, target)
 
         async def revoke_all() -> None:
@@ -140,7 +145,7 @@ def _config_target_or_default(server: Server, spec: HttpSpec) -> SignInTarget:
     try:
         return build_config_target(server, spec)
     except RegistrationFailed:
-        # Without its key file we cannot say who we are; some authorization servers do not ask.
+        # Without the key file we cannot authenticate; some servers accept revocations all the same.
         return SignInTarget(spec.url, server.oauth or OAuthSpec(), server.private_addresses)
 
 

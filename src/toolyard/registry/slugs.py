@@ -1,4 +1,4 @@
-"""Slugs: what a user calls an instance in the names of its tools, proposed from the server's address."""
+"""Slugs, the prefixes of an instance's tool names, derived from the server's address."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _FALLBACK_SLUG = "server"
 _LOOPBACK_SLUG = "local"
 _GENERIC_WORDS = "api apis app apps dev gateway mcp mcps prod remote server sse staging www"
 _GENERIC_LABELS = frozenset(_GENERIC_WORDS.split())
-"""What stands before a name and says nothing about whose it is."""
+"""Host name labels that do not identify a service."""
 _SECOND_LEVEL_WORDS = "ac co com edu gob gov gv ltd mil ne net nom or org plc sch"
 _SECOND_LEVEL_LABELS = frozenset(_SECOND_LEVEL_WORDS.split())
-"""What countries put between a name and their own domain."""
+"""Second-level labels below country domains, such as "co" in example.co.uk."""
 _SHARED_HOST_NAMES = (
     "a.run.app azurewebsites.net cloudfront.net fly.dev github.io gitlab.io herokuapp.com hf.space "
     "lambda-url.on.aws modal.run netlify.app ngrok-free.app ngrok.app ngrok.io onrender.com pages.dev "
     "railway.app trycloudflare.com up.railway.app vercel.app web.app workers.dev"
 )
 _SHARED_HOST_SUFFIXES = frozenset(_SHARED_HOST_NAMES.split())
-"""Hosts of many people's things, each under a name of its own."""
+"""Domains of hosting services, below which each customer has a subdomain."""
 _NON_ALPHANUMERIC_PATTERN = re.compile(r"[^A-Za-z0-9]+")
 
 
 def propose(url: str) -> str:
-    """A slug for a server's address: ``https://api.github.com/mcp`` gives ``github``. Always a valid one."""
+    """Return a valid slug for a server's URL: ``github`` for ``https://api.github.com/mcp``."""
     try:
         host = (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:
@@ -39,18 +39,18 @@ def propose(url: str) -> str:
 
 
 def make_slug_unique(slug: str, taken: Iterable[str]) -> str:
-    """The slug, or with ``-2``, ``-3`` … the first that is not taken, without regard to case."""
+    """Return the slug, or the first of ``-2``, ``-3`` … appended that is not taken, ignoring case."""
     used = {other.casefold() for other in taken}
     candidate, number = slug, 2
     while candidate.casefold() in used:
-        tail = f"-{number}"
-        candidate = slug[: MAX_SLUG_CHARACTERS - len(tail)].rstrip("-") + tail
+        suffix = f"-{number}"
+        candidate = slug[: MAX_SLUG_CHARACTERS - len(suffix)].rstrip("-") + suffix
         number += 1
     return candidate
 
 
 def _pick_host_name(host: str) -> str:
-    """The part of a host by which people know it."""
+    """Return the part of a host that identifies the service."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -66,7 +66,7 @@ def _pick_host_name(host: str) -> str:
 
 
 def _pick_registered_label(labels: list[str]) -> str:
-    """The label that somebody registered; beside a generic one, the more telling neighbour."""
+    """Return the registered label, or a neighbouring one if that is generic."""
     shared = [
         size for size in (3, 2) if len(labels) > size and ".".join(labels[-size:]) in _SHARED_HOST_SUFFIXES
     ]
@@ -76,18 +76,18 @@ def _pick_registered_label(labels: list[str]) -> str:
         rest = labels[:-2]
     else:
         rest = labels[:-1] or labels
-    telling = [label for label in rest if label not in _GENERIC_LABELS]
-    return telling[-1] if telling else rest[-1]
+    specific = [label for label in rest if label not in _GENERIC_LABELS]
+    return specific[-1] if specific else rest[-1]
 
 
 def _transliterate_label(label: str) -> str:
-    """An international label in Latin letters as far as that goes, else as it stands in the address."""
+    """Return an international label in Latin letters if most of it can be converted, else its IDNA form."""
     try:
         word = label.encode("ascii").decode("idna") if label.startswith("xn--") else label
     except UnicodeError:
         word = label
     plain = unicodedata.normalize("NFKD", word).encode("ascii", "ignore").decode()
-    # A name in another script leaves nothing, or crumbs, which would be worse.
+    # Of a name in another script, few or no letters remain, which would be a meaningless slug.
     return plain if len(plain) * 2 > len(word) else _encode_idna(label)
 
 

@@ -1,4 +1,4 @@
-"""What this room needs of a store."""
+"""Storage protocol of the registry."""
 
 from __future__ import annotations
 
@@ -11,66 +11,76 @@ __all__ = ["RegistryStorage"]
 
 
 class RegistryStorage(Protocol):
-    """Servers and instances; shared by every replica. Encrypts client secrets and values."""
+    """Storage of servers and instances, shared by all replicas. Client secrets and values are encrypted."""
 
     # Servers.
 
     async def servers(self) -> Sequence[RegistryServer]:
-        """All, by name."""
+        """Return all servers, sorted by name."""
         ...
 
     async def server(self, server_id: str) -> RegistryServer | None: ...
 
     async def add_server(self, server: RegistryServer) -> None:
-        """Raises Taken where a server has this name."""
+        """Add a server. Raises Taken if another server has the name."""
         ...
 
     async def save_server(self, server: RegistryServer) -> bool:
-        """Replace it, with its choices (by their ids). Choices that are gone are deleted, and instances that
-        used one become pending. False: there is none any more. Raises Taken."""
+        """Replace a server and its choices (matched by id); return False if it no longer exists.
+
+        Choices that are not in the new version are deleted, and instances that used one become pending.
+        Raises Taken.
+        """
         ...
 
     async def delete_server(self, server_id: str) -> bool:
-        """With its instances and their sign-ins."""
+        """Delete a server with its instances and their sign-ins; return False if it does not exist."""
         ...
 
     async def count_instances(self) -> dict[str, int]:
-        """How many instances each server has, by server id."""
+        """Return the number of instances of each server, by server id."""
         ...
 
     async def list_instance_choices(self, server_id: str) -> Mapping[str, str]:
-        """The ids of all instances of a server, whoever's, each with the id of the choice that it uses."""
+        """Return the choice id of every instance of a server, for all users, by instance id."""
         ...
 
     # Instances.
 
     async def instances(self, user_id: str) -> Sequence[tuple[Instance, RegistryServer]]:
-        """All of one user, by slug, each with its server."""
+        """Return the instances of a user, sorted by slug, each with its server."""
         ...
 
     async def instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer] | None:
-        """One of this user's; another user's is None."""
+        """Return an instance of this user with its server; None if it belongs to another user."""
         ...
 
     async def add_instance(self, instance: Instance) -> None:
-        """Raises Taken where this user has the slug, without regard to case; NotFound where the server or
-        choice is gone."""
+        """Add an instance.
+
+        Raises Taken if the user has the slug already, ignoring case, and NotFound if the server or choice no
+        longer exists.
+        """
         ...
 
     async def save_instance(self, instance: Instance) -> bool:
-        """Replace it (never user and server). Where its choice is another one, its sign-in is dropped, and
-        those that were begun. False: it is gone. Raises Taken, NotFound."""
+        """Replace an instance, except its user and server; return False if it no longer exists.
+
+        If the choice changes, its sign-in and pending sign-ins are deleted. Raises Taken or NotFound.
+        """
         ...
 
     async def set_instance_state(self, instance_id: str, state: InstanceState, reason: str | None) -> None:
-        """Note what was learned about it; nothing where it is gone."""
+        """Store the state of an instance; do nothing if it no longer exists."""
         ...
 
     async def delete_instance(self, user_id: str, instance_id: str) -> bool:
-        """With its sign-in, and every sign-in of it that was begun."""
+        """Delete an instance with its sign-in and pending sign-ins; return False if it does not exist."""
         ...
 
     async def reset_instances(self, server_id: str) -> None:
-        """Drop the sign-ins and given values of all instances of a server that have any to give, and make
-        them pending: its URL changed host."""
+        """Delete the sign-ins and values of all instances of a server, and make these instances pending.
+
+        Used if the server's URL changes to another host. Instances without credentials are not affected.
+        """
         ...

@@ -1,4 +1,4 @@
-"""From what was entered to servers and instances: every rule about their fields, all problems at once."""
+"""Validation of form input for servers and instances; all problems are collected before raising."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class FieldChecker:
-    """What is wrong so far. A question notes its problem and gives a value to go on with."""
+    """Collects problems of fields. Each check records its problem and returns a value to continue with."""
 
     def __init__(self) -> None:
         self._problems: list[Problem] = []
 
     def add_problem(self, path: str, message: str, hint: str | None = None) -> None:
-        """Something is wrong with the field at ``path``."""
+        """Record a problem of the field at ``path``."""
         self._problems.append(Problem(message, path=path, hint=hint))
 
     def text(
         self, path: str, text: str, find_fault: Callable[[str], str | None], hint: str | None = None
     ) -> str:
-        """The text without blanks around it, judged by ``fault``."""
+        """Check a text with ``find_fault``, and return it without surrounding whitespace."""
         text = text.strip()
-        if (wrong := find_fault(text)) is not None:
-            self.add_problem(path, wrong, hint)
+        if (fault := find_fault(text)) is not None:
+            self.add_problem(path, fault, hint)
         return text
 
     def texts(
         self, path: str, texts: Iterable[str], find_fault: Callable[[str], str | None], max_entries: int
     ) -> tuple[str, ...]:
-        """Each text once, judged by ``fault``; at most so many."""
-        found = list(texts)
-        if len(found) > max_entries:
-            self.add_problem(path, f"has {len(found):,} entries, at most {max_entries:,} are allowed")
+        """Check each text with ``find_fault``, and return them without duplicates."""
+        entries = list(texts)
+        if len(entries) > max_entries:
+            self.add_problem(path, f"has {len(entries):,} entries, at most {max_entries:,} are allowed")
             return ()
-        read = [self.text(f"{path}[{index}]", text, find_fault) for index, text in enumerate(found)]
-        return tuple(dict.fromkeys(read))
+        checked = [self.text(f"{path}[{index}]", text, find_fault) for index, text in enumerate(entries)]
+        return tuple(dict.fromkeys(checked))
 
     def parse_enum(self, path: str, value: str, enum_type: type[E], default: E) -> E:
-        """The word as one of the values of an enumeration."""
+        """Return the member of an enumeration with this value, or ``default`` if it is not valid."""
         with suppress(ValueError):
             return enum_type(value)
         self.add_problem(path, f"must be one of {', '.join(each.value for each in enum_type)}")
         return default
 
     def raise_problems(self) -> None:
-        """Raises Invalid where anything was wrong."""
+        """Raise Invalid if any problem was recorded."""
         if self._problems:
             raise Invalid(self._problems)
 
@@ -83,12 +83,12 @@ _MAX_SCOPES = 100
 
 
 def new_id() -> str:
-    """An id that nobody guesses and no address has to escape."""
+    """Return a random id that is hard to guess and needs no escaping in URLs."""
     return secrets.token_hex(8)
 
 
 def is_different_origin(old: str, new: str) -> bool:
-    """Whether a changed URL leads to another origin, for which no credentials were given."""
+    """Return whether two URLs have different origins, so that they must not share credentials."""
     return not is_same_origin(URL(old), URL(new))
 
 
@@ -96,39 +96,39 @@ def is_different_origin(old: str, new: str) -> bool:
 
 
 def validate_server(draft: ServerDraft, old: RegistryServer | None, now: float) -> RegistryServer:
-    """The server that was entered, in place of ``old`` where that is given. Raises Invalid."""
-    found = FieldChecker()
-    url = found.text(
+    """Return the server described by a draft, which replaces ``old`` if that is given. Raises Invalid."""
+    checker = FieldChecker()
+    url = checker.text(
         "url", draft.url, field_validation.server_url_fault, "write it like https://mcp.example.com/mcp"
     )
-    trust = found.parse_enum("trust", draft.trust, Trust, Trust.UNTRUSTED)
-    allow = _validate_allow_tools(found, draft.allow_tools, trust)
+    trust = checker.parse_enum("trust", draft.trust, Trust, Trust.UNTRUSTED)
+    allow = _validate_allow_tools(checker, draft.allow_tools, trust)
     enabled = draft.enabled if draft.enabled is not None else (old.enabled if old is not None else True)
     server = RegistryServer(
         id=old.id if old is not None else new_id(),
-        name=found.text("name", draft.name, field_validation.name_fault),
+        name=checker.text("name", draft.name, field_validation.name_fault),
         url=url,
-        transport=_validate_transport(found, draft.transport),
+        transport=_validate_transport(checker, draft.transport),
         trust=trust,
         enabled=enabled,
-        description=found.text("description", draft.description, field_validation.description_fault),
+        description=checker.text("description", draft.description, field_validation.description_fault),
         private_addresses=draft.private_addresses,
         allow_tools=allow,
-        deny_tools=found.texts(
+        deny_tools=checker.texts(
             "deny_tools", draft.deny_tools, field_validation.tool_pattern_fault, _MAX_TOOL_PATTERNS
         ),
         created_at=old.created_at if old is not None else now,
         updated_at=now,
     )
-    kept = () if old is None else old.choices
-    moved = (
+    old_choices = () if old is None else old.choices
+    origin_changed = (
         old is not None
         and field_validation.server_url_fault(url) is None
         and is_different_origin(old.url, url)
     )
-    server = replace(server, choices=_validate_choices(found, draft.choices, kept, origin_changed=moved))
-    found.raise_problems()
-    return server
+    choices = _validate_choices(checker, draft.choices, old_choices, origin_changed=origin_changed)
+    checker.raise_problems()
+    return replace(server, choices=choices)
 
 
 def _validate_transport(checker: FieldChecker, value: str) -> Literal["http", "sse"]:
@@ -136,7 +136,7 @@ def _validate_transport(checker: FieldChecker, value: str) -> Literal["http", "s
         return "sse"
     if value != "http":
         checker.add_problem(
-            "transport", "must be one of http, sse", "stdio servers stand in the operator's files"
+            "transport", "must be one of http, sse", "stdio servers are configured in the operator's files"
         )
     return "http"
 
@@ -147,8 +147,8 @@ def _validate_allow_tools(
     if patterns is not None and not patterns:
         checker.add_problem(
             "allow_tools",
-            "must hold at least one tool where it is given",
-            "leave it out to allow every tool of a trusted server",
+            "must contain at least one tool if it is given",
+            "omit it to allow all tools of a trusted server",
         )
     allow = (
         None
@@ -167,7 +167,7 @@ def _validate_allow_tools(
     return allow
 
 
-# Their ways of signing in.
+# Sign-in choices of servers.
 
 
 def _validate_choices(
@@ -181,20 +181,20 @@ def _validate_choices(
         checker.add_problem("choices", f"has {len(drafts)} entries, at most {_MAX_CHOICES} are allowed")
         return ()
     by_id = {choice.id: choice for choice in old_choices}
-    made: list[AuthChoice] = []
+    choices: list[AuthChoice] = []
     for index, draft in enumerate(drafts or (ChoiceDraft(),)):
         path = f"choices[{index}]"
-        # Each may be named once. A choice of another kind is another choice: what users gave does not fit.
+        # ``pop``: an id may be used by one draft only.
         old = by_id.pop(draft.id, None) if draft.id is not None else None
         if draft.id is not None and old is None:
-            checker.add_problem(f"{path}.id", "names no choice of this server")
+            checker.add_problem(f"{path}.id", "is not the id of a choice of this server")
         choice = _validate_choice(checker, path, draft, old, origin_changed=origin_changed)
-        if any(choice.label.casefold() == other.label.casefold() for other in made):
+        if any(choice.label.casefold() == other.label.casefold() for other in choices):
             checker.add_problem(
-                f"{path}.label", "is the label of another choice, too", "users must tell them apart"
+                f"{path}.label", "is also the label of another choice", "give each choice a distinct label"
             )
-        made.append(choice)
-    return tuple(made)
+        choices.append(choice)
+    return tuple(choices)
 
 
 def _validate_choice(
@@ -202,6 +202,7 @@ def _validate_choice(
 ) -> AuthChoice:
     kind = checker.parse_enum(f"{path}.kind", draft.kind, AuthKind, AuthKind.PUBLIC)
     if old is not None and old.kind is not kind:
+        # Another kind makes it a new choice: the credentials of users do not fit any more.
         old = None
     choice = AuthChoice(old.id if old is not None else new_id(), kind)
     if kind is AuthKind.HEADER:
@@ -254,7 +255,7 @@ def _validate_oauth_choice(
                 f"{path}.client_id", "is required for this registration", "register Toolyard there"
             )
         elif secret is not None:
-            checker.add_problem(f"{path}.client_id", "is required beside a client secret")
+            checker.add_problem(f"{path}.client_id", "is required together with a client secret")
     resource = (draft.resource or "").strip() or None
     if resource is not None:
         checker.text(f"{path}.resource", resource, field_validation.resource_fault)
@@ -286,15 +287,15 @@ def _validate_client_secret(
             if secret
             else None
         )
-    # Without a client id there is nothing that a secret could belong to.
-    kept = old.client_secret if old is not None and (draft.client_id or "").strip() else None
-    if kept is not None and origin_changed:
+    # Without a client id, the stored secret is dropped, too.
+    stored = old.client_secret if old is not None and (draft.client_id or "").strip() else None
+    if stored is not None and origin_changed:
         checker.add_problem(
             f"{path}.client_secret",
-            "must be given again, since the address leads to another host",
-            "what was entered for one host is not shown to another",
+            "must be entered again, because the URL now points to another host",
+            "a secret entered for one host is never sent to another",
         )
-    return kept
+    return stored
 
 
 # Instances.
@@ -303,47 +304,53 @@ def _validate_client_secret(
 def validate_instance(
     draft: InstanceDraft, server: RegistryServer, user_id: str, old: Instance | None, slug: str, now: float
 ) -> Instance:
-    """The instance that was entered, in place of ``old`` where that is given. ``slug`` is for one that was
-    not given. Raises Invalid."""
-    found = FieldChecker()
-    choice = _select_choice(found, draft, server, old)
+    """Return the instance described by a draft, which replaces ``old`` if that is given.
+
+    ``slug`` is used if the draft has none. Raises Invalid.
+    """
+    checker = FieldChecker()
+    choice = _select_choice(checker, draft, server, old)
     name = (draft.name or "").strip() or (old.name if old is not None else server.name)
-    wanted = draft.tool_filter
+    tool_filter = draft.tool_filter
     enabled = draft.enabled if draft.enabled is not None else (old.enabled if old is not None else True)
-    same = old is not None and old.choice_id == choice.id
-    value = _validate_value(found, draft, choice, old if same else None, required=not same)
+    is_same_choice = old is not None and old.choice_id == choice.id
+    value = _validate_value(
+        checker, draft, choice, old if is_same_choice else None, required=not is_same_choice
+    )
     instance = Instance(
         id=old.id if old is not None else new_id(),
         user_id=user_id,
         server_id=server.id,
         choice_id=choice.id,
-        slug=found.text("slug", (draft.slug or "").strip() or slug, field_validation.slug_fault),
-        name=found.text("name", name, field_validation.name_fault),
+        slug=checker.text("slug", (draft.slug or "").strip() or slug, field_validation.slug_fault),
+        name=checker.text("name", name, field_validation.name_fault),
         enabled=enabled,
         tool_filter=None
-        if wanted is None
-        else found.texts("tool_filter", wanted, field_validation.tool_pattern_fault, _MAX_FILTERED_TOOLS),
+        if tool_filter is None
+        else checker.texts(
+            "tool_filter", tool_filter, field_validation.tool_pattern_fault, _MAX_FILTERED_TOOLS
+        ),
         value=value,
         created_at=old.created_at if old is not None else now,
         updated_at=now,
     )
-    found.raise_problems()
-    return _with_state(instance, choice, old if same else None)
+    checker.raise_problems()
+    return _with_state(instance, choice, old if is_same_choice else None)
 
 
 def _select_choice(
     checker: FieldChecker, draft: InstanceDraft, server: RegistryServer, old: Instance | None
 ) -> AuthChoice:
-    wanted = draft.choice_id or (old.choice_id if old is not None else None)
-    if not wanted and len(server.choices) == 1:
+    choice_id = draft.choice_id or (old.choice_id if old is not None else None)
+    if not choice_id and len(server.choices) == 1:
         return server.choices[0]
-    choice = server.choice(wanted) if wanted else None
+    choice = server.choice(choice_id) if choice_id else None
     if choice is not None:
         return choice
-    if not wanted:
-        checker.add_problem("choice_id", "is required: the server offers several ways of signing in")
+    if not choice_id:
+        checker.add_problem("choice_id", "is required: the server offers several sign-in methods")
     else:
-        checker.add_problem("choice_id", "names no way of signing in that the server offers")
+        checker.add_problem("choice_id", "is not a sign-in method that the server offers")
     return AuthChoice("", AuthKind.PUBLIC)
 
 
@@ -357,15 +364,15 @@ def _validate_value(
     value = (draft.value or "").strip()
     if not value:
         if required:
-            where = "header" if choice.place == "header" else "query parameter"
-            checker.add_problem("value", f"is required: the server wants it in the {where} {choice.key}")
+            place = "header" if choice.place == "header" else "query parameter"
+            checker.add_problem("value", f"is required: the server expects it in the {place} {choice.key}")
         return None
-    header = choice.place == "header"
-    return checker.text("value", value, lambda text: field_validation.value_fault(text, in_header=header))
+    in_header = choice.place == "header"
+    return checker.text("value", value, lambda text: field_validation.value_fault(text, in_header=in_header))
 
 
 def _with_state(instance: Instance, choice: AuthChoice, old: Instance | None) -> Instance:
-    """What is known of it after a change: as before, unless what it signs in with is another."""
+    """Return the instance with its state after an edit: unchanged, unless its credentials changed."""
     if choice.kind is AuthKind.OAUTH:
         state, reason = InstanceState.PENDING, "not signed in yet"
         if old is not None:
