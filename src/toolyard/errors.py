@@ -1,23 +1,80 @@
-"""Every error that Toolyard raises to a caller, in one place.
+"""Errors that the call path raises, and the tree of all error classes of Toolyard.
 
-    ToolyardError                    what happened; ``hint`` says what to do next
-    ├── ConfigError                  a configuration that cannot be used; all problems at once
-    ├── AgentsError                  an AGENTS.md that cannot be used; all problems at once
-    ├── ToolRefused                  refused by policy, or no such tool: the same words for both
-    │   └── ApprovalNeeded           a call that somebody must say yes to first (``approval``, ``link``)
-    └── ServerError                  about one server, which ``server`` names
+This module defines the following classes::
+
+    ToolyardError                    base class; ``cause`` is one sentence, ``hint`` the next step
+    ├── ConfigError                  invalid configuration; ``problems`` lists all of them
+    │   └── EditRefused (config)     a client's file cannot be edited without losing something in it
+    ├── AgentsError                  invalid AGENTS.md; ``problems`` lists all of them
+    ├── ToolRefused                  refused by policy, or unknown tool: the same message for both
+    │   └── ApprovalNeeded           the call needs an approval first (``approval``, ``link``)
+    └── ServerError                  failure of one server, named by ``server``
         ├── Unreachable              nothing was executed: not started, refused, exited, closed
-        │   ├── Throttled            429 or 503: come back later (``retry_after``)
-        │   └── SessionLost          the server forgot our session before it ran anything
-        ├── SignInNeeded             401 or 403: credentials are missing, expired or too small
-        ├── BadAnswer                an answer that is not MCP: HTML, wrong shape, too long
-        │   └── HttpStatus           an HTTP status that says no (``status``, ``body``)
-        ├── RpcError                 the server answered with a JSON-RPC error (``code``, ``data``)
-        ├── CallTimeout              neither answer nor progress in time, or over the absolute cap
-        └── OutcomeUnknown           sent, but the connection ended before the answer
+        │   ├── Throttled            HTTP 429 or 503: retry later (``retry_after``)
+        │   ├── SessionLost          the server dropped our session before it executed anything
+        │   └── AuthUnavailable (auth)   the authorization server could not be reached
+        ├── SignInNeeded             HTTP 401 or 403: credentials missing, expired or insufficient
+        │   └── AuthError (auth)     OAuth sign-in is required or failed; its classes are below
+        ├── BadAnswer                a response that is not MCP: HTML, wrong shape, too long
+        │   └── HttpStatus           an HTTP error status (``status``, ``body``, ``headers``)
+        ├── RpcError                 a JSON-RPC error response (``code``, ``message``, ``data``)
+        ├── CallTimeout              no response or progress in time, or over the absolute limit
+        └── OutcomeUnknown           sent, but the connection ended before the response
 
-``exit_code`` is what the command line ends with. ``kind`` is a stable word for what happened to a server, for
-programs; ``toolyard.auth.errors`` has more of them.
+Other packages define their own classes beside the code that raises them::
+
+    ToolyardError
+    ├── SignInNeeded ─ AuthError                    toolyard.auth.errors
+    │   ├── NeverSignedIn                           no sign-in for this server yet
+    │   ├── SignInEnded                             expired or revoked, and cannot be refreshed
+    │   ├── ScopeNeeded                             the request needs further scopes
+    │   ├── DiscoveryFailed                         no usable authorization metadata
+    │   │   ├── ResourceMismatch                    metadata of another protected resource
+    │   │   ├── IssuerMismatch                      metadata of another issuer
+    │   │   └── AddressNotAllowed                   a private, unencrypted or invalid address
+    │   ├── PkceMissing                             PKCE with S256 is not supported
+    │   ├── RegistrationFailed                      no client id at the authorization server
+    │   │   ├── WrongAuthorizationServer            the client id belongs to another issuer
+    │   │   └── IssuerUnconfirmed                   credentials entered, issuer not confirmed
+    │   ├── AnswerRejected                          unknown state or wrong issuer in the redirect
+    │   ├── AuthorizationDenied                     error in the redirect (``code``)
+    │   ├── TokenRefused                            error of the token endpoint (``code``)
+    │   │   └── ClientForgotten                     the registered client is no longer known there
+    │   └── TooManyAttempts                         still refused after repeated sign-ins
+    ├── Outdated                                    toolyard.catalog.lock.errors
+    ├── LockBroken                                    (the tools changed, mcp.lock is damaged or
+    ├── LockUnwritable                                read-only, pinned definitions unavailable)
+    ├── PinsUnavailable
+    ├── StoreError                                  toolyard.store.errors
+    │   ├── DatabaseUnavailable                     cannot be reached, read or written now
+    │   │   └── AuditUnavailable                    the audit log cannot be written
+    │   ├── DatabaseUnusable                        not a database that Toolyard can use
+    │   │   └── DatabaseNewer                       written by a later version
+    │   ├── KeyMissing, KeyUnusable, WrongKey       problems with the encryption key
+    │   ├── Unreadable, Unstorable                  one value cannot be decrypted, or stored
+    │   ├── Conflict                                a concurrent change won
+    │   └── StoreClosed                             used after ``close``
+    ├── ModelError                                  toolyard.agents.models.errors
+    │   ├── NoSuchModel, KeyRefused                 unknown model; missing or rejected API key
+    │   ├── RateLimited                             the provider throttles us (``retry_after``)
+    │   └── ModelSilent, ModelFailed                no output in time; failed or empty response
+    ├── ChatError                                   toolyard.agents.chat.errors
+    │   ├── NoSuchChat, ChatBusy, ChatRefused       not found; a turn is active; not possible now
+    │   ├── ChatQuotaExceeded                       the storage quota for chats is used up
+    │   └── NotHeld                                 this process lost its claim on the turn
+    ├── Declined                                    toolyard.agents.chat.elicitation: sampling denied
+    ├── Invalid, NameTaken, NoSuchUser              toolyard.accounts.errors
+    ├── SignInRefused                               wrong password, token or identity
+    │   ├── NotSignedIn                             no valid browser session
+    │   └── NeverBegun                              identity provider response without a request
+    ├── TooManySignIns, NotAllowed                  too many failed attempts; missing right
+    ├── ProviderFailed, StartRefused                identity provider failed; unsafe settings
+    ├── Invalid, Taken, NotFound                    toolyard.registry.errors
+    ├── CannotListen                                toolyard.web.server.socket
+    └── Usage                                       toolyard.cli.error_exit
+
+``exit_code`` is the exit status of the command line. ``kind`` is a stable identifier, for programs, of the
+way in which a server failed; ``toolyard.auth.errors`` defines further ones.
 """
 
 from __future__ import annotations
@@ -47,7 +104,10 @@ __all__ = [
 
 
 class ToolyardError(Exception):
-    """The root. ``cause`` is one sentence; ``hint``, where there is one, says what to do next."""
+    """Base class of all errors.
+
+    ``cause`` is one sentence; ``hint``, if not None, is the next step to take.
+    """
 
     exit_code: ClassVar[int] = 1
 
@@ -62,7 +122,10 @@ class ToolyardError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a file: where, what was found, what was expected, what to do."""
+    """One mistake in a file: its location, what was found and expected, and how to fix it.
+
+    ``path`` is the location inside the document, e.g. ``mcpServers.github.url``.
+    """
 
     message: str
     file: str | None = None
@@ -79,6 +142,8 @@ class Problem:
 
 
 class _ProblemsError(ToolyardError):
+    """Base class of errors that report all problems of a file at once."""
+
     exit_code = 2
 
     def __init__(self, problems: Sequence[Problem]) -> None:
@@ -87,22 +152,27 @@ class _ProblemsError(ToolyardError):
 
 
 class ConfigError(_ProblemsError):
-    """The configuration cannot be used. ``problems`` holds all of them, not the first."""
+    """Raised when the configuration cannot be used. ``problems`` lists every problem, not only the first."""
 
 
 class AgentsError(_ProblemsError):
-    """An AGENTS.md file cannot be used. ``problems`` holds all of them, not the first."""
+    """Raised when an AGENTS.md file cannot be used. ``problems`` lists every problem, not only the first."""
 
 
 class ToolRefused(ToolyardError):
-    """Policy refuses the tool, or there is none of that name. A caller cannot tell which."""
+    """Raised when policy refuses the tool, or no tool has that name.
+
+    Both cases have the same message, so that a caller cannot find out which hidden tools exist.
+    """
 
     exit_code = 4
 
 
 class ApprovalNeeded(ToolRefused):
-    """A call that needs somebody's yes. ``approval`` is the id under which it waits for that, ``link`` the
-    page where it is given; None where there is none. Repeated after the yes, the call goes through."""
+    """Raised when a call needs an approval. The same call succeeds once the approval was given.
+
+    ``approval`` is the id of the pending approval, ``link`` the page where it can be given, or None.
+    """
 
     def __init__(
         self, cause: str, *, approval: str, link: str | None = None, hint: str | None = None
@@ -113,7 +183,7 @@ class ApprovalNeeded(ToolRefused):
 
 
 class ServerError(ToolyardError):
-    """A failure of one server. The others are not touched by it."""
+    """Base class of failures of one server. Other servers are not affected."""
 
     exit_code = 3
     kind: ClassVar[str] = "failed"
@@ -128,13 +198,13 @@ class ServerError(ToolyardError):
 
 
 class Unreachable(ServerError):
-    """The request was not executed: the server did not start, refused, exited or was closed."""
+    """Raised when the request was not executed: the server did not start, refused, exited or was closed."""
 
     kind = "unreachable"
 
 
 class Throttled(Unreachable):
-    """The server asks us to come back later."""
+    """Raised when the server limits the rate of requests. ``retry_after`` is in seconds, or None."""
 
     kind = "throttled"
 
@@ -144,13 +214,16 @@ class Throttled(Unreachable):
 
 
 class SessionLost(Unreachable):
-    """The server no longer knows our session; it executed nothing."""
+    """Raised when the server no longer recognises our session. It executed nothing."""
 
     kind = "session_lost"
 
 
 class SignInNeeded(ServerError):
-    """The server wants credentials, or better ones. ``challenge`` is its WWW-Authenticate header."""
+    """Raised when credentials are missing, expired or insufficient.
+
+    ``challenge`` is the server's WWW-Authenticate header.
+    """
 
     exit_code = 5
     kind = "sign_in_needed"
@@ -164,13 +237,13 @@ class SignInNeeded(ServerError):
 
 
 class BadAnswer(ServerError):
-    """The server answered something that is not MCP."""
+    """Raised when the server's response is not valid MCP."""
 
     kind = "bad_answer"
 
 
 class HttpStatus(BadAnswer):
-    """An HTTP status that says no, with what the server said about it."""
+    """Raised for an HTTP error status. ``body`` and ``headers`` are those of the response."""
 
     kind = "http_status"
 
@@ -190,7 +263,7 @@ class HttpStatus(BadAnswer):
 
 
 class RpcError(ServerError):
-    """The server understood the request and answered with a JSON-RPC error."""
+    """Raised when the server responded with a JSON-RPC error."""
 
     exit_code = 1
     kind = "rpc_error"
@@ -203,14 +276,17 @@ class RpcError(ServerError):
 
 
 class CallTimeout(ServerError):
-    """No answer in time. The server was told to stop."""
+    """Raised when no response arrived in time. A cancellation was sent to the server."""
 
     exit_code = 6
     kind = "timeout"
 
 
 class OutcomeUnknown(ServerError):
-    """The request was sent and may have been executed; the connection ended before the answer."""
+    """Raised when the connection ended after the request was sent and before the response arrived.
+
+    The server may have executed the request, so it must not be repeated blindly.
+    """
 
     exit_code = 6
     kind = "outcome_unknown"

@@ -119,7 +119,7 @@ async def test_statuses_of_a_principal_are_those_of_their_own_connections(accoun
 
 @pytest.mark.parametrize(("id", "slug"), [("@ann/desk", "door"), ("desk", "desk"), ("@bob/desk", "desk")])
 def test_an_instance_has_the_id_of_its_owner_and_slug(id: str, slug: str) -> None:
-    with pytest.raises(ValueError, match="the id of an instance is '@ann/"):
+    with pytest.raises(ValueError, match="the id of this instance must be '@ann/"):
         Server(id, HttpSpec("http://a/"), instance=InstanceSpec("ann", slug))
 
 

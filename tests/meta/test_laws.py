@@ -88,7 +88,7 @@ async def test_nothing_hidden_is_found_listed_described_or_called(
                 decision = core.calls.explain(f"{owner}/{name}", through)
             except Exception:
                 continue
-            if decision.verdict.shown:
+            if decision.verdict.is_visible:
                 visible.add(f"{owner}_{name}")
     heard = [
         await core("tools_search", {"query": " ".join([*NAMES, *SERVERS]), "limit": 100}, caller),

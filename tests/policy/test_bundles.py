@@ -28,7 +28,7 @@ def bundle(bundle_id: str, allow: tuple[str, ...] | None = None, deny: tuple[str
 
 def left(*selected: Bundle, names: tuple[str, ...] = NAMES) -> set[str]:
     gate = Policy.prepare(Surface.MODEL_DIRECT, bundles=selected).compile_server_policy(REPO, State.READY)
-    return {name for name in names if gate.verdict(Candidate(Definition("repo", name), name)).shown}
+    return {name for name in names if gate.verdict(Candidate(Definition("repo", name), name)).is_visible}
 
 
 def test_nothing_selected_leaves_the_servers_tools_as_they_are() -> None:

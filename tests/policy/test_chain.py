@@ -316,7 +316,7 @@ def test_the_quick_path_and_the_explained_path_give_the_same_verdict(
     assert gate.verdict(candidate) is decision.verdict
     assert all(link.reason for link in decision.chain)
     if gate.blocks_all:
-        assert not decision.verdict.shown
+        assert not decision.verdict.is_visible
 
 
 def test_every_rule_has_its_part_in_a_listing_of_many() -> None:
@@ -327,4 +327,4 @@ def test_every_rule_has_its_part_in_a_listing_of_many() -> None:
     gate = Policy.prepare(Surface.MODEL_DIRECT, agent=agent, bundles=selected).compile_server_policy(
         server, State.READY
     )
-    assert sum(gate.verdict(candidate).shown for candidate in candidates) == 8_889
+    assert sum(gate.verdict(candidate).is_visible for candidate in candidates) == 8_889

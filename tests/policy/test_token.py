@@ -103,6 +103,6 @@ def test_a_token_never_widens(
     scope = TokenScope(RIGHTS, servers, tools, agents)
     plain = Policy.prepare(Surface.OPERATOR).compile_server_policy(server, State.READY)
     limited = Policy.prepare(Surface.OPERATOR, scope=scope).compile_server_policy(server, State.READY)
-    if not plain.verdict(candidate).shown:
+    if not plain.verdict(candidate).is_visible:
         assert limited.verdict(candidate) is plain.verdict(candidate)
     assert limited.verdict(candidate) is limited.explain(candidate).verdict

@@ -54,7 +54,7 @@ def test_a_grant_does_not_undo_a_refusal() -> None:
 
 
 def test_only_allow_and_ask_are_shown() -> None:
-    assert [verdict for verdict in Verdict if verdict.shown] == [Verdict.ALLOW, Verdict.ASK]
+    assert [verdict for verdict in Verdict if verdict.is_visible] == [Verdict.ALLOW, Verdict.ASK]
 
 
 def test_the_explanation_is_one_line_a_link_and_marks_the_one_that_decides() -> None:

@@ -1,1 +1,5 @@
-"""Frozen data that the rooms pass to each other. No behaviour beyond what follows from the data itself."""
+"""Frozen dataclasses and enums that the packages of Toolyard exchange.
+
+They contain data and values derived from it, no I/O. This package imports only ``toolyard.errors``. Start
+with ``server`` (definition of a server), ``tool``, ``call`` and ``decision``.
+"""

@@ -1,4 +1,4 @@
-"""People as the server knows them: users, the browsers they are signed in with, and their API tokens."""
+"""User accounts: users, their browser sessions, API tokens, invite links and notices."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ __all__ = [
 
 
 class Role(StrEnum):
-    """What a person may do."""
+    """Role of a user."""
 
     ADMIN = "admin"
-    """Changes the registry, sees people and the audit log."""
+    """May change the registry and see users and the audit log."""
     USER = "user"
-    """Has instances, chats and tokens of their own."""
+    """May have instances, chats and API tokens."""
 
 
 class Right(StrEnum):
-    """What an API token may do, never more than its owner."""
+    """Right of an API token. A token never has more rights than its owner."""
 
     READ = "read"
     """See servers, instances and tools."""
     CALL = "call"
     """Call tools."""
     APPROVE = "approve"
-    """Answer for the owner where a call needs an approval: as an MCP client that is asked, or by the API."""
+    """Approve calls on the owner's behalf, as an MCP client that receives the question or through the API."""
     MANAGE = "manage"
     """Create, change and delete the owner's instances."""
     ADMIN = "admin"
-    """What only admins may do. Worth something only while the owner is one."""
+    """Administer. Effective only while the owner is an admin."""
 
 
 class NoticeKind(StrEnum):
-    """An event that a person must learn of."""
+    """Security-relevant event about which a user is notified."""
 
     LINK_MADE = "link_made"
-    """Somebody made a link with which the password of the account can be set."""
+    """A link was created that allows setting the password of the account."""
     LINK_USED = "link_used"
-    """The password of the account was set with such a link."""
+    """The password of the account was set through such a link."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message that every page shows to a person until they dismiss it. ``by``: who made the link."""
+    """Message shown on every page until the user dismisses it. ``by`` is the creator of the link."""
 
     kind: NoticeKind
     at: float
@@ -64,10 +64,10 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A person with an account. ``id`` never changes; ``name`` is what others see, unique without case.
+    """A user account. ``id`` never changes; ``name`` is the display name, unique regardless of case.
 
-    As stored, ``role`` is the one that an admin or a command granted. What it is worth depends on the mode:
-    see ``toolyard.accounts.account_status``.
+    The stored ``role`` is the one granted by an admin or a command. ``toolyard.accounts.account_status``
+    computes the effective role, which depends on the authentication mode.
     """
 
     id: str
@@ -77,23 +77,23 @@ class User:
     disabled: bool = False
     has_password: bool = False
     subject: str | None = None
-    """Who this is at the identity provider, as ``issuer|sub``; only in the mode oidc."""
+    """Identity at the identity provider, as ``issuer|sub``; only in the mode oidc."""
     last_seen: float | None = None
     verified_email: str | None = None
-    """The address that the identity provider verified at the last sign-in, in lower case."""
+    """Email address verified by the identity provider at the last sign-in, in lower case."""
     notice: Notice | None = None
 
     @property
     def principal(self) -> Principal:
-        """The same person as the call path sees them."""
+        """The principal under which this user calls tools."""
         return Principal(self.id, self.name, admin=self.role is Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
-    """A browser that is signed in. ``id`` is public; the cookie's value is stored as a hash only.
+    """A signed-in browser. ``id`` is public; the value of the cookie is stored only as a hash.
 
-    ``network`` is the block of addresses that it was last used from, ``browser`` a name for people.
+    ``network`` is the address block of the last use, ``browser`` a display name such as "Firefox on Linux".
     """
 
     id: str
@@ -107,9 +107,10 @@ class BrowserSession:
 
 @dataclass(frozen=True, slots=True)
 class TokenScope:
-    """What a token is limited to. None: whatever its owner may use.
+    """Limits of an API token. A field that is None sets no limit beyond the owner's own.
 
-    ``servers`` holds server ids and instance slugs, ``tools`` patterns over exposed names, ``agents`` ids.
+    ``servers`` contains globs over server ids and instance slugs, ``tools`` patterns over exposed names,
+    ``agents`` globs over agent ids.
     """
 
     rights: frozenset[Right]
@@ -120,7 +121,7 @@ class TokenScope:
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A token as it is listed. Its text is shown once, when it is made, and stored as a hash only."""
+    """API token without its secret. The secret is shown once, at creation, and stored only as a hash."""
 
     id: str
     user_id: str
@@ -133,9 +134,9 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """A one-time link with which somebody sets a password: the first admin, a new user, a forgotten one.
+    """One-time link to set a password, for the first admin, a new user, or after a forgotten password.
 
-    ``made_by`` names who made it, for the person whose password it sets.
+    ``made_by`` is the name of its creator, shown to the owner of the account.
     """
 
     user_id: str

@@ -1,4 +1,4 @@
-"""An agent: a name, a prompt and the tools it may use."""
+"""Agent definition: a name, a prompt and patterns for its tools."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ __all__ = ["Agent"]
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One agent of an AGENTS.md file, complete and validated."""
+    """Validated definition of one agent from an AGENTS.md file."""
 
     id: str
     name: str
     description: str = ""
     prompt: str = ""
     model: str | None = None
-    """None: the model that the settings name."""
+    """None: the default model from the settings."""
     temperature: float | None = None
     tools: tuple[str, ...] | None = None
-    """Patterns on exposed names, as written. None: all tools; empty: none."""
+    """Patterns over exposed names, as written. None: all tools; empty: none."""
     bundles: tuple[str, ...] = ()
-    """Ids of the bundles it selects. Empty: nothing is selected, servers are as they are."""
+    """Ids of the selected bundles. Empty: no bundle restricts the servers."""
     mode: Literal["direct", "meta"] | None = None
-    """None: meta where the definitions of its tools cost more than the settings allow."""
+    """None: meta mode if the tool definitions exceed the token budget in the settings, else direct."""
     max_steps: int | None = None
-    """None: the limit that the settings name."""
+    """None: the limit from the settings."""
     file: str | None = None
     line: int | None = None

@@ -1,4 +1,4 @@
-"""Approvals: a call that waits for somebody's yes, and the yes that was given, with its bounds."""
+"""Approvals: pending questions about calls, and grants that allow calls within limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Approval", "Grant"]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A call that somebody is asked about. Its owner alone can answer, once."""
+    """Request to approve one call. Only its owner can answer it, and only once."""
 
     id: str
     owner: str
@@ -22,10 +22,10 @@ class Approval:
     definition_hash: str
     arguments: JsonObject
     reason: str
-    """The rule's words for why it asks."""
+    """Explanation of the policy rule that requires the approval."""
     asked_at: float
     chat_id: str | None = None
-    """None: asked by a client of the gateway or of the API."""
+    """None: requested by a client of the gateway or of the API."""
     call_id: str | None = None
     answered_at: float | None = None
     yes: bool | None = None
@@ -33,20 +33,20 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A yes. It counts for one owner, one tool as it was defined then, arguments that fit, and some time."""
+    """An approval, limited to one owner, one definition of a tool, matching arguments and a time span."""
 
     id: str
     owner: str
     tool: str
     name: str
     definition_hash: str
-    """Another definition of the tool is not what was approved: the grant does not count for it."""
+    """The grant is void for any other definition of the tool, because only this one was approved."""
     predicate: JsonObject
-    """By argument: the value that it must have, or ``{"glob": "docs/*"}`` for a text that must match.
-    Empty: any arguments. ``{"": {"equal": {…}}}``: exactly these and no others."""
+    """Required value by argument name, or ``{"glob": "docs/*"}`` for a string that must match.
+    Empty: any arguments. ``{"": {"equal": {…}}}``: exactly these arguments and no others."""
     created_at: float
     expires_at: float
     chat_id: str | None = None
-    """Counts in this chat only; None: everywhere."""
+    """Valid in this chat only; None: everywhere."""
     uses: int | None = None
-    """How many calls it is still good for; None: any number."""
+    """Number of calls left; None: unlimited."""

@@ -1,4 +1,4 @@
-"""What happened, who did it: one line of the audit log."""
+"""Entries of the audit log, and the interface to write them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ __all__ = ["AuditEntry", "AuditLog"]
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One event. ``action`` is a stable word such as ``sign_in``, ``server.add``, ``tool.call``."""
+    """One event. ``action`` is a stable identifier such as ``sign_in``, ``server.add``, ``tool.call``."""
 
     at: float
     action: str
     actor: str
-    """The user's id; empty where nobody was signed in."""
+    """Id of the user; empty for an unauthenticated request."""
     actor_name: str = ""
     target: str = ""
-    """The canonical id of a tool, the id of a server or instance, a user's name."""
+    """Canonical id of a tool, id of a server or instance, or name of a user."""
     outcome: str = "ok"
     address: str = ""
-    """The network address of the caller, where there was one."""
+    """Network address of the caller; empty if the event did not come over the network."""
     details: JsonObject = field(default_factory=dict[str, Any])
-    """Never a secret, never arguments or results."""
+    """Additional facts. Must not contain secrets, arguments or results."""
     id: int = 0
 
 
 class AuditLog(Protocol):
-    """Takes entries; never makes the caller wait for long and never raises."""
+    """Destination of audit entries. ``record`` returns quickly and never raises."""
 
     def record(self, entry: AuditEntry) -> None:
-        """Write it down soon; all that was noted is on disk after ``close``."""
+        """Queue an entry to be written. All queued entries are stored when the log has been closed."""
         ...

@@ -1,4 +1,4 @@
-"""A call: who makes it, what became of it, what must be asked before it."""
+"""Calls: the caller, a call's request for approval, and the record of its outcome."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["ApprovalRequest", "CallRecord", "Caller"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caller:
-    """Who calls, and through which glasses: an agent's patterns, selected bundles, a chat's choice.
+    """Identity of a caller and everything that narrows its tools: agent, bundles, selected tools, token.
 
-    What is prepared for a caller is kept under the object itself, so keep it for the next call.
+    Compiled policy is cached per ``Caller`` object (compared by identity), so reuse the object between calls.
     """
 
     principal: Principal = LOCAL_PRINCIPAL
@@ -26,27 +26,27 @@ class Caller:
     agent: Agent | None = None
     bundles: tuple[Bundle, ...] = ()
     choice: frozenset[str] | None = None
-    """Canonical ids of the tools that were chosen in a chat; None where nothing was chosen."""
+    """Canonical ids of the tools selected in a chat; None: no selection, all tools."""
     scope: TokenScope | None = None
-    """What the API token is limited to that the call came with; None where it was none."""
+    """Limits of the API token that authenticated the call; None: no token was used."""
     chat: str | None = None
-    """The id of the chat that it is part of: its calls to instances go over connections of its own."""
+    """Id of the chat. Calls of a chat to instances use connections dedicated to that chat."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """A call that needs somebody's yes before it is made."""
+    """A call that policy allows only after an approval."""
 
     decision: Decision
     arguments: JsonObject
     caller: Caller
     definition: Definition
-    """The tool as it would be called."""
+    """Definition of the tool that would be called."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One call, as audit, metrics and traces see it. No arguments and no results."""
+    """Outcome of one call for audit log, metrics and traces. Contains neither arguments nor results."""
 
     tool: str
     """The canonical id."""
@@ -54,6 +54,6 @@ class CallRecord:
     principal: str
     agent: str | None
     outcome: str
-    """``ok``, ``tool error``, ``cancelled``, or the kind of the error."""
+    """``ok``, ``tool error``, ``cancelled``, or the ``kind`` of the error."""
     seconds: float
     error: str | None = None

@@ -1,4 +1,4 @@
-"""What a server has: its listing as it came, and the catalogue that was made of it."""
+"""Listings of servers: the raw response, its validated form, and the catalogue returned by the cache."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["CacheScope", "Catalogue", "QuarantinedTool", "RawListing", "ToolRema
 
 
 class CacheScope(StrEnum):
-    """Who may be shown a stored listing, in the server's own words (``cacheScope``)."""
+    """Audience of a cached listing, as declared by the server (``cacheScope``)."""
 
     PUBLIC = "public"
-    """The same for everyone."""
+    """May be shared by all principals."""
     PRIVATE = "private"
-    """Only for the one whose credentials fetched it."""
+    """Valid only for the principal whose credentials fetched it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawListing:
-    """What a server answered when it was asked what it has: all pages, unjudged and unaltered.
+    """Complete listing of a server, all pages joined, neither validated nor changed.
 
-    ``ttl`` (seconds) and ``scope`` are the server's own cache hints; None where it gave none.
+    ``ttl`` (seconds) and ``scope`` are the cache hints of the server; None if it sent none.
     """
 
     tools: tuple[object, ...] = ()
@@ -42,7 +42,7 @@ class RawListing:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedTool:
-    """A definition that cannot be used, set apart alone. ``name`` is None where it has no usable one."""
+    """A tool excluded because its definition is invalid. ``name`` is None if it has no usable name."""
 
     server_id: str
     name: str | None
@@ -50,13 +50,13 @@ class QuarantinedTool:
     raw: object = field(repr=False)
 
     def __str__(self) -> str:
-        what = "a tool without a name" if self.name is None else f"tool '{self.name}'"
-        return f"{what} of server '{self.server_id}' is quarantined: {self.reason}"
+        label = "a tool without a name" if self.name is None else f"tool '{self.name}'"
+        return f"{label} of server '{self.server_id}' is quarantined: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRemark:
-    """Something odd in a definition that is used all the same, without the odd part."""
+    """Warning about a definition that is used without its invalid part."""
 
     server_id: str
     tool: str
@@ -68,7 +68,10 @@ class ToolRemark:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class ValidatedListing:
-    """A listing, judged. ``definitions`` are sorted by name; ``content_hash`` names the listing's bytes."""
+    """A listing after validation.
+
+    ``definitions`` are sorted by name; ``content_hash`` is a hash of the listing.
+    """
 
     server_id: str
     content_hash: str
@@ -80,10 +83,10 @@ class ValidatedListing:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """What one server has, for one caller, at one moment.
+    """Listing of one server for one principal, as returned by the cache.
 
-    ``age`` is in seconds, as of the moment it was handed out. ``stale`` says that it is past its ``ttl``
-    and was not asked for again; ``failure`` says why asking again did not work.
+    ``age`` is in seconds, at the time of return. ``stale`` is true if the listing is older than its ``ttl``
+    and was not refreshed; ``failure`` is the reason if a refresh failed.
     """
 
     contents: ValidatedListing
@@ -95,38 +98,38 @@ class Catalogue:
 
     @property
     def server_id(self) -> str:
-        """Whose catalogue it is."""
+        """Id of the server."""
         return self.contents.server_id
 
     @property
     def content_hash(self) -> str:
-        """Equal for equal listings, byte for byte."""
+        """Hash that is equal if and only if the listings are equal byte for byte."""
         return self.contents.content_hash
 
     @property
     def listing(self) -> RawListing:
-        """The server's answer, unaltered: prompts, resources, server info, instructions."""
+        """Unchanged response of the server: prompts, resources, server info, instructions."""
         return self.contents.listing
 
     @property
     def definitions(self) -> tuple[Definition, ...]:
-        """The usable tools, sorted by name."""
+        """Valid tools, sorted by name."""
         return self.contents.definitions
 
     @property
     def quarantined(self) -> tuple[QuarantinedTool, ...]:
-        """The tools that cannot be used, each with its reason."""
+        """Tools with invalid definitions, each with the reason."""
         return self.contents.quarantined
 
     @property
     def remarks(self) -> tuple[ToolRemark, ...]:
-        """What is odd about usable tools."""
+        """Warnings about valid tools."""
         return self.contents.remarks
 
     def find(self, tool: str) -> Definition | None:
-        """The definition with the server's own name ``tool``."""
+        """Return the definition with this name (the server's own, not the exposed one), or None."""
         definitions = self.contents.definitions
-        place = bisect_left(definitions, tool, key=lambda definition: definition.name)
-        if place < len(definitions) and definitions[place].name == tool:
-            return definitions[place]
+        index = bisect_left(definitions, tool, key=lambda definition: definition.name)
+        if index < len(definitions) and definitions[index].name == tool:
+            return definitions[index]
         return None

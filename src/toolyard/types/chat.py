@@ -1,4 +1,4 @@
-"""A chat: what was said and done in it, as events that are appended and never changed."""
+"""Chats and their append-only log of events."""
 
 from __future__ import annotations
 
@@ -12,126 +12,137 @@ __all__ = ["TRANSIENT_KINDS", "Chat", "ChatEvent", "Kind", "NewChatEvent", "Turn
 
 
 class TurnState(StrEnum):
-    """What a chat's last turn is doing."""
+    """State of a chat's last turn."""
 
     IDLE = "idle"
-    """Nothing: the person may write."""
+    """Finished: the user may send a message."""
     RUNNING = "running"
-    """One process works on it, the one that holds the claim."""
+    """One process runs the turn, the holder of the claim."""
     WAITING = "waiting"
-    """Nobody works on it: it waits for a person's approval, if need be through restarts."""
+    """Suspended until the user answers an approval. No process runs it, so it survives restarts."""
 
 
 class Kind(StrEnum):
-    """What an event says. Its ``body`` has the keys named here; the page gets exactly that."""
+    """Kind of an event. Each lists the keys of ``body``, which pages receive unchanged.
+
+    Values are stored and published, so they stay as they are.
+    """
 
     USER = "user"
-    """A turn begins. ``text``; ``model`` and ``agent`` (ids or null) that were in force; ``again``: the
-    number of the turn that it is in place of (a model is told nothing of that one any more), or null."""
+    """A turn begins with a message. ``text``; ``model`` and ``agent`` (ids or null) in use; ``again``: number
+    of the turn that this one replaces (which is no longer sent to the model), or null."""
     RUN = "run"
-    """A turn begins in which the person calls a tool themself, without a model. ``name``, ``arguments``,
+    """A turn begins in which the user calls a tool directly, without a model. ``name``, ``arguments``,
     ``again`` (as above)."""
     TEXT = "text"
-    """A piece of what the model says. ``delta``. Part: the step, as ``step-3``."""
+    """Fragment of the model's text. ``delta``. Part: the step, as ``step-3``."""
     REASONING = "reasoning"
-    """A piece of what the model thinks. ``delta``. Part: the step."""
+    """Fragment of the model's reasoning. ``delta``. Part: the step."""
     MODEL_MESSAGE = "said"
-    """A model's whole answer, in place of its pieces. ``text``, ``reasoning``, ``model`` (the name that the
-    provider gives), ``calls`` (how many follow). Kept aside: the answer as the provider wants it back."""
+    """Complete message of the model; replaces its fragments. ``text``, ``reasoning``, ``model`` (name
+    reported by the provider), ``calls`` (number of tool calls that follow). Payload: the message in the
+    provider's format, to be sent back in the next request."""
     CALL = "call"
-    """A tool is called. ``id``, ``name`` (exposed), ``tool`` (canonical id; null where there is none such),
-    ``server`` (label for people), ``native`` (one of our own), ``title``, ``arguments`` (an object; a string
-    where the model sent no JSON)."""
+    """A tool is called. ``id``, ``name`` (exposed), ``tool`` (canonical id; null for an unknown tool),
+    ``server`` (display name), ``native`` (whether it is a native tool), ``title``, ``arguments`` (an object;
+    a string if the model sent invalid JSON)."""
     PROGRESS = "progress"
-    """``id`` of the call, ``progress``, ``total`` (or null), ``message`` (or null). Part: the call's id."""
+    """Progress of a call. ``id`` of the call, ``progress``, ``total`` (or null), ``message`` (or null). Part:
+    the call's id."""
     APPROVAL_REQUEST = "ask"
     """A call needs an approval. ``id`` of the call, ``approval`` (its id), ``reason``."""
     APPROVAL_ANSWER = "answer"
-    """It was answered. ``id`` of the call, ``approval``, ``yes``, ``remembered`` (words, or null)."""
+    """An approval was given or denied. ``id`` of the call, ``approval``, ``yes``, ``remembered`` (description
+    of the standing approval, or null)."""
     QUESTION = "question"
-    """A server asks the person something in the middle of a call. ``id`` of the question, ``call`` (id of the
-    call, or null), ``server``, ``kind`` (``form``, ``url`` or ``sampling``), ``message``, ``schema`` (of a
-    form), ``url``, ``request`` (the text of a sampling request, for the approval)."""
+    """A server requests input from the user during a call. ``id`` of the question, ``call`` (id of the call,
+    or null), ``server``, ``kind`` (``form``, ``url`` or ``sampling``), ``message``, ``schema`` (of a form),
+    ``url``, ``request`` (the text of a sampling request, for the approval)."""
     QUESTION_ANSWER = "answered"
-    """``id`` of the question, ``action``: ``accept``, ``decline``, ``cancel``; never the content."""
+    """A question was answered. ``id`` of the question, ``action``: ``accept``, ``decline``, ``cancel``; never
+    the content."""
     RESULT = "result"
-    """What a call came to, in place of its progress. ``id`` of the call, ``ok``, ``text`` (what a model gets,
-    its first 4,000 characters), ``length`` (characters of the whole), ``cause`` (or null), ``seconds``,
-    ``media`` (list of ``kind``, ``mime``, ``size``), ``handle`` (or null), ``reconnect`` (id of the instance
-    that must be signed in to again, or null). Kept aside: the whole text and the media."""
+    """Result of a call; replaces its progress. ``id`` of the call, ``ok``, ``text`` (first 4,000 characters
+    of the model's view), ``length`` (characters in total), ``cause`` (or null), ``seconds``, ``media`` (list
+    of ``kind``, ``mime``, ``size``), ``handle`` (or null), ``reconnect`` (id of the instance that needs a new
+    sign-in, or null). Payload: the complete text and the media."""
     USAGE = "usage"
-    """Of one model request. ``input``, ``output``, ``cached`` tokens, ``cost`` in US dollars or null."""
+    """Usage of one model request.
+
+    ``input``, ``output``, ``cached`` tokens, ``cost`` in US dollars or null.
+    """
     NOTE = "note"
-    """Something that the person should know. ``text``, ``hint`` (or null)."""
+    """Notice for the user. ``text``, ``hint`` (or null)."""
     END = "end"
-    """The turn is over. ``why`` (an Ending), ``error`` and ``hint`` (or null), ``seconds``."""
+    """The turn ended. ``why`` (a TurnOutcome), ``error`` and ``hint`` (or null), ``seconds``."""
 
 
 class TurnOutcome(StrEnum):
-    """Why a turn is over."""
+    """Reason why a turn ended."""
 
     DONE = "done"
-    """The model has answered, or the tool that the person called has."""
+    """The model finished its answer, or the tool called by the user returned."""
     STOPPED = "stopped"
-    """The person stopped it."""
+    """The user stopped it."""
     FAILED = "failed"
-    """The model could not be asked; ``error`` says why."""
+    """The model request failed; ``error`` is the reason."""
     LIMIT = "limit"
-    """A guard ended it: steps, the same call again and again, the token budget."""
+    """A limit was reached: number of steps, repetitions of the same call, token budget."""
     INTERRUPTED = "interrupted"
-    """The process that worked on it is gone."""
+    """The process that ran the turn ended."""
 
 
 TRANSIENT_KINDS = frozenset({Kind.TEXT, Kind.REASONING, Kind.PROGRESS})
-"""Events that are worth something only until the event comes that stands in their place."""
+"""Events that a later event replaces: fragments of a message, progress of a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """One conversation of one person."""
+    """One conversation of one user."""
 
     id: str
     owner: str
-    """The id of the user."""
+    """Id of the user."""
     title: str
     created_at: float
     updated_at: float
     agent: str | None = None
-    """The agent's id; None: no agent, all tools."""
+    """Id of the agent; None: no agent, all tools."""
     model: str | None = None
-    """None: the agent's, else the one that the settings name."""
+    """None: the agent's model, else the default from the settings."""
     choice: tuple[str, ...] | None = None
-    """Canonical ids of the tools that the person ticked; None: no choice was made, all stay."""
+    """Canonical ids of the tools selected by the user; None: no selection, all tools."""
     state: TurnState = TurnState.IDLE
     turn: int = 0
-    """The number of the event that began the last turn; 0: there was none."""
+    """Number of the event that began the last turn; 0: no turn yet."""
     last: int = 0
-    """The number of the last event."""
+    """Number of the last event."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewChatEvent:
-    """An event that is not in the database yet."""
+    """An event before it is stored and numbered."""
 
     kind: Kind
     body: dict[str, Any] = field(default_factory=dict[str, Any])
     part: str = ""
-    """What a piece is of. An event that is no piece and names a part takes the place of its pieces: they are
-    deleted with the same write."""
+    """Group to which a transient event belongs. Storing another kind of event with the same part deletes
+    the transient ones in the same transaction."""
     kept: bytes = b""
-    """What pages do not need at once, fetched by number when somebody does."""
+    """Payload that pages rarely need; it is stored separately and fetched by event number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatEvent:
-    """One event of a chat. ``seq`` counts up within the chat, with gaps where pieces stood."""
+    """A stored event. ``seq`` increases within the chat, with gaps where transient events were deleted."""
 
     chat_id: str
     seq: int
     turn: int
-    """The number of the event that began the turn."""
+    """Number of the event that began the turn."""
     kind: Kind
     at: float
     body: JsonObject
     part: str = ""
     has_kept: bool = False
+    """Whether a payload is stored."""

@@ -1,7 +1,7 @@
-"""Ages of stored times, for clocks that can be set.
+"""Age of stored timestamps, robust against changes of the system clock.
 
-A time that lies in the future was written while the clock was wrong. Nothing is known about its age, so it is
-never treated as recent: otherwise it would stay valid for as long as the clock was ahead.
+A timestamp in the future was written while the clock was wrong. Its age is unknown, so it is never treated as
+recent: otherwise it would stay valid for as long as the clock was ahead.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 __all__ = ["CLOCK_SKEW_SECONDS", "is_future", "is_recent"]
 
 CLOCK_SKEW_SECONDS = 300.0
-"""How far the clocks of two machines may differ."""
+"""Tolerated difference between the clocks of two machines, in seconds."""
 
 
 def is_future(at: float, now: float) -> bool:
-    """Return whether a time lies further ahead than clocks differ."""
+    """Return whether a timestamp is further in the future than clock skew explains."""
     return at > now + CLOCK_SKEW_SECONDS
 
 

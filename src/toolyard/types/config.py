@@ -1,4 +1,4 @@
-"""The configuration as every room sees it: validated, frozen, each entry with its provenance."""
+"""Validated configuration, with the provenance of each entry."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ __all__ = ["Configuration"]
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Servers and bundles by id, merged from every source.
+    """Servers and bundles by id, merged from all sources.
 
-    ``hints`` are remarks that stop nothing: ignored keys, a file that waits for approval.
-    ``file`` is the one configuration file in use, ``waiting`` a file (or its change) that was not approved.
+    ``hints`` are warnings that do not prevent loading: ignored keys, a file that needs approval.
+    ``file`` is the configuration file in use, ``waiting`` a file (or a changed version of it) that is not
+    approved yet.
     """
 
     servers: Mapping[str, Server] = field(default_factory=dict[str, Server])

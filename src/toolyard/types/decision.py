@@ -1,4 +1,4 @@
-"""May this tool be seen or called? The answer, and the chain of rules that led to it."""
+"""Policy decisions: the verdict about one tool, and the rules that led to it."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ __all__ = ["Decision", "DecisionStep", "RuleOutcome", "Surface", "Verdict", "Wri
 
 
 class Surface(StrEnum):
-    """Who would see or call the tool, and by which way."""
+    """Way in which a tool is offered to the caller."""
 
     MODEL_DIRECT = "model-direct"
-    """A model that is given the tool's own definition."""
+    """A model receives the definition of the tool itself."""
     MODEL_META = "model-meta"
-    """A model that reaches the tool through the meta tools."""
+    """A model calls the tool through the meta tools."""
     OPERATOR = "operator"
-    """A person or a program: the library, the command line, the tool console."""
+    """A person or a program calls it: library, command line, tool console."""
 
 
 class WriteTools(StrEnum):
-    """What happens with a tool that is not known to be read-only."""
+    """Treatment of tools that are not known to be read-only."""
 
     REJECT = "reject"
-    """Nobody may call it."""
+    """No caller may use them."""
     ASK = "ask"
     """Each call needs an approval."""
     ALLOW = "allow"
-    """It is a tool like any other."""
+    """They are treated like read-only tools."""
 
 
 class Verdict(StrEnum):
-    """What becomes of the tool."""
+    """Result of a policy decision."""
 
     ALLOW = "allow"
-    """Shown, and callable."""
+    """Visible and callable."""
     ASK = "ask"
-    """Shown, and callable once somebody has approved."""
+    """Visible, and callable after an approval."""
     HIDE = "hide"
-    """Outside what this caller selected or may see; another caller may have it."""
+    """Outside the selection or the rights of this caller; another caller may have access."""
     REFUSE = "refuse"
-    """Kept from every caller until the operator changes something."""
+    """Unavailable to every caller until the operator changes the configuration."""
 
     @property
-    def shown(self) -> bool:
-        """Whether the caller gets to see the tool."""
+    def is_visible(self) -> bool:
+        """Whether the caller sees the tool."""
         return self in _VISIBLE_VERDICTS
 
 
@@ -52,23 +52,23 @@ _VISIBLE_VERDICTS = frozenset({Verdict.ALLOW, Verdict.ASK})
 
 
 class RuleOutcome(StrEnum):
-    """What one rule says."""
+    """Outcome of one rule."""
 
     PASS = "pass"
-    """Nothing against it; the next rule decides."""
+    """No objection; the next rule decides."""
     ASK = "ask"
-    """Only with an approval."""
+    """Allowed only with an approval."""
     GRANT = "grant"
-    """An approval is there: the rules that asked are answered."""
+    """An approval was given; it satisfies all earlier rules with the outcome ASK."""
     HIDE = "hide"
-    """Ends the matter: hidden."""
+    """Final: the tool is hidden."""
     REFUSE = "refuse"
-    """Ends the matter: refused."""
+    """Final: the tool is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionStep:
-    """One rule's word, in the order in which the rules are asked."""
+    """Outcome of one rule, with its reason for people. Steps are in order of evaluation."""
 
     rule: str
     outcome: RuleOutcome
@@ -77,10 +77,10 @@ class DecisionStep:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The verdict about one tool. ``tool`` is its canonical id, so an MCP tool wears its server's id.
+    """Verdict about one tool. ``tool`` is its canonical id, ``server/tool``; ``name`` its exposed name.
 
-    The first link that hides or refuses decides. The links after it are kept, so that whoever removes one
-    obstacle sees the next.
+    The first step that hides or refuses decides. Later steps are evaluated too, so that an operator who
+    removes one obstacle already sees the next.
     """
 
     tool: str
@@ -90,58 +90,59 @@ class Decision:
 
     @classmethod
     def from_chain(cls, tool: str, name: str, chain: tuple[DecisionStep, ...]) -> Decision:
-        """The decision that follows from a chain."""
+        """Build the decision that follows from a chain of steps."""
         return cls(tool, name, _combine_outcomes(chain), chain)
 
     def with_step(self, step: DecisionStep) -> Decision:
-        """The decision with one more link: an approval, a rate or a size limit met at the call."""
+        """Return the decision with one more step: an approval, a rate or a size limit applied at the call."""
         return Decision.from_chain(self.tool, self.name, (*self.chain, step))
 
     @property
     def decisive(self) -> DecisionStep | None:
-        """The link that made the verdict; None where nothing stood in the way."""
+        """The step that determined the verdict; None if the tool is allowed."""
         if self.verdict is Verdict.ALLOW:
             return None
-        wanted = RuleOutcome(self.verdict.value)
-        # What ends the matter does so at once; what still asks is the last that did.
-        chain = reversed(self.chain) if wanted is RuleOutcome.ASK else self.chain
-        return next(link for link in chain if link.outcome is wanted)
+        outcome = RuleOutcome(self.verdict.value)
+        # The first HIDE or REFUSE is final. Of several ASK the last one counts: a GRANT may have satisfied
+        # the earlier ones.
+        chain = reversed(self.chain) if outcome is RuleOutcome.ASK else self.chain
+        return next(step for step in chain if step.outcome is outcome)
 
     def explain(self) -> str:
-        """The chain in lines for people, with an arrow at the link that decides."""
+        """Return the chain as text, one line per step, with an arrow at the decisive step."""
         decisive = self.decisive
-        width = max((len(link.rule) for link in self.chain), default=0)
+        width = max((len(step.rule) for step in self.chain), default=0)
         lines = [f"{self.name} ({self.tool}): {self.verdict}"]
-        for link in self.chain:
-            mark = "->" if link is decisive else "  "
-            lines.append(f"{mark} {link.rule:<{width}}  {link.outcome:<6}  {link.reason}")
+        for step in self.chain:
+            mark = "->" if step is decisive else "  "
+            lines.append(f"{mark} {step.rule:<{width}}  {step.outcome:<6}  {step.reason}")
         return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.explain()
 
     def as_json(self) -> dict[str, object]:
-        """The decision as a JSON object."""
+        """Return the decision as a JSON object."""
         return {
             "tool": self.tool,
             "name": self.name,
             "verdict": self.verdict.value,
             "chain": [
-                {"rule": link.rule, "outcome": link.outcome.value, "reason": link.reason}
-                for link in self.chain
+                {"rule": step.rule, "outcome": step.outcome.value, "reason": step.reason}
+                for step in self.chain
             ],
         }
 
 
 def _combine_outcomes(chain: tuple[DecisionStep, ...]) -> Verdict:
-    asked = False
-    for link in chain:
-        if link.outcome is RuleOutcome.HIDE:
+    needs_approval = False
+    for step in chain:
+        if step.outcome is RuleOutcome.HIDE:
             return Verdict.HIDE
-        if link.outcome is RuleOutcome.REFUSE:
+        if step.outcome is RuleOutcome.REFUSE:
             return Verdict.REFUSE
-        if link.outcome is RuleOutcome.ASK:
-            asked = True
-        elif link.outcome is RuleOutcome.GRANT:
-            asked = False
-    return Verdict.ASK if asked else Verdict.ALLOW
+        if step.outcome is RuleOutcome.ASK:
+            needs_approval = True
+        elif step.outcome is RuleOutcome.GRANT:
+            needs_approval = False
+    return Verdict.ASK if needs_approval else Verdict.ALLOW

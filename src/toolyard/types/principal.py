@@ -1,4 +1,4 @@
-"""Who is calling."""
+"""Identity on whose behalf a call is made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["LOCAL_PRINCIPAL", "Principal"]
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A person or a token. Every pool, cache and record is keyed by ``id``."""
+    """The user on whose behalf tools are called. Connection pools, caches and records are keyed by ``id``."""
 
     id: str
     name: str = ""
@@ -17,4 +17,4 @@ class Principal:
 
 
 LOCAL_PRINCIPAL = Principal("local", name="local user", admin=True)
-"""The one user of the library, of the command line and of mode ``none``."""
+"""The only user of the library, of the command line and of authentication mode ``none``."""

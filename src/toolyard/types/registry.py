@@ -1,4 +1,4 @@
-"""Servers that an admin entered, and each person's own instances of them."""
+"""Registry servers, entered by admins, and the instances that users connect to them."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ _GRANT_KEY_PREFIX = "instance:"
 
 
 class AuthKind(StrEnum):
-    """How a server wants to be told who calls."""
+    """Way in which a server authenticates users."""
 
     PUBLIC = "public"
-    """It does not ask."""
+    """No authentication."""
     HEADER = "header"
-    """A value that each user gives, in a header or query parameter that the admin names."""
+    """API key: each user enters a value, sent in a header or query parameter chosen by the admin."""
     OAUTH = "oauth"
-    """Each user signs in, by OAuth 2.1."""
+    """Each user signs in with OAuth 2.1."""
 
 
 class RegistrationMethod(StrEnum):
-    """How we get a client id at a server's authorization server."""
+    """Way to obtain a client id at a server's authorization server."""
 
     AUTO = "auto"
-    """By metadata document or dynamically, whichever the deployment and the server allow."""
+    """Client id metadata document or dynamic registration, whichever deployment and server support."""
     DOCUMENT = "document"
-    """Our client id metadata document, or not at all."""
+    """Client id metadata document only."""
     DYNAMIC = "dynamic"
-    """Dynamic registration, or not at all."""
+    """Dynamic client registration only."""
     ENTERED = "entered"
-    """The admin registered us there and entered the client id."""
+    """The admin registered a client there and entered its client id."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthChoice:
-    """One way of signing in that a server offers; a server may have several. ``id`` never changes."""
+    """One authentication method of a server; a server may have several. ``id`` never changes."""
 
     id: str
     kind: AuthKind
     label: str = ""
     place: Literal["header", "query"] = "header"
     key: str | None = None
-    """The header's or parameter's name, for the kind header."""
+    """Name of the header or query parameter, for the kind header."""
     registration: RegistrationMethod = RegistrationMethod.AUTO
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
@@ -64,14 +64,17 @@ class AuthChoice:
     resource: str | None = None
     legacy_discovery: bool = False
     issuer: str | None = None
-    """The authorization server at which the admin registered the entered client."""
+    """Authorization server at which the admin registered the entered client."""
     issuer_redirect: bool = False
-    """Whether the entered client is registered with the redirect address of its issuer alone."""
+    """Whether the entered client is registered with the issuer-specific redirect URI only."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryServer:
-    """A server of the registry: http or sse only. ``id`` never changes; ``name`` is unique without case."""
+    """A server of the registry, http or sse only.
+
+    ``id`` never changes; ``name`` is unique regardless of case.
+    """
 
     id: str
     name: str
@@ -81,7 +84,7 @@ class RegistryServer:
     enabled: bool = True
     description: str = ""
     private_addresses: bool = False
-    """Whether the operator lets this server, and what it names, be on private addresses."""
+    """Whether this server, and the URLs in its metadata, may be on private network addresses."""
     allow_tools: tuple[str, ...] | None = None
     deny_tools: tuple[str, ...] = ()
     choices: tuple[AuthChoice, ...] = ()
@@ -89,26 +92,26 @@ class RegistryServer:
     updated_at: float = 0.0
 
     def choice(self, choice_id: str) -> AuthChoice | None:
-        """The auth choice of this id."""
+        """Return the authentication method with this id, or None."""
         return next((choice for choice in self.choices if choice.id == choice_id), None)
 
 
 class InstanceState(StrEnum):
-    """What is known about an instance without asking its server. Kept in the database for all replicas."""
+    """Last known state of an instance, stored in the database for all replicas."""
 
     PENDING = "pending"
-    """Created; its user has not signed in yet, or not given the value. Stays until its user deletes it."""
+    """Created; its user has not signed in or entered the key yet. Remains until the user deletes it."""
     READY = "ready"
-    """Can be used as far as we know."""
+    """Usable as of the last attempt."""
     NEEDS_REAUTH = "needs_reauth"
-    """Its sign-in ended: the user must reconnect."""
+    """The sign-in ended; the user must reconnect."""
     FAILED = "failed"
-    """The last connect failed; ``reason`` says why. The next use tries again."""
+    """The last attempt to connect failed; ``reason`` is the cause. The next use tries again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One user's own connection to a registry server. ``slug`` is unique per user without case."""
+    """A user's connection to a registry server. ``slug`` is unique per user, regardless of case."""
 
     id: str
     user_id: str
@@ -118,31 +121,31 @@ class Instance:
     name: str
     enabled: bool = True
     tool_filter: tuple[str, ...] | None = None
-    """The server's own tool names; None all, () none."""
+    """Enabled tools, by the server's own names. None: all; empty: none."""
     value: str | None = field(default=None, repr=False)
-    """What the user gave for the kind header."""
+    """Key entered by the user, for the kind header."""
     state: InstanceState = InstanceState.PENDING
     reason: str | None = None
-    """Why the state is what it is, in one sentence for the user."""
+    """Explanation of the state for the user, one sentence."""
     created_at: float = 0.0
     updated_at: float = 0.0
 
     @property
     def core_id(self) -> str:
-        """The first part of its tools' canonical ids."""
+        """Id of the instance's server, the first part of the canonical ids of its tools."""
         return f"@{self.user_id}/{self.slug}"
 
     @property
     def grant_key(self) -> str:
-        """The key under which its sign-in is kept."""
+        """Key under which its OAuth tokens are stored."""
         return grant_key(self.id)
 
 
 def grant_key(instance_id: str) -> str:
-    """The key under which an instance's sign-in is kept."""
+    """Return the key under which the OAuth tokens of an instance are stored."""
     return f"{_GRANT_KEY_PREFIX}{instance_id}"
 
 
 def parse_grant_key(key: str) -> str:
-    """The id of the instance whose sign-in is kept under a key."""
+    """Return the id of the instance to which a key of stored OAuth tokens belongs."""
     return key.removeprefix(_GRANT_KEY_PREFIX)

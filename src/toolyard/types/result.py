@@ -1,4 +1,4 @@
-"""What a call came to: as the server sent it, and as a model reads it."""
+"""Results of tool calls: the server's raw response and the view for models."""
 
 from __future__ import annotations
 
@@ -12,40 +12,43 @@ __all__ = ["ContentBlock", "ErrorView", "Media", "ResourceLink", "Result", "Text
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """A piece of text."""
+    """Text content."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """An image, a sound or a file. ``data`` is base64; ``size`` counts the bytes it stands for."""
+    """Image, audio or file. ``data`` is base64; ``size`` is the number of decoded bytes."""
 
     kind: Literal["image", "audio", "file"]
     mime: str
     data: str
     size: int
     uri: str | None = None
-    """Where it came from, for one that was embedded as a resource."""
+    """URI of the embedded resource; None for other content."""
     handle: str | None = None
-    """Where its bytes can be read, if no model can take it as it is and somebody keeps it."""
+    """Handle in the result store, for media that models cannot take as they are; None: not stored."""
     digest: str | None = None
-    """The beginning of the SHA-256 of its bytes, of one that is kept."""
+    """First digits of the SHA-256 of its bytes, if stored."""
 
     def __str__(self) -> str:
-        return self.told(f'result_read with handle "{self.handle}" reads it' if self.handle else None)
+        return self.describe(f'result_read with handle "{self.handle}" reads it' if self.handle else None)
 
-    def told(self, location_hint: str | None) -> str:
-        """What it is, in one line, and where its bytes can be read, if anywhere."""
-        place = f" {self.uri}" if self.uri else ""
+    def describe(self, location_hint: str | None) -> str:
+        """Return a one-line description.
+
+        ``location_hint`` explains how to read the bytes, if they are stored.
+        """
+        uri = f" {self.uri}" if self.uri else ""
         digest = f", sha256 {self.digest}" if self.digest else ""
-        after = f"; {location_hint}" if location_hint else ""
-        return f"[{self.kind}{place}: {self.mime}, {self.size:,} bytes{digest}{after}]"
+        suffix = f"; {location_hint}" if location_hint else ""
+        return f"[{self.kind}{uri}: {self.mime}, {self.size:,} bytes{digest}{suffix}]"
 
 
 @dataclass(frozen=True, slots=True)
 class TextResource:
-    """An embedded resource whose contents are text."""
+    """Embedded resource with text contents."""
 
     uri: str
     mime: str | None
@@ -54,7 +57,7 @@ class TextResource:
 
 @dataclass(frozen=True, slots=True)
 class ResourceLink:
-    """A resource that the server names and that was not fetched."""
+    """Link to a resource that was not fetched."""
 
     uri: str
     name: str
@@ -65,7 +68,7 @@ ContentBlock: TypeAlias = TextBlock | Media | TextResource | ResourceLink
 
 
 class ErrorView(TypedDict, total=False):
-    """What a model gets of a failed call. ``cause`` is there for a server that could not be reached."""
+    """Model's view of a failed call. ``cause`` is present if the server could not be reached."""
 
     error: Literal[True]
     output: str
@@ -74,11 +77,12 @@ class ErrorView(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one call, in two views.
+    """Result of one call, in two views.
 
-    ``raw`` is what the server sent, untouched; None where it sent nothing. The rest is the model's view:
-    ``text`` is bounded and, for an untrusted server, fenced. ``blocks`` are the whole parts, for pages and
-    programs; a model gets the media among them, and the others through ``text``.
+    ``raw`` is the unchanged response of the server; None if it sent none. The other fields are the model's
+    view: ``text`` is limited in length and, for an untrusted server, marked as untrusted. ``blocks`` are the
+    complete content blocks for pages and programs; a model receives the media among them, and the others as
+    part of ``text``.
     """
 
     raw: object
@@ -88,23 +92,23 @@ class Result:
     warnings: tuple[str, ...] = ()
     truncated: bool = False
     handle: str | None = None
-    """Where the whole text can be read, if it was too long and somebody keeps it."""
+    """Handle of the complete text in the result store, if it was truncated; None: not stored."""
     cause: str | None = None
-    """Why the server could not be reached."""
+    """Reason why the server could not be reached."""
 
     @property
     def media(self) -> tuple[Media, ...]:
-        """Images, sounds and files in the order in which they came."""
+        """Images, audio and files, in the order of the response."""
         return tuple(block for block in self.blocks if isinstance(block, Media))
 
     @property
     def structured(self) -> object:
-        """The server's structured content, any JSON value; None where it sent none."""
+        """Structured content of the response, any JSON value; None if there is none."""
         raw: object = self.raw
         return cast(JsonObject, raw).get("structuredContent") if isinstance(raw, dict) else None
 
     def for_model(self) -> str | ErrorView:
-        """The text, or the error object that stands in its place. Media go beside it."""
+        """Return the text, or an error object for a failed call. Media must be sent separately."""
         if not self.is_error:
             return self.text
         view: ErrorView = {"error": True, "output": self.text}

@@ -1,4 +1,4 @@
-"""A server as it is defined, and a bundle of its tools."""
+"""Definitions of servers (transport, trust, limits, OAuth) and of bundles of their tools."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ __all__ = [
 ]
 
 NATIVE_SERVER_ID = "@native"
-"""The id of our own server of read-only tools, in this process: theirs are ``@native/tool``. No entry of a
-configuration and no instance can have it."""
+"""Id of the built-in server of read-only tools; the tools have the ids ``@native/tool``.
+
+Configured servers and instances cannot have this id."""
 
 
 class Trust(StrEnum):
-    """How far the words of a server are believed."""
+    """Trust in the text that a server sends: names, descriptions, annotations, results."""
 
     TRUSTED = "trusted"
-    """Its annotations count and its tools may be shown to a model directly."""
+    """Its annotations are believed, and models may receive its tool definitions directly."""
     UNTRUSTED = "untrusted"
-    """Everything it says is hostile: an allowlist is required and models reach it through meta mode only."""
+    """Its text is treated as hostile: an allowlist is required, and models use it through meta mode only."""
 
 
 class ProtocolEra(StrEnum):
-    """Which era of MCP to speak."""
+    """Generation of the MCP protocol to use."""
 
     AUTO = "auto"
-    """Ask once, remember the answer."""
+    """Probe the server once and cache the result."""
     MODERN = "modern"
     """2026-07-28: no handshake, no session."""
     LEGACY = "legacy"
@@ -49,17 +50,17 @@ class ProtocolEra(StrEnum):
 
 
 class RestartPolicy(StrEnum):
-    """What happens after a server exits that was ready."""
+    """Reaction to the unexpected exit of a server that was ready."""
 
     NEVER = "never"
-    """Its calls answer unreachable until someone restarts it."""
+    """Calls fail as unreachable until the server is restarted by hand."""
     ON_FAILURE = "on-failure"
-    """Started again with growing pauses, until it crashes too often in a row."""
+    """Restart with increasing delays, until it crashes too often in a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class StdioSpec:
-    """A child process that speaks over its standard streams."""
+    """Child process that is connected through its standard streams."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -70,14 +71,14 @@ class StdioSpec:
 
 @dataclass(frozen=True, slots=True)
 class HttpSpec:
-    """A server behind a URL: Streamable HTTP, or the older HTTP with SSE."""
+    """Server at a URL, over Streamable HTTP or the older HTTP with SSE."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     auth_provider_id: str | None = None
     type: Literal["http", "sse"] = "http"
     query: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Parameters that go with the URL of every request, e.g. a key. As secret as ``headers``."""
+    """Query parameters added to the URL of every request, e.g. an API key. Secret, like ``headers``."""
 
 
 TransportSpec: TypeAlias = StdioSpec | HttpSpec
@@ -85,20 +86,23 @@ TransportSpec: TypeAlias = StdioSpec | HttpSpec
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds. ``silence`` is neither answer nor progress; ``call`` is the absolute cap."""
+    """Time limits in seconds.
+
+    ``silence`` is the longest time without a response or progress, ``call`` the absolute limit of a call.
+    """
 
     connect: float = 30.0
     silence: float = 60.0
     call: float = 600.0
 
     def within(self, seconds: float) -> Timeouts:
-        """The same for a call that may take no longer than this."""
+        """Return these limits, lowered so that a call takes at most ``seconds``."""
         return replace(self, silence=min(self.silence, seconds), call=min(self.call, seconds))
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthSpec:
-    """What the operator entered about signing in to a server."""
+    """OAuth options of a server, entered by the operator."""
 
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
@@ -109,15 +113,15 @@ class OAuthSpec:
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     private_key_file: str | None = None
     issuer: str | None = None
-    """The authorization server at which the client was registered by hand."""
+    """Authorization server at which the client was registered manually."""
     issuer_redirect: bool = False
-    """Whether the entered client is registered with the redirect address of its issuer alone, not with the
-    one that all issuers share."""
+    """Whether the entered client is registered with the issuer-specific redirect URI only, not with the
+    redirect URI common to all issuers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where an entry came from: a file and line, the environment, or the caller's overrides."""
+    """Origin of an entry: a file and line, the environment, the caller's overrides, the registry, or code."""
 
     source: Literal["file", "environment", "overrides", "registry", "code"]
     file: str | None = None
@@ -131,36 +135,37 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """Whose connection to a registry server this is, and what its owner calls it.
+    """Owner and slug of an instance, one user's connection to a registry server.
 
-    Raises ValueError for a slug that would make the ids of two instances the same.
+    Raises ValueError for an empty slug or one with '/', because two instances could then have the same id.
     """
 
     owner: str
-    """The principal's id. For everyone else the instance does not exist."""
+    """Id of the principal. The instance is invisible to all others."""
     slug: str
     tool_filter: tuple[str, ...] | None = None
-    """The server's own names of the tools that its owner wants. None: all; empty: none."""
+    """Tools enabled by the owner, by the server's own names. None: all; empty: none."""
     id: str = ""
-    """The instance's own id, under which its sign-in is kept: a later one of the same slug is another."""
+    """Id of the instance, under which its OAuth tokens are stored. A later instance with the same slug has
+    another id, so it does not inherit them."""
     registered: str = ""
-    """The id of the registry server that it is an instance of."""
+    """Id of the registry server."""
 
     def __post_init__(self) -> None:
         if not self.slug or "/" in self.slug:
-            raise ValueError(f"an instance's slug must not be empty or hold '/': {self.slug!r}")
+            raise ValueError(f"the slug of an instance must not be empty or contain '/': {self.slug!r}")
 
     @property
     def server_id(self) -> str:
-        """The id of the instance's ``Server``, so that its tools are ``@owner/slug/tool``."""
+        """Id of the instance's ``Server``; its tools have the ids ``@owner/slug/tool``."""
         return f"@{self.owner}/{self.slug}"
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server's definition, complete and validated.
+    """Complete and validated definition of a server.
 
-    Raises ValueError where ``instance`` is given and ``id`` is not the instance's.
+    Raises ValueError if ``instance`` is set and ``id`` differs from its ``server_id``.
     """
 
     id: str
@@ -168,7 +173,7 @@ class Server:
     trust: Trust = Trust.TRUSTED
     enabled: bool = True
     disabled_reason: str | None = None
-    """Why it is disabled though its entry says otherwise, e.g. a missing variable."""
+    """Reason why it is disabled although its entry enables it, e.g. a missing variable."""
     label: str | None = None
     description: str | None = None
     shared: bool = False
@@ -183,20 +188,20 @@ class Server:
     oauth: OAuthSpec | None = None
     provenance: Provenance = Provenance("code")
     instance: InstanceSpec | None = None
-    """Set where this is one user's own connection."""
+    """Set if this is one user's connection to a registry server."""
 
     def __post_init__(self) -> None:
         if self.instance is not None and self.id != self.instance.server_id:
-            raise ValueError(f"the id of an instance is '{self.instance.server_id}', not '{self.id}'")
+            raise ValueError(f"the id of this instance must be '{self.instance.server_id}', not '{self.id}'")
 
     def is_visible_to(self, principal_id: str) -> bool:
-        """Whether it exists at all for this principal."""
+        """Return whether the server exists for this principal."""
         return self.instance is None or self.instance.owner == principal_id
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A named selection of one server's tools. It applies only where it is selected."""
+    """Named subset of one server's tools. It has an effect only for callers that select it."""
 
     id: str
     server_id: str

@@ -1,4 +1,4 @@
-"""What is known about one connection: the record that every door reads."""
+"""State of one connection, as all interfaces read it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ __all__ = ["State", "Status"]
 
 
 class State(StrEnum):
-    """The state of a connection."""
+    """State of a connection."""
 
     DISABLED = "disabled"
-    """Switched off by its definition; nothing is started."""
+    """Disabled by its definition; nothing is started."""
     IDLE = "idle"
-    """Not connected, and the next call connects."""
+    """Not connected; the next call connects."""
     CONNECTING = "connecting"
-    """Being started or asked for its era; calls wait for the outcome together."""
+    """Being started or probed; all calls wait for the same attempt."""
     READY = "ready"
-    """Answers calls."""
+    """Connected."""
     NEEDS_AUTH = "needs_auth"
-    """The server wants credentials that are missing or no longer accepted."""
+    """Credentials are missing or no longer accepted."""
     FAILED = "failed"
-    """The last attempt failed, or the server exited; ``cause`` says why."""
+    """The last attempt failed, or the server exited; ``cause`` is the reason."""
     CLOSED = "closed"
-    """Closed for good; nothing more will be called."""
+    """Closed permanently; no further calls are possible."""
 
 
 @dataclass(slots=True)
 class Status:
-    """One record per server and principal in a process, the only truth about it.
+    """State of the connection of one principal to one server. A process has exactly one record of each.
 
-    ``cause`` is the root cause in one sentence, ``reason`` the same as a stable word for programs: the
+    ``cause`` is the root cause in one sentence, ``reason`` the same as a stable identifier for programs: the
     ``kind`` of the error, or ``disabled``. ``next_retry`` and ``since`` are seconds since the epoch.
     """
 
@@ -54,7 +54,7 @@ class Status:
     pid: int | None = None
     stderr: tuple[str, ...] = ()
     noise: int = 0
-    """Lines on standard output that were no messages."""
+    """Number of lines on standard output that were not MCP messages."""
     connects: int = 0
     restarts: int = 0
     next_retry: float | None = None

@@ -1,4 +1,4 @@
-"""A tool as its server published it."""
+"""Tools: the definition published by a server, and the tool offered to a caller."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 __all__ = ["Definition", "JsonObject", "Tool"]
 
 JsonObject = Mapping[str, Any]
-"""A JSON object as it came over the wire. What is inside is unchecked."""
+"""JSON object as received. Its contents are not validated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One tool of one server. ``raw`` is the server's own object, never altered."""
+    """One tool of one server. ``raw`` is the object that the server sent, never changed."""
 
     server_id: str
     name: str
@@ -27,17 +27,17 @@ class Definition:
 
     @property
     def id(self) -> str:
-        """The canonical id, ``server/tool``."""
+        """Canonical id, ``server/tool``."""
         return f"{self.server_id}/{self.name}"
 
     @property
     def read_only_hint(self) -> bool | None:
-        """What the server claims; None where it says nothing, or nothing that is a boolean."""
+        """The server's claim that the tool changes nothing; None if it is missing or not a boolean."""
         return _read_bool_annotation(self.annotations, "readOnlyHint")
 
     @property
     def idempotent_hint(self) -> bool | None:
-        """What the server claims about calling twice with the same arguments."""
+        """The server's claim that repeating a call with the same arguments has no further effect, or None."""
         return _read_bool_annotation(self.annotations, "idempotentHint")
 
 
@@ -48,7 +48,10 @@ def _read_bool_annotation(annotations: JsonObject, key: str) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as a caller sees it. ``name`` is what to call it by, ``id`` what names it for good."""
+    """A tool as offered to a caller.
+
+    ``name`` is the exposed name for calls, ``id`` the permanent canonical id.
+    """
 
     name: str
     id: str

@@ -1,7 +1,7 @@
-"""Make hidden characters visible, so that a text cannot look like another one to the person who reads it.
+"""Escape invisible characters, so that a text cannot pass for another one to its reader.
 
-Every place where a person reads or decides on text of others (approvals, questions, differences between
-definitions, configuration files) uses ``visible``.
+Use ``visible`` for all text from servers, files or other users on which a person bases a decision: approvals,
+questions, differences between definitions, configuration files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SYMBOL_RANGES = r"\xa9\xae\u203c-\u3299\U0001f000-\U0001faff"
 _JOINING_SCRIPT_RANGES = (
     r"\u0600-\u109f\u1780-\u18af\u1b00-\u1bff\ufb50-\ufdff\ufe70-\ufefc\U00011000-\U00011fff"
 )
-"""Scripts in which a joiner between two letters changes how they look."""
+"""Scripts in which a joiner between two letters changes their shape."""
 _HIDDEN_CHARACTER_PATTERN = (
     # Controls (not tab and line feed), format characters, surrogates, private use, line and paragraph
     # separators, and letters and marks without a glyph.
@@ -24,7 +24,7 @@ _HIDDEN_CHARACTER_PATTERN = (
     r"\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff\ufeff"
     r"\uffa0\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d159"
     r"\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff\U000f0000-\U0010ffff]"
-    # Joiners are visible by their effect only: between letters of some scripts, and within an emoji.
+    # A joiner is legitimate where it has a visible effect: between letters of some scripts, within an emoji.
     rf"|(?<![{_JOINING_SCRIPT_RANGES}])\u200c|\u200c(?![{_JOINING_SCRIPT_RANGES}])"
     rf"|(?<![{_JOINING_SCRIPT_RANGES}{_SYMBOL_RANGES}\ufe0f])\u200d|\u200d(?![{_JOINING_SCRIPT_RANGES}{_SYMBOL_RANGES}])"
     # Variation selectors choose the form of the one character before them.
@@ -38,15 +38,17 @@ _HIDDEN_OR_SPACE = re.compile(rf"{_HIDDEN_CHARACTER_PATTERN}|[{_LOOKALIKE_SPACE_
 
 
 def visible(text: object, *, spaces: bool = False) -> str:
-    r"""Return a text with hidden characters as escapes (``\u200b``). Line feeds and tabs are kept.
+    r"""Return the text with invisible characters replaced by escapes (``\u200b``).
 
-    ``spaces`` also escapes spaces that look like the ordinary one, for text that must be read to the letter.
+    Line feeds and tabs remain.
+
+    With ``spaces``, spaces that look like U+0020 are escaped, too, for text in which every character counts.
     """
     plain = str(text).replace("\r\n", "\n")
     pattern = _ASCII_HIDDEN if plain.isascii() else _HIDDEN_OR_SPACE if spaces else _ANY_HIDDEN
     return pattern.sub(_escape_character, plain)
 
 
-def _escape_character(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape_character(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -167,7 +167,7 @@ def _build_agent_tools(
             server.id == NATIVE_SERVER_ID,
             definition.title,
             definition.description,
-            "direct" if direct else "meta" if decision.verdict.shown and offer.meta else None,
+            "direct" if direct else "meta" if decision.verdict.is_visible and offer.meta else None,
             decision.verdict is Verdict.ASK,
             _get_decisive_reason(decision),
             estimate_definition_tokens(definition),

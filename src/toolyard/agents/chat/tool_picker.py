@@ -46,7 +46,7 @@ def _view_listed_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator[Tool
             decision = tool_set.explain(name)
         except ToolRefused:
             continue
-        shown, decisive = decision.verdict.shown, decision.decisive
+        shown, decisive = decision.verdict.is_visible, decision.decisive
         why = "" if shown or decisive is None else decisive.reason
         yield _build_tool_view(
             tool_set, name, definition, shown=shown, why=why, asks=shown and decisive is not None

@@ -129,7 +129,7 @@ class ResultLimiter:
         if fits:
             return [block]
         kept = await store_media_block(media, self._server.trust, self._server.id, self._result_store)
-        said = _make_text_block(kept.told(self._read_hint(kept.handle or "")))
+        said = _make_text_block(kept.describe(self._read_hint(kept.handle or "")))
         return [said, make_media_link(kept, self._tool_name)] if self._supports_links else [said]
 
     async def _limit_structured_content(

@@ -74,7 +74,7 @@ class ToolPage:
     @property
     def callable(self) -> bool:
         """Whether a call would be made at all."""
-        return self.decision.verdict.shown
+        return self.decision.verdict.is_visible
 
 
 @dataclass(frozen=True, slots=True)
