@@ -52,7 +52,7 @@ def test_words_before_and_after_calls_errors_in_full_and_pictures_described(chat
     ran = chatting("chat", "-p", "-", input=script("say First.", *calls, "then", "say Sorry."))
     assert (ran.code, ran.out) == (0, "First.\nSorry.\n")
     assert "it failed" in ran.err
-    assert "there is no tool 'chat_none' here" in ran.err
+    assert "no tool named 'chat_none' is available" in ran.err
     assert "a picture" in ran.err
     assert "[image/png, " in ran.err
     assert chatting("chat", "-p", "-", input=" \n").code == 2

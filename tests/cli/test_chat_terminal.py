@@ -78,7 +78,7 @@ def test_a_conversation(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     here.says("/tools")
     here.sees("● chat_look ")
     here.sees("1 tool hidden:")
-    here.sees("● chat_put  readOnlyHint is false")
+    here.sees("● chat_put  this tool can change data")
     here.says("/agent")
     here.sees("* -")
     here.sees("looker  only looks")

@@ -85,7 +85,7 @@ def test_4_says_the_same_of_a_refused_tool_and_of_none(yard: Cli) -> None:
     refused, missing = yard("call", "odd_write"), yard("call", "odd_absent")
     assert (refused.code, missing.code) == (4, 4)
     first, second = refused.err.replace("odd_write", "X"), missing.err.replace("odd_absent", "X")
-    assert first.splitlines()[0] == second.splitlines()[0] == "error: there is no tool 'X' here"
+    assert first.splitlines()[0] == second.splitlines()[0] == "error: no tool named 'X' is available"
 
 
 def test_4_comes_before_complaints_about_arguments(yard: Cli) -> None:

@@ -14,7 +14,8 @@ def test_the_chain_has_an_arrow_at_the_rule_that_decides(yard: Cli) -> None:
     assert ran.code == 0
     assert ran.lines[0] == "odd_write (odd/write): refuse"
     (arrow,) = [line for line in ran.lines if line.startswith("->")]
-    assert arrow == "-> write tools  refuse  readOnlyHint is false, and write_tools is 'reject'"
+    reason = "this tool can change data (readOnlyHint is false), and write_tools is 'reject'"
+    assert arrow == f"-> write tools  refuse  {reason}"
 
 
 def test_canonical_ids_are_names_too(yard: Cli) -> None:
@@ -48,7 +49,7 @@ def test_no_such_tool_is_4_and_a_server_that_is_down_is_3(cli: Cli, demo: dict[s
     ran = cli("why", "demo_weekdya")
     assert (ran.code, ran.err) == (
         4,
-        "error: there is no tool 'demo_weekdya' here\nhint: did you mean 'demo_weekday'?\n",
+        "error: no tool named 'demo_weekdya' is available\nhint: did you mean 'demo_weekday'?\n",
     )
     assert cli("why", "gone/tool").code == 3
     assert cli("why", "gone_tool").code == 3

@@ -209,7 +209,7 @@ async def test_a_tool_filter_shows_what_it_names_and_nothing_new(
                 await parts.call_path.call("mcp_desk__new", {}, ANN)
             reason = parts.call_path.explain("mcp_desk__new", ANN).decisive
             assert reason is not None
-            assert reason.reason == "the instance's filter does not have 'new'"
+            assert reason.reason == "'new' is not enabled on the instance"
 
 
 async def test_a_filter_counts_from_the_moment_it_is_synced(accounts: Accounts, core: Core) -> None:

@@ -73,7 +73,7 @@ async def test_a_description_has_the_schema_and_what_is_missing() -> None:
     answer = await small()("tools_describe", {"names": ["sky_forecast", "sky_forecasts"]}, CALLER)
     assert answer["tools"]["sky_forecast"]["input_schema"] == {"type": "object"}
     said_of_missing = answer["tools"]["sky_forecasts"]["error"]
-    assert said_of_missing == "there is no tool 'sky_forecasts' here (did you mean 'sky_forecast'?)"
+    assert said_of_missing == "no tool named 'sky_forecasts' is available (did you mean 'sky_forecast'?)"
 
 
 async def test_the_words_of_an_untrusted_server_are_fenced_and_in_no_list() -> None:

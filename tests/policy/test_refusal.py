@@ -32,7 +32,7 @@ def test_among_thousands_of_names_only_the_nearest_are_compared() -> None:
 
 def test_of_an_endless_name_its_beginning_is_told() -> None:
     told = build_refusal("x" * 100_000, ["x"]).cause
-    assert told == f"there is no tool '{'x' * 128}…' here"
+    assert told == f"no tool named '{'x' * 128}…' is available"
 
 
 def test_a_name_is_not_suggested_for_itself() -> None:

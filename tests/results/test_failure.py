@@ -50,7 +50,7 @@ def test_the_hint_is_part_of_the_full_error() -> None:
         OutcomeUnknown("the connection ended before the answer"),
         SignInNeeded("the server wants a sign-in"),
         ServerError("something else"),
-        ToolRefused("there is no tool 'x' here"),
+        ToolRefused("no tool named 'x' is available"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -99,6 +99,6 @@ def test_the_words_of_an_untrusted_server_are_fenced_in_errors_too() -> None:
 
 
 def test_our_own_refusal_needs_no_fence() -> None:
-    assert seen(ToolRefused("there is no tool 'x' here"), Trust.UNTRUSTED).get("output") == (
-        "there is no tool 'x' here"
+    assert seen(ToolRefused("no tool named 'x' is available"), Trust.UNTRUSTED).get("output") == (
+        "no tool named 'x' is available"
     )

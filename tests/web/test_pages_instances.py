@@ -210,7 +210,7 @@ async def test_the_tools_are_those_of_now(me: Browser, alone: Local, server: Reg
     assert len(rows) == 4
     assert "read-only idempotent open world ≈" in rows["echo"]
     assert "writes destructive ≈" in rows["wipe"]
-    assert "Not usable: readOnlyHint is false" in rows["wipe"]
+    assert "Not usable: this tool can change data" in rows["wipe"]
     assert "2 tools set aside" in page.text
     part = await me.client.get(f"{at}/tools", headers={**me.cookie(), "toolyard-part": "1"})
     assert part.text.lstrip().startswith("<section")

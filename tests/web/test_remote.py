@@ -98,7 +98,7 @@ async def test_the_output_is_that_of_the_local_commands(alone: Local, remote: An
 async def test_errors_end_as_they_do_locally(alone: Local, remote: Any) -> None:
     refused = await remote(alone.url, "call", "demo_forget")
     assert refused.code == 4
-    assert refused.err.startswith("error: there is no tool 'demo_forget' here\nhint: ")
+    assert refused.err.startswith("error: no tool named 'demo_forget' is available\nhint: ")
     failed = await remote(alone.url, "call", "demo_weekday", "date=soon")
     assert failed.code == 1
     assert "answered with an error" in failed.err

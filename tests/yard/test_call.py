@@ -131,7 +131,7 @@ async def test_an_answer_to_a_refused_call_is_the_refusal(opened: Opened, record
     async with opened({"one": recorder()}) as yard:
         assert (await yard.answer("one_touch")).for_model() == {
             "error": True,
-            "output": "there is no tool 'one_touch' here\nhint: did you mean 'one_echo'?",
+            "output": "no tool named 'one_touch' is available\nhint: did you mean 'one_echo'?",
         }
 
 

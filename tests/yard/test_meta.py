@@ -48,7 +48,7 @@ async def test_a_model_finds_describes_and_calls_a_tool(opened: Opened, recorder
         failed = await said(yard, "tools_call", {"name": "one_fail"})
         assert failed == {"ok": False, "error": "this tool always fails"}
         refused = await said(yard, "tools_call", {"name": "one_touch"})
-        assert refused["error"].startswith("there is no tool 'one_touch' here")
+        assert refused["error"].startswith("no tool named 'one_touch' is available")
 
 
 async def test_the_answer_for_a_model_is_the_same(opened: Opened, recorder: Make) -> None:

@@ -79,7 +79,7 @@ async def test_nothing_named_and_nothing_there_is_a_yard_without_servers(
     async with Toolyard.open() as yard:
         assert await yard.tools() == []
         assert yard.servers() == []
-        with pytest.raises(ToolRefused, match="there is no tool 'one_echo' here"):
+        with pytest.raises(ToolRefused, match="no tool named 'one_echo' is available"):
             await yard.call("one_echo")
 
 

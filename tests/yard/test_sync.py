@@ -118,7 +118,7 @@ def test_many_threads_call_at_once_and_share_one_server(opened: Opened, recorder
 
 def test_errors_cross_threads_as_they_are(opened: Opened, recorder: Recorders) -> None:
     with opened({"one": recorder(), "gone": {"command": "/no/such/command"}}) as yard:
-        with pytest.raises(ToolRefused, match="there is no tool 'one_nothing' here"):
+        with pytest.raises(ToolRefused, match="no tool named 'one_nothing' is available"):
             yard.call("one_nothing")
         with pytest.raises(RpcError) as refused:
             yard.call("one_refuse", {"text": "no", "data": [1]})

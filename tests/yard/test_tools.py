@@ -140,7 +140,7 @@ async def test_a_tool_is_found_only_by_whom_it_is_shown_to_and_a_server_that_is_
     async with opened(servers, agents=[Agent("a", "A", tools=("one_look",))]) as yard:
         assert (await yard.find("one_look", agent="a")).name == "one_look"
         for name in ("one_echo", "one_nothing", "gone_tool"):
-            with pytest.raises(ToolRefused, match=f"there is no tool '{name}' here"):
+            with pytest.raises(ToolRefused, match=f"no tool named '{name}' is available"):
                 await yard.find(name, agent="a")
         with pytest.raises(ToolRefused):
             await yard.find("one_touch")
@@ -388,7 +388,10 @@ async def test_why_names_the_tool_and_every_link_of_the_chain(opened: Opened, re
         decision = yard.why("one_touch")
         assert (decision.tool, decision.name, decision.verdict) == ("one/touch", "one_touch", Verdict.REFUSE)
         assert decision.decisive is not None
-        assert decision.decisive.reason == "readOnlyHint is false, and write_tools is 'reject'"
+        assert (
+            decision.decisive.reason
+            == "this tool can change data (readOnlyHint is false), and write_tools is 'reject'"
+        )
         assert yard.why("one/touch") == decision
         assert yard.why("one_look").verdict is Verdict.ALLOW
 

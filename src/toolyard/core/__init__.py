@@ -1,1 +1,5 @@
-"""Composition root: builds the services of a process from its settings."""
+"""Composition root: builds the services of a process from configuration and settings.
+
+It may import every package except the interfaces (``gateway``, ``web``, ``cli``, the library's ``yard``),
+which import it. Start with ``composition.build_core``.
+"""

@@ -1,4 +1,8 @@
-"""The composition root: builds the rooms from settings. What a door does not need it does not load."""
+"""Build and connect the services of one process: connections, catalogues, policy, calls and meta tools.
+
+Parts that only some interfaces need, such as the database and the native tools, are imported on first use, so
+that a short command starts quickly.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ __all__ = ["Parts", "auth_providers_from_database", "build_core", "make_chat_cal
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The core, built. ``close`` ends it."""
+    """Services of one process. Call ``close`` to release them."""
 
     manager: ConnectionManager
     catalogues: CatalogueCache
@@ -69,50 +73,53 @@ class Parts:
     meta_tools: MetaTools
     locks: CombinedLocks = CombinedLocks()  # noqa: RUF009 - frozen
     close_callbacks: tuple[Callable[[], Awaitable[None]], ...] = ()
-    """What is closed after everything else."""
+    """Functions that release further resources, called last by ``close``."""
     pending_list_changes: dict[str, bool] = field(default_factory=dict[str, bool])
-    """Servers that said that they have other tools, and whether they said it again before that was done: one
-    that says nothing else must not fill the process with work."""
+    """Servers whose list_changed notification is being handled; True if another one arrived meanwhile.
+    Notifications are merged, so that a server that sends them in a loop cannot pile up work."""
 
-    # Changes. Of servers that did not change, nothing is closed or forgotten.
+    # The following methods keep connections and caches of all servers that did not change.
 
     async def update_configuration(self, configuration: Configuration) -> set[str]:
-        """Take over changed config files; the ids of the servers that are different now."""
-        touched = await self.manager.update(configuration.servers.values())
-        self.call_path.invalidate_servers(touched)
-        return touched
+        """Apply a changed configuration and return the ids of the servers that differ."""
+        changed_ids = await self.manager.update(configuration.servers.values())
+        self.call_path.invalidate_servers(changed_ids)
+        return changed_ids
 
     async def sync_instances(self, owner: str, servers: Iterable[Server]) -> set[str]:
-        """Take over all instances that one owner has now; the ids of those that are different.
+        """Replace the instances of one owner and return the ids of those that differ.
 
-        Raises ValueError for a server that is no instance of this owner.
+        Raises ValueError for a server that is not an instance of this owner.
         """
-        before = set(self.manager.servers)
-        touched = await self.manager.sync_instances(owner, servers)
-        self.call_path.invalidate_servers(touched)
-        # Of one that this process has never seen, nothing is held that could be wrong.
-        for server_id in touched & before:
+        ids_before = set(self.manager.servers)
+        changed_ids = await self.manager.sync_instances(owner, servers)
+        self.call_path.invalidate_servers(changed_ids)
+        # New instances have no cached listing in this process, so only former ones need to be dropped.
+        for server_id in changed_ids & ids_before:
             await self.catalogues.forget(server_id)
-        return touched
+        return changed_ids
 
     async def forget_principal(self, principal_id: str) -> None:
-        """A principal is gone: close their connections, forget their instances and what was prepared."""
+        """Close the connections of a principal, and drop their instances and cached data."""
         await self.sync_instances(principal_id, ())
         await self.manager.close_principal(principal_id)
         self.call_path.forget_principal(principal_id)
         self.meta_tools.forget_principal(principal_id)
 
     async def reconnect(self, server_id: str, principal: Principal) -> None:
-        """The principal has other credentials for a server now: nothing that came with the old ones counts,
-        and the next use connects. Raises Unreachable where there is no such server for them."""
+        """Close the connection after a change of credentials, and drop everything fetched with the old ones.
+
+        The next use connects again. Raises Unreachable if the principal has no such server.
+        """
         await self.manager.restart(server_id, principal)
         server = self.manager.find(server_id, principal)
-        whose = None if server is not None and server.shared else principal
-        self.tool_directory.forget_servers((server_id,), whose)
-        await self.catalogues.forget(server_id, whose)
+        # A shared server has one connection and one listing for all principals (None).
+        affected = None if server is not None and server.shared else principal
+        self.tool_directory.forget_servers((server_id,), affected)
+        await self.catalogues.forget(server_id, affected)
 
     async def handle_list_changed(self, server_id: str) -> None:
-        """The server says that it has other tools now. Said again meanwhile, it is done once more."""
+        """Refresh a server's listing after list_changed; repeat if another notification arrived meanwhile."""
         try:
             while True:
                 self.pending_list_changes[server_id] = False
@@ -124,8 +131,8 @@ class Parts:
             self.pending_list_changes.pop(server_id, None)
 
     async def close(self) -> None:
-        """End connections, children and fetches, then storage. Bounded."""
-        # Connections first: a fetch that loses its own says why, one that is cancelled says nothing.
+        """Close connections, child processes and pending fetches, then storage. Takes a bounded time."""
+        # Connections first: a fetch that loses its connection fails with the reason, a cancelled one without.
         self.tool_directory.close()
         await self.manager.close_all()
         await self.tool_directory.deferred.close()
@@ -155,39 +162,50 @@ def build_core(
     on_list_changed: Callable[[str], None] | None = None,
     with_native_tools: bool = False,
 ) -> Parts:
-    """The core for one process. Nothing is started or opened. Without a data directory nothing is kept.
+    """Build the services of one process. Nothing is started or opened yet.
 
-    ``callbacks_for`` says what can be done for the servers of each principal and chat, in place of
-    ``callbacks``. ``auth_for`` gives each principal's credentials, in place of what ``toolyard login`` left
-    in the data directory; ``handles`` their store for long results, in place of a file there. ``storage``
-    keeps catalogues: all of them where it is PostgreSQL, which library and command line then use too, else
-    those that are not in their file in the data directory. ``pins`` keeps what was accepted of instances,
-    ``config_pins`` that of configured servers without an ``mcp.lock`` where the database is PostgreSQL, and
-    ``accept_at`` says where people accept. A ``net`` or ``storage`` that is given is not closed with the
-    rest. ``native`` adds the native tools, which only callers of a chat see.
+    Without ``data_dir`` nothing is stored on disk.
+
+    - ``callbacks_for`` returns the client callbacks for the servers of one principal and chat; it replaces
+      ``callbacks``.
+    - ``auth_provider_for`` returns the credentials of a principal; the default reads those stored by
+      ``toolyard login`` in the data directory.
+    - ``result_store_for`` returns the store for long results of a principal; the default is a file in the
+    data
+      directory.
+    - ``catalogue_storage`` stores catalogues. With PostgreSQL it stores all of them, so that library and
+    command
+      line share them with the server; otherwise only those that the file in the data directory does not.
+    - ``registry_pins`` stores accepted definitions of instances; ``config_pins`` those of configured servers
+      without an ``mcp.lock``, if the database is PostgreSQL.
+    - ``accept_url_for`` returns the page on which a changed definition can be accepted.
+    - ``with_native_tools`` adds the native tools, visible to callers in a chat only.
+
+    ``close`` of the returned object does not close a ``net`` or ``catalogue_storage`` passed in.
     """
-    closing: list[Callable[[], Awaitable[None]]] = []
+    close_callbacks: list[Callable[[], Awaitable[None]]] = []
     if net is None:
         net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
-        closing.append(net.close)
+        close_callbacks.append(net.close)
     database = LazyDatabase(settings, data_dir)
-    closing.append(database.close)
+    close_callbacks.append(database.close)
     if auth_provider_for is None:
         auth_provider_for = auth_providers_from_database(database, net)
 
-    changing: dict[str, bool] = {}
+    pending_list_changes: dict[str, bool] = {}
 
-    def told(server_id: str, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(server_id: str, method: str, params: Mapping[str, Any]) -> None:
         if method != "notifications/tools/list_changed" or on_list_changed is None:
             return
-        again = server_id in changing
-        changing[server_id] = again
-        if not again:
+        # While one is being handled, only note that another arrived: handle_list_changed then repeats.
+        is_pending = server_id in pending_list_changes
+        pending_list_changes[server_id] = is_pending
+        if not is_pending:
             on_list_changed(server_id)
 
-    own = _build_native_server(settings, data_dir, net) if with_native_tools else None
-    if own is not None:
-        closing.append(own.close)
+    native = _build_native_server(settings, data_dir, net) if with_native_tools else None
+    if native is not None:
+        close_callbacks.append(native.close)
     key = cache(partial(fingerprint_key, settings.secret_key, data_dir))
     manager = ConnectionManager(
         configuration.servers.values(),
@@ -198,24 +216,28 @@ def build_core(
         net=net,
         eras=None if data_dir is None else FileEraCache(data_dir / "eras.json", key),
         max_child_processes=settings.max_stdio_servers,
-        on_notification=told,
-        memory_servers=None if own is None else {own.server.id: own.transport},
-        built_in_servers=() if own is None else (own.server,),
+        on_notification=on_notification,
+        memory_servers=None if native is None else {native.server.id: native.transport},
+        built_in_servers=() if native is None else (native.server,),
     )
-    entries: PinEntryStorage = MemoryPinEntryStorage()
+    # Definitions pinned at first use are stored beside the catalogues: in the database if it is PostgreSQL,
+    # else in the SQLite file of the data directory, else in memory.
+    pin_entries: PinEntryStorage = MemoryPinEntryStorage()
     if data_dir is not None and settings.database_url is not None:
-        entries = config_pins or LazyPinEntryStorage(database)
+        pin_entries = config_pins or LazyPinEntryStorage(database)
     if data_dir is not None and (catalogue_storage is None or settings.database_url is None):
-        file = SqliteCatalogueStorage(data_dir / CATALOGUE_FILE_NAME)
+        file_storage = SqliteCatalogueStorage(data_dir / CATALOGUE_FILE_NAME)
         if settings.database_url is None:
-            entries = SqlitePinEntryStorage(file)
-        closing.append(file.close)
+            pin_entries = SqlitePinEntryStorage(file_storage)
+        close_callbacks.append(file_storage.close)
         catalogue_storage = (
-            select_catalogue_storage(settings, file, database)
+            select_catalogue_storage(settings, file_storage, database)
             if catalogue_storage is None
-            else SplitCatalogueStorage(file, catalogue_storage)
+            else SplitCatalogueStorage(file_storage, catalogue_storage)
         )
-    locks = _build_locks(configuration, data_dir, registry_pins, FirstUseLock(entries, settings.pin_tools))
+    locks = _build_locks(
+        configuration, data_dir, registry_pins, FirstUseLock(pin_entries, settings.pin_tools)
+    )
     catalogues = CatalogueCache(
         ToolFetcher(manager),
         catalogue_storage or MemoryCatalogueStorage(),
@@ -224,19 +246,19 @@ def build_core(
         on_cache_hit=locks.recheck_first_use,
         key=key,
     )
-    naming = NameAssigner(NameTemplates(settings.naming_template, settings.instance_naming_template))
-    rosters = ToolDirectory(
-        manager, catalogues, naming, None if own is None else {own.server.id: own.catalogue}
+    name_assigner = NameAssigner(NameTemplates(settings.naming_template, settings.instance_naming_template))
+    tool_directory = ToolDirectory(
+        manager, catalogues, name_assigner, None if native is None else {native.server.id: native.catalogue}
     )
-    rules = CallSettings(settings.write_tools, ResultLimits(settings.result_limit))
+    call_settings = CallSettings(settings.write_tools, ResultLimits(settings.result_limit))
     if result_store_for is None and data_dir is not None:
         result_store_for = SqliteResultStore(
             data_dir / RESULTS_NAME, Retention(settings.result_keep, settings.result_store_limit)
         ).for_principal
-    calls = CallPath(
+    call_path = CallPath(
         manager,
-        rosters,
-        rules,
+        tool_directory,
+        call_settings,
         approve=approve,
         record=record,
         before_call=before_call,
@@ -244,8 +266,18 @@ def build_core(
         locks=locks,
         accept_url_for=accept_url_for,
     )
-    meta = MetaTools(rosters, calls, CallerSearch(calls), _build_meta_limits(settings))
-    return Parts(manager, catalogues, rosters, calls, naming, meta, locks, tuple(closing), changing)
+    meta_tools = MetaTools(tool_directory, call_path, CallerSearch(call_path), _build_meta_limits(settings))
+    return Parts(
+        manager,
+        catalogues,
+        tool_directory,
+        call_path,
+        name_assigner,
+        meta_tools,
+        locks,
+        tuple(close_callbacks),
+        pending_list_changes,
+    )
 
 
 def _build_locks(
@@ -261,11 +293,13 @@ def _build_locks(
 
 
 def _build_native_server(settings: Settings, data_dir: Path | None, net: OutboundHttp) -> NativeServerSetup:
-    from toolyard.agents.builtin_tools.server_factory import build_native_server  # for doors with a chat
+    # Imported here because only interfaces with a chat need it.
+    from toolyard.agents.builtin_tools.server_factory import build_native_server
 
-    # In either mode a result is within the limit: nothing of a page is ever read again without its fence.
-    most = min(settings.result_limit, settings.meta_result_limit)
-    return build_native_server(settings.workspace_root, data_dir, net, most)
+    # Native results stay within the limits of both modes, so that they are never truncated and stored:
+    # reading a fetched page from the result store would lose the marks around untrusted text.
+    max_characters = min(settings.result_limit, settings.meta_result_limit)
+    return build_native_server(settings.workspace_root, data_dir, net, max_characters)
 
 
 def _build_meta_limits(settings: Settings) -> MetaToolLimits:
@@ -279,8 +313,10 @@ def _build_meta_limits(settings: Settings) -> MetaToolLimits:
 
 
 def make_chat_callbacks(questions: Callable[[], ServerQuestions], *, sampling: bool) -> CallbacksFor:
-    """Servers ask people in their chats. ``questions`` puts it to them; ``sampling``: a model can be asked
-    for a server. Where nobody is there to answer, the server hears that it was cancelled."""
+    """Return callbacks that forward elicitation of servers to the user's chat, and ``sampling`` to the model.
+
+    If no user is present to answer, the server receives the action "cancel".
+    """
 
     def callbacks_for(principal: Principal, chat: str | None) -> Callbacks:
         async def elicit(server_id: str, params: JsonObject) -> JsonObject:
@@ -295,25 +331,28 @@ def make_chat_callbacks(questions: Callable[[], ServerQuestions], *, sampling: b
 
 
 def auth_providers_from_database(database: LazyDatabase, net: OutboundHttp) -> AuthProviderFor:
-    """The credentials that `toolyard login` has kept. The database is opened when one is first needed."""
-    made: list[AuthProviderFor] = []
+    """Return a provider of the credentials stored by ``toolyard login``.
+
+    It opens the database on first use.
+    """
+    factories: list[AuthProviderFor] = []
 
     def auth_provider_for(server: Server, principal: Principal) -> AuthProvider | None:
-        if not made:
-            # Only servers behind a URL come here, and only they need it.
+        if not factories:
+            # Imported on first use: only HTTP servers need credentials, and these modules load slowly.
             from toolyard.auth.lazy_storage import LazyAuthStorage
             from toolyard.registry.credentials import AuthProviderFactory
 
-            made.append(
+            factories.append(
                 AuthProviderFactory(None, LazyAuthStorage(database.open_auth_storage), net).auth_provider_for
             )
-        return made[0](server, principal)
+        return factories[0](server, principal)
 
     return auth_provider_for
 
 
 def _check_header_params(server: Server, input_schema: JsonObject) -> str | None:
-    """Over HTTP a tool that marks its parameters for headers wrongly must not be used."""
+    """Return why ``x-mcp-header`` marks of a schema are invalid; such a tool must not be used over HTTP."""
     if not isinstance(server.transport, HttpSpec):
         return None
     try:

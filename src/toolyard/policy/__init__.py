@@ -1,6 +1,8 @@
-"""May this tool be seen, may this call happen? Pure functions, no I/O; every answer can explain itself.
+"""Decide which tools a caller may see and call. Pure functions without I/O; every decision can be explained.
 
-Prepare a ``Policy`` for a caller, ask it for each server's ``Gate``, and that about each ``Candidate``.
+Build a ``Policy`` for a caller, compile it per server into a ``ServerPolicy``, and evaluate that for each
+tool (``Candidate``). The package imports only ``toolyard.errors`` and ``toolyard.types``. Start with
+``policy.py``, which has the order of the rules; each rule is a module in ``rules/``.
 """
 
 from toolyard.policy.agent_patterns import ToolPatterns, matches_patterns, unused_patterns

@@ -1,4 +1,4 @@
-"""An agent's ``tools:`` list: globs on exposed names, read from left to right, the last match wins."""
+"""Lists of allow and deny patterns over exposed names, as in an agent's ``tools:``. The last match wins."""
 
 from __future__ import annotations
 
@@ -23,23 +23,28 @@ DENY_PREFIX = "!"
 
 @dataclass(frozen=True, slots=True)
 class ToolPatterns:
-    """A compiled list. ``texts`` is None where the list was left out, which means all tools."""
+    """A compiled list. ``texts`` is None if the list was omitted, which means all tools."""
 
     texts: tuple[str, ...] | None
     runs: tuple[tuple[bool, NameMatcher], ...]
-    """Neighbours of the same sign, the last run first: within a run the order cannot matter."""
+    """Consecutive patterns of the same sign as (allows, matcher), the last group first.
+
+    Within a group the order does not matter, so each group is one matcher."""
 
     def allows(self, name: str) -> bool:
-        """Whether the tool of this exposed name is in. No match hides."""
+        """Return whether the list allows the tool with this exposed name.
+
+        A tool without a match is hidden.
+        """
         if self.texts is None:
             return True
-        for allow, fits_one in self.runs:
-            if fits_one(name):
+        for allow, matches in self.runs:
+            if matches(name):
                 return allow
         return False
 
     def deciding_pattern(self, name: str) -> str | None:
-        """The pattern that decides: the last one that matches; None where none does."""
+        """Return the last pattern that matches, which decides; None if no pattern matches."""
         matching = (
             text for text in reversed(self.texts or ()) if matches_glob(strip_deny_prefix(text), name)
         )
@@ -48,7 +53,7 @@ class ToolPatterns:
 
 @lru_cache(maxsize=1024)
 def compile_patterns(texts: tuple[str, ...] | None) -> ToolPatterns:
-    """The compiled form of a ``tools:`` list; None for one that was left out."""
+    """Compile a ``tools:`` list; None stands for an omitted list."""
     runs = [
         (allow, compile_globs(tuple(strip_deny_prefix(text) for text in run)))
         for allow, run in groupby(texts or (), key=lambda text: not text.startswith(DENY_PREFIX))
@@ -57,22 +62,22 @@ def compile_patterns(texts: tuple[str, ...] | None) -> ToolPatterns:
 
 
 def matches_patterns(texts: tuple[str, ...] | None, name: str) -> bool:
-    """Whether a ``tools:`` list lets the tool of this exposed name in."""
+    """Return whether a ``tools:`` list allows the tool with this exposed name."""
     return compile_patterns(texts).allows(name)
 
 
 def unused_patterns(texts: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
-    """The patterns that match none of the exposed names, in their order."""
-    given = tuple(texts)
-    unused = frozenset(unused_globs((strip_deny_prefix(text) for text in given), names))
-    return tuple(text for text in given if strip_deny_prefix(text) in unused)
+    """Return the patterns that match none of the exposed names, in order."""
+    patterns = tuple(texts)
+    unused = frozenset(unused_globs((strip_deny_prefix(text) for text in patterns), names))
+    return tuple(text for text in patterns if strip_deny_prefix(text) in unused)
 
 
 def strip_deny_prefix(text: str) -> str:
-    """A pattern without its sign."""
+    """Return a pattern without its leading ``!``."""
     return text.removeprefix(DENY_PREFIX)
 
 
 def is_exact_name(text: str) -> bool:
-    """Whether a pattern is one tool's name, with or without a sign."""
+    """Return whether a pattern, apart from its sign, is the name of a single tool."""
     return "*" not in text

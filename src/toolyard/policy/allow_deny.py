@@ -1,4 +1,4 @@
-"""Allow, then deny, on the server's own tool names. Deny wins."""
+"""Allowlists and denylists over the server's own tool names. Deny takes precedence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AllowDenyLists", "AllowDenyRule", "build_allow_deny_rule"]
 
 @dataclass(frozen=True, slots=True)
 class AllowDenyLists:
-    """The two lists of one entry, and the words for where it stands."""
+    """Both lists of one entry. ``place`` names the entry in messages, e.g. ``server 'repo'``."""
 
     place: str
     allow: tuple[str, ...] | None
@@ -23,7 +23,7 @@ class AllowDenyLists:
 
 @dataclass(frozen=True, slots=True)
 class AllowDenyRule:
-    """Every allowlist must fit and no denylist may: the intersection of one, the union of the other."""
+    """Pass a tool that every allowlist and no denylist matches."""
 
     title: str
     fail_outcome: RuleOutcome
@@ -33,8 +33,8 @@ class AllowDenyRule:
 
     def passes(self, tool: Candidate) -> bool:
         name = tool.definition.name
-        for fits_one in self.allow:
-            if not fits_one(name):
+        for matches in self.allow:
+            if not matches(name):
                 return False
         return not self.deny(name)
 
@@ -45,27 +45,28 @@ class AllowDenyRule:
         ]
         for place, glob in allowed:
             if glob is None:
-                return f"allowTools of {place} does not name '{name}'"
+                return f"allowTools of {place} does not include '{name}'"
         for each in self.entries:
             glob = _first_match(each.deny, name)
             if glob is not None:
-                return f"denyTools of {each.place} has '{glob}'"
+                return f"denyTools of {each.place} includes '{glob}'"
         return (
-            "; ".join(f"allowTools of {place} has '{glob}'" for place, glob in allowed) or "nothing denies it"
+            "; ".join(f"allowTools of {place} includes '{glob}'" for place, glob in allowed)
+            or "no denyTools matches"
         )
 
 
 def build_allow_deny_rule(
     title: str, fail_outcome: RuleOutcome, entries: Iterable[AllowDenyLists]
 ) -> AllowDenyRule:
-    """The rule of several entries that all apply."""
-    given = tuple(entries)
+    """Build the rule for several entries that all apply."""
+    all_entries = tuple(entries)
     return AllowDenyRule(
         title,
         fail_outcome,
-        given,
-        allow=tuple(compile_globs(each.allow) for each in given if each.allow is not None),
-        deny=compile_globs(tuple(glob for each in given for glob in each.deny)),
+        all_entries,
+        allow=tuple(compile_globs(each.allow) for each in all_entries if each.allow is not None),
+        deny=compile_globs(tuple(glob for each in all_entries for glob in each.deny)),
     )
 
 

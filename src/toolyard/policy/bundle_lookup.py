@@ -1,4 +1,4 @@
-"""From the ids of bundles to the bundles."""
+"""Look up bundles by id."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ __all__ = ["select_bundles"]
 
 
 def select_bundles(ids: Iterable[str], known: Mapping[str, Bundle]) -> tuple[Bundle, ...]:
-    """The bundles of these ids. Raises ConfigError, naming every id that no bundle has.
+    """Return the bundles with these ids. Raises ConfigError with one problem per unknown id.
 
-    An unknown id must not shrink the selection: an empty one leaves all servers open.
+    Unknown ids must not be skipped: an empty selection means that bundles restrict nothing.
     """
-    wanted = tuple(dict.fromkeys(ids))
-    problems = [_unknown_bundle_problem(each, known) for each in wanted if each not in known]
+    unique_ids = tuple(dict.fromkeys(ids))
+    problems = [_unknown_bundle_problem(each, known) for each in unique_ids if each not in known]
     if problems:
         raise ConfigError(problems)
-    return tuple(known[each] for each in wanted)
+    return tuple(known[each] for each in unique_ids)
 
 
 def _unknown_bundle_problem(bundle_id: str, known: Mapping[str, Bundle]) -> Problem:
     similar = get_close_matches(bundle_id, known, n=1)
-    hint = (
-        f"did you mean '{similar[0]}'?" if similar else 'bundles stand under "bundles" of the configuration'
-    )
+    hint = f"did you mean '{similar[0]}'?" if similar else 'define it under "bundles" in the configuration'
     return Problem(f"there is no bundle '{bundle_id}'", hint=hint)

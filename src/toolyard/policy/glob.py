@@ -1,7 +1,8 @@
-"""Globs on tool names: ``*`` stands for any characters, also none; nothing else is special. Case counts.
+"""Globs over tool names: ``*`` matches any number of characters; nothing else is special. Case-sensitive.
 
-Names come from servers, so no glob may take long on a hostile one: each piece between two stars is looked for
-once, from the left, and never moved again, because the leftmost place leaves the most room for the rest.
+Names come from servers, so matching must be fast for hostile ones, too. Each literal between two stars is
+searched once, from the left, in an atomic group without backtracking. That is correct because the leftmost
+match leaves the most text for the rest of the glob.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import TypeAlias
 __all__ = ["NameMatcher", "compile_globs", "matches_glob", "unused_globs"]
 
 NameMatcher: TypeAlias = Callable[[str], object]
-"""True, in the sense of ``if``, for a name that fits."""
+"""Function that returns a true value for a matching name."""
 
 
 @lru_cache(maxsize=4096)
 def compile_globs(globs: tuple[str, ...]) -> NameMatcher:
-    """Whether at least one glob fits the whole name. Every text is a glob; an empty list fits nothing."""
+    """Return a function that tells whether at least one glob matches a whole name.
+
+    Every string is a valid glob; an empty list matches nothing.
+    """
     plain = frozenset(glob for glob in globs if "*" not in glob)
     starred = [_glob_to_regex(glob) for glob in globs if "*" in glob]
     if not starred:
@@ -29,16 +33,17 @@ def compile_globs(globs: tuple[str, ...]) -> NameMatcher:
 
 
 def matches_glob(glob: str, name: str) -> bool:
-    """Whether one glob fits the whole name."""
+    """Return whether a glob matches the whole name."""
     return bool(compile_globs((glob,))(name))
 
 
 def unused_globs(globs: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
-    """The globs that fit none of the names, in their order."""
-    known = tuple(names)
-    return tuple(glob for glob in globs if not any(map(compile_globs((glob,)), known)))
+    """Return the globs that match none of the names, in order."""
+    all_names = tuple(names)
+    return tuple(glob for glob in globs if not any(map(compile_globs((glob,)), all_names)))
 
 
 def _glob_to_regex(glob: str) -> str:
+    # "(?>...)" is an atomic group: the first match of a piece is final.
     first, *between, last = (re.escape(piece) for piece in glob.split("*"))
     return first + "".join(f"(?>.*?{piece})" for piece in between if piece) + ".*" + last

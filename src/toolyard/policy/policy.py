@@ -1,4 +1,4 @@
-"""The chain of the design, prepared for one caller."""
+"""Policy of one caller: the inputs of all rules, and the order in which the rules are evaluated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ __all__ = ["Policy"]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What one caller brings, whatever the server: ask ``gate`` for each server's part of it."""
+    """Inputs of one caller that are independent of a server.
+
+    ``compile_server_policy`` adds those of a server.
+    """
 
     surface: Surface
     write_tools: WriteTools
@@ -49,29 +52,30 @@ class Policy:
         scope: TokenScope | None = None,
         chat: bool = False,
     ) -> Policy:
-        """Prepare the chain for a caller.
+        """Build the policy of a caller.
 
-        ``bundles`` are the selected ones; none selected leaves servers as they are. ``choice`` holds the
-        canonical ids that were chosen in the chat; None where nothing was chosen. ``scope`` is that of the
-        API token that the caller came with; None where it was none. ``chat``: the caller is part of one.
+        ``bundles`` are the selected bundles; without any, bundles restrict nothing. ``choice`` contains the
+        canonical ids of the tools selected in the chat; None: no selection. ``scope`` is the scope of the API
+        token; None: no token. ``chat`` is true for a caller in a chat.
         """
-        chosen = None if choice is None else frozenset(choice)
-        return cls(surface, write_tools, tuple(bundles), agent, chosen, scope, chat)
+        selected_ids = None if choice is None else frozenset(choice)
+        return cls(surface, write_tools, tuple(bundles), agent, selected_ids, scope, chat)
 
     def compile_server_policy(
         self, server: Server, state: State, *, instance_filter: Iterable[str] | None = None
     ) -> ServerPolicy:
-        """The chain for one server's tools, in the order of the design.
+        """Compile the chain of rules for the tools of one server, in order of evaluation.
 
-        Approval, rate and size limits are met at the call and join the decision there, by ``Decision.then``.
+        Approvals, rate limits and size limits are known only at the call, which adds them to the decision
+        with ``Decision.with_step``.
         """
-        own = tuple(each for each in self.bundles if each.server_id == server.id)
+        server_bundles = tuple(each for each in self.bundles if each.server_id == server.id)
         return ServerPolicy.from_rules(
             (
                 state_rule(server, state),
                 DefinitionRule(),
                 write_rule(server, self.write_tools),
-                trust_rule(server, self.surface, own),
+                trust_rule(server, self.surface, server_bundles),
                 server_rule(server),
                 native_rule(self.chat)
                 if server.id == NATIVE_SERVER_ID

@@ -1,4 +1,4 @@
-"""What a link of the chain is before it is asked about a tool: a rule."""
+"""Interface of a policy rule, and the rule whose outcome is the same for all tools."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ __all__ = ["Candidate", "ConstantRule", "Rule"]
 
 
 class Candidate(NamedTuple):
-    """The tool in question."""
+    """A tool to decide about."""
 
     definition: Definition
     name: str
-    """Its exposed name."""
+    """Exposed name."""
     quarantine: str | None = None
-    """Why its definition is set aside: broken, or not as locked. None: it is in order."""
+    """Reason why the tool is quarantined: invalid, or different from the locked definition.
+
+    None: it is not.
+    """
 
 
 class Rule(Protocol):
-    """One rule of one server's chain, prepared for one caller: it lets a tool pass, or says ``otherwise``.
+    """One rule, compiled for one server and one caller. A tool passes, or the result is ``fail_outcome``.
 
-    ``passes`` is the fast path and builds no words; ``reason`` puts the same answer into words.
+    ``passes`` is called for every tool of a listing and builds no text; ``reason`` explains the same result.
     """
 
     @property
@@ -40,7 +43,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConstantRule:
-    """A rule that says the same about every tool of the server: ``otherwise``, which may be a pass."""
+    """Rule with the same outcome for every tool of the server: ``fail_outcome``, which may be PASS."""
 
     title: str
     fail_outcome: RuleOutcome

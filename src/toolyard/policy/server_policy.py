@@ -1,4 +1,4 @@
-"""One server's chain, prepared for one caller: ask it about a tool."""
+"""Compiled policy of one server for one caller."""
 
 from __future__ import annotations
 
@@ -16,42 +16,45 @@ _Check: TypeAlias = tuple[Callable[[Candidate], bool], Verdict]
 
 @dataclass(frozen=True, slots=True)
 class ServerPolicy:
-    """``verdict`` is quick and builds no words; ``explain`` records every link. They never differ."""
+    """Chain of rules for the tools of one server.
+
+    ``verdict`` is the fast path without text; ``explain`` records every step. Both have the same verdict.
+    """
 
     rules: tuple[Rule, ...]
     blocks_all: bool
-    """Whether no tool of this server can pass, so that a listing may skip them all."""
+    """Whether every tool of this server is hidden or refused, so that a listing can skip the server."""
     _checks: tuple[_Check, ...] = field(repr=False, compare=False)
 
     @classmethod
     def from_rules(cls, rules: Iterable[Rule]) -> ServerPolicy:
-        """Make the gate of a chain, in its order."""
+        """Compile a chain of rules, in order."""
         chain = tuple(rules)
         return cls(chain, any(map(_is_always_final, chain)), tuple(_compile_checks(chain)))
 
     def verdict(self, tool: Candidate) -> Verdict:
-        """What becomes of the tool."""
+        """Return the verdict about a tool."""
         verdict = _ALLOW
-        for passes, otherwise in self._checks:
+        for passes, fail_verdict in self._checks:
             if not passes(tool):
-                if otherwise is not _ASK:
-                    return otherwise
-                verdict = otherwise
+                if fail_verdict is not _ASK:
+                    return fail_verdict
+                verdict = fail_verdict
         return verdict
 
     def explain(self, tool: Candidate) -> Decision:
-        """The same verdict, with the whole chain that led to it."""
+        """Return the verdict together with the outcome and reason of every rule."""
         return Decision.from_chain(
             tool.definition.id, tool.name, tuple(_evaluate_rule(rule, tool) for rule in self.rules)
         )
 
 
-# Members of an enum cost more to look up than names of a module, and a listing asks for every tool.
+# Looking up a module constant is faster than an enum member, and a listing computes a verdict for every tool.
 _ALLOW, _ASK = Verdict.ALLOW, Verdict.ASK
 
 
 def _compile_checks(chain: Iterable[Rule]) -> Iterator[_Check]:
-    """Leave out the rules that always pass, and all that stand behind one that always ends the matter."""
+    """Yield the checks that matter: none for rules that always pass, none after a rule that is final."""
     for rule in chain:
         if rule.fail_outcome is not RuleOutcome.PASS:
             yield rule.passes, Verdict(rule.fail_outcome.value)

@@ -72,7 +72,7 @@ async def test_a_chat_has_them_in_one_list_with_the_others_by_name(parts: Parts)
 async def test_nobody_else_has_them(parts: Parts) -> None:
     caller = Caller()
     assert not set(ALL) & set(await shown(parts, caller))
-    with pytest.raises(ToolRefused, match="there is no tool 'view_file' here"):
+    with pytest.raises(ToolRefused, match="no tool named 'view_file' is available"):
         await parts.call_path.call("view_file", {"path": "README.md"}, caller)
     roster = await parts.tool_directory.refresh(LOCAL_PRINCIPAL)
     assert "view_file" not in parts.meta_tools.search(roster, "view a file", caller, 10)
@@ -87,7 +87,7 @@ async def test_why_says_that_they_are_for_chats(parts: Parts) -> None:
     decision = parts.call_path.explain("view_file", Caller())
     assert (decision.tool, decision.verdict) == ("@native/view_file", Verdict.HIDE)
     assert decision.decisive is not None
-    assert decision.decisive.reason == "a native tool, which only chats have"
+    assert decision.decisive.reason == "native tools are available in chats only"
     in_one = parts.call_path.explain("@native/view_file", in_chat())
     assert in_one.verdict is Verdict.ALLOW
     assert {link.rule: link.outcome for link in in_one.chain}["native"] is RuleOutcome.PASS
@@ -311,4 +311,4 @@ def test_check_says_that_the_name_is_ours(tmp_path: Path) -> None:
     assert "view_file" not in listed
     told = toolyard("check")
     assert "'web_fetch' is a tool of Toolyard's own" in told
-    assert "there is no tool" not in told
+    assert "no tool named" not in told

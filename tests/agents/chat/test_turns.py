@@ -153,7 +153,7 @@ async def test_a_tool_that_there_is_not_and_arguments_that_are_no_json(house: Ho
     )
     results = {body["id"]: body for body in only(events, Kind.RESULT)}
     missing, broken, listed, fine = (results[call["id"]] for call in only(events, Kind.CALL))
-    assert missing["text"].startswith("there is no tool 'nothing_here' here")
+    assert missing["text"].startswith("no tool named 'nothing_here' is available")
     assert [broken["text"], listed["text"]] == [
         "not called: the arguments are no JSON object; send them again as one"
     ] * 2
@@ -310,7 +310,7 @@ async def test_what_the_person_ticked_is_all_that_the_model_gets(house: House) -
     chat = await house.chat(choice=["s/look", "s/fail"])
     events = await house.say(chat, "tools?", "call s_big {}", "then")
     assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "s_fail s_look"
-    assert only(events, Kind.RESULT)[0]["text"].startswith("there is no tool 's_big' here")
+    assert only(events, Kind.RESULT)[0]["text"].startswith("no tool named 's_big' is available")
 
 
 async def test_the_picker_says_of_each_tool_whether_it_is_hidden_and_why(opened: Opening) -> None:

@@ -1,1 +1,1 @@
-"""The links of the chain, one a file, in the words of the design."""
+"""Policy rules, one module each. ``toolyard.policy.policy`` has the order in which they are evaluated."""

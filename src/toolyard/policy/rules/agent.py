@@ -1,4 +1,4 @@
-"""Agent patterns: what an agent's ``tools:`` and ``mode:`` leave, by exposed name."""
+"""Rule: the ``tools:`` patterns (over exposed names) and the ``mode:`` of an agent."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ AGENT_RULE_TITLE = "agent"
 
 
 def agent_rule(agent: Agent | None, surface: Surface) -> Rule:
-    """Hide what the agent's patterns leave out; in meta mode, everything from its direct tools."""
+    """Hide tools that the agent's patterns do not allow; in meta mode, hide all from its direct tools."""
     if agent is None:
         return ConstantRule(AGENT_RULE_TITLE, RuleOutcome.PASS, "no agent")
     if agent.mode == "meta" and surface is Surface.MODEL_DIRECT:
         return ConstantRule(
-            AGENT_RULE_TITLE, RuleOutcome.HIDE, f"agent '{agent.id}' reaches its tools through the meta tools"
+            AGENT_RULE_TITLE, RuleOutcome.HIDE, f"agent '{agent.id}' uses its tools through the meta tools"
         )
     if agent.tools is None:
         return ConstantRule(
-            AGENT_RULE_TITLE, RuleOutcome.PASS, f"agent '{agent.id}' has no tools list, which means all"
+            AGENT_RULE_TITLE, RuleOutcome.PASS, f"agent '{agent.id}' has no tools list, so it has all tools"
         )
     return _AgentPatternRule(agent.id, compile_patterns(agent.tools))
 

@@ -1,4 +1,4 @@
-"""Definition health and lock: a tool in quarantine is for nobody."""
+"""Rule: a quarantined tool is available to no caller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DefinitionRule"]
 
 @dataclass(frozen=True, slots=True)
 class DefinitionRule:
-    """Refuse a definition that the catalogue or the lock has set aside."""
+    """Refuse a tool that the catalogue or the lock has quarantined."""
 
     title: str = "definition"
     fail_outcome: RuleOutcome = RuleOutcome.REFUSE

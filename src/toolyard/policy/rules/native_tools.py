@@ -1,4 +1,4 @@
-"""Native tools: they are for chats. No bundle selects them, since bundles are selections of servers."""
+"""Rule: native tools are available in chats only. Bundles do not apply, because they select servers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ NATIVE_RULE_TITLE = "native"
 
 
 def native_rule(in_chat: bool) -> Rule:
-    """Hide Toolyard's own tools from everyone but chats."""
+    """Hide the native tools from callers outside a chat."""
     if in_chat:
         return ConstantRule(
             NATIVE_RULE_TITLE,
             RuleOutcome.PASS,
-            "a native tool, and this is a chat; bundles do not concern it",
+            "native tools are available in chats; bundles do not apply to them",
         )
-    return ConstantRule(NATIVE_RULE_TITLE, RuleOutcome.HIDE, "a native tool, which only chats have")
+    return ConstantRule(NATIVE_RULE_TITLE, RuleOutcome.HIDE, "native tools are available in chats only")

@@ -1,4 +1,4 @@
-"""Instance filter and chat choice: tools that a person ticked, by the server's own names."""
+"""Rules: tools enabled on an instance, and tools selected in a chat, by the server's own names."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ CHAT_RULE_TITLE = "chat"
 
 
 def instance_rule(names: Iterable[str] | None) -> Rule:
-    """Hide what an instance's filter leaves out. None: no filter, all; empty: none."""
+    """Hide tools that are not enabled on the instance. None: no filter, all tools; empty: none."""
     if names is None:
-        return ConstantRule(INSTANCE_RULE_TITLE, RuleOutcome.PASS, "no instance filter")
-    return _SelectedToolsRule(INSTANCE_RULE_TITLE, "the instance's filter", frozenset(names))
+        return ConstantRule(INSTANCE_RULE_TITLE, RuleOutcome.PASS, "no instance filter applies")
+    return _SelectedToolsRule(INSTANCE_RULE_TITLE, "enabled on the instance", frozenset(names))
 
 
 def choice_rule(server_id: str, ids: Iterable[str] | None) -> Rule:
-    """Hide what was not chosen for the chat. ``ids`` are canonical; None: nothing was chosen, all stay."""
+    """Hide tools that are not selected in the chat. ``ids`` are canonical; None: no selection, all tools."""
     if ids is None:
-        return ConstantRule(CHAT_RULE_TITLE, RuleOutcome.PASS, "no choice was made in the chat")
-    own = f"{server_id}/"
-    names = frozenset(each.removeprefix(own) for each in ids if each.startswith(own))
-    return _SelectedToolsRule(CHAT_RULE_TITLE, "the chat's choice", names)
+        return ConstantRule(CHAT_RULE_TITLE, RuleOutcome.PASS, "the chat has no selection of tools")
+    prefix = f"{server_id}/"
+    names = frozenset(each.removeprefix(prefix) for each in ids if each.startswith(prefix))
+    return _SelectedToolsRule(CHAT_RULE_TITLE, "selected in the chat", names)
 
 
 @dataclass(frozen=True, slots=True)
 class _SelectedToolsRule:
     title: str
-    source: str
+    criterion: str
     names: frozenset[str]
     fail_outcome: RuleOutcome = RuleOutcome.HIDE
 
@@ -41,5 +41,5 @@ class _SelectedToolsRule:
         return tool.definition.name in self.names
 
     def reason(self, tool: Candidate) -> str:
-        verb = "has" if self.passes(tool) else "does not have"
-        return f"{self.source} {verb} '{tool.definition.name}'"
+        verb = "is" if self.passes(tool) else "is not"
+        return f"'{tool.definition.name}' {verb} {self.criterion}"

@@ -1,4 +1,4 @@
-"""Server allow and deny: what the server's own entry lets through, for every caller."""
+"""Rule: allowlist and denylist in the entry of a server, which apply to every caller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVER_RULE_TITLE = "server"
 
 
 def server_rule(server: Server) -> Rule:
-    """Refuse what the server's allowTools leave out or its denyTools name."""
+    """Refuse tools that are not in allowTools or that are in denyTools of the server."""
     if server.allow_tools is None and not server.deny_tools:
         return ConstantRule(
             SERVER_RULE_TITLE, RuleOutcome.PASS, "the server has neither allowTools nor denyTools"

@@ -1,4 +1,4 @@
-"""Enabled and state: a server that is switched off has no tools."""
+"""Rule: a disabled or closed server offers no tools."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ STATE_RULE_TITLE = "state"
 
 
 def state_rule(server: Server, state: State) -> Rule:
-    """Refuse what is disabled or closed.
+    """Refuse the tools of a disabled or closed server.
 
-    A server that failed or wants credentials keeps its tools: its calls answer with the cause, and the list
-    of tools, on which prompt caches depend, does not flicker.
+    A server that failed or needs credentials keeps its tools. Its calls return the cause, and the list of
+    tools, on which the prompt caches of models depend, stays stable.
     """
     if server.disabled_reason is not None:
         return ConstantRule(
@@ -29,5 +29,5 @@ def state_rule(server: Server, state: State) -> Rule:
     if state is State.CLOSED:
         return ConstantRule(STATE_RULE_TITLE, RuleOutcome.REFUSE, f"server '{server.id}' is closed")
     return ConstantRule(
-        STATE_RULE_TITLE, RuleOutcome.PASS, f"server '{server.id}' is enabled, its state is {state.value}"
+        STATE_RULE_TITLE, RuleOutcome.PASS, f"server '{server.id}' is enabled; its state is {state.value}"
     )

@@ -1,4 +1,4 @@
-"""The API token that a call came with: what it is limited to, whatever its owner may use."""
+"""Rule: limits of the API token that authenticated a call, in addition to the rights of its owner."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ TOKEN_RULE_TITLE = "token"
 
 
 def token_rule(scope: TokenScope, server: Server, agent: Agent | None) -> Rule:
-    """Hide what the token leaves out: other servers, other tools, and everything but its agents."""
+    """Hide servers, tools and agents outside the scope of the token."""
     if scope.agents is not None and (agent is None or not compile_globs(scope.agents)(agent.id)):
-        wanted = ", ".join(scope.agents) or "none"
+        agents = ", ".join(scope.agents) or "none"
         return ConstantRule(
-            TOKEN_RULE_TITLE, RuleOutcome.HIDE, f"the token is for these agents only: {wanted}"
+            TOKEN_RULE_TITLE, RuleOutcome.HIDE, f"the token is limited to these agents: {agents}"
         )
     if not scope_covers_server(scope, server):
-        return ConstantRule(TOKEN_RULE_TITLE, RuleOutcome.HIDE, f"the token is not for server '{server.id}'")
+        return ConstantRule(
+            TOKEN_RULE_TITLE, RuleOutcome.HIDE, f"the token does not include server '{server.id}'"
+        )
     if scope.tools is None:
-        return ConstantRule(TOKEN_RULE_TITLE, RuleOutcome.PASS, "the token leaves out no tool of this server")
+        return ConstantRule(TOKEN_RULE_TITLE, RuleOutcome.PASS, "the token includes all tools of this server")
     return _TokenPatternRule(compile_patterns(scope.tools))
 
 
 def scope_covers_server(scope: TokenScope | None, server: Server) -> bool:
-    """Whether a token is for this server: a glob names the id of one of the configuration, or the slug of an
-    instance."""
+    """Return whether a token includes a server, by the id of a configured one or the slug of an instance."""
     return scope_covers_slug(scope, server.id if server.instance is None else server.instance.slug)
 
 
 def scope_covers_slug(scope: TokenScope | None, slug: str) -> bool:
-    """Whether a token is for an instance with this slug."""
+    """Return whether a token includes an instance with this slug."""
     return scope is None or scope.servers is None or bool(compile_globs(scope.servers)(slug))
 
 

@@ -1,4 +1,4 @@
-"""Trust: an untrusted server needs an allowlist, and models reach it through the meta tools only."""
+"""Rule: an untrusted server needs an allowlist, and models use it through the meta tools only."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ TRUST_RULE_TITLE = "trust"
 
 
 def trust_rule(server: Server, surface: Surface, selected: Sequence[Bundle]) -> Rule:
-    """Keep an untrusted server's definitions out of a model's prompt.
+    """Keep the definitions of an untrusted server out of a model's prompt.
 
-    ``selected`` are the selected bundles of this server. The configuration demands an allowlist on the server
-    or on each of its bundles; where only the bundles have one and none is selected, nothing is allowed.
+    ``selected`` are the selected bundles of this server. The configuration requires an allowlist on the
+    server or on each of its bundles; if only the bundles have one and none is selected, no tool is allowed.
     """
     if server.trust is Trust.TRUSTED:
         return ConstantRule(TRUST_RULE_TITLE, RuleOutcome.PASS, "the server is trusted")
-    listed = server.allow_tools is not None or any(each.allow_tools is not None for each in selected)
-    if not listed:
+    has_allowlist = server.allow_tools is not None or any(each.allow_tools is not None for each in selected)
+    if not has_allowlist:
         return ConstantRule(
             TRUST_RULE_TITLE, RuleOutcome.REFUSE, "the server is untrusted and no allowTools applies"
         )
@@ -30,8 +30,8 @@ def trust_rule(server: Server, surface: Surface, selected: Sequence[Bundle]) -> 
         return ConstantRule(
             TRUST_RULE_TITLE,
             RuleOutcome.HIDE,
-            "the server is untrusted: models reach it through the meta tools",
+            "the server is untrusted, so models use it through the meta tools only",
         )
     return ConstantRule(
-        TRUST_RULE_TITLE, RuleOutcome.PASS, f"the server is untrusted, which {surface} may reach"
+        TRUST_RULE_TITLE, RuleOutcome.PASS, f"the server is untrusted, which is allowed for '{surface}'"
     )

@@ -1,4 +1,4 @@
-"""The read-only guard: what is not known to be read-only needs the operator's word."""
+"""Rule: tools not known to be read-only are refused or need approval, as the setting write_tools says."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ WRITE_RULE_TITLE = "write tools"
 
 
 def write_rule(server: Server, write_tools: WriteTools) -> Rule:
-    """Reject or ask about write tools, as the setting says.
+    """Refuse write tools, or require an approval for each call, depending on ``write_tools``.
 
-    A trusted server is believed, and one that says nothing about a tool is given the benefit of the doubt,
-    because most servers say nothing. An untrusted server's words do not count, so none of its tools is known
-    to be read-only.
+    The readOnlyHint of a trusted server is believed. A missing hint is accepted there, because most servers
+    send none. The hints of an untrusted server are ignored, so none of its tools is known to be read-only.
     """
     if write_tools is WriteTools.ALLOW:
         return ConstantRule(WRITE_RULE_TITLE, RuleOutcome.PASS, "write_tools is 'allow'")
-    otherwise = RuleOutcome.ASK if write_tools is WriteTools.ASK else RuleOutcome.REFUSE
+    fail_outcome = RuleOutcome.ASK if write_tools is WriteTools.ASK else RuleOutcome.REFUSE
     if server.trust is Trust.TRUSTED:
-        return _TrustedWriteRule(otherwise, write_tools)
-    return _UntrustedWriteRule(otherwise, write_tools)
+        return _TrustedWriteRule(fail_outcome, write_tools)
+    return _UntrustedWriteRule(fail_outcome, write_tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +39,10 @@ class _TrustedWriteRule:
     def reason(self, tool: Candidate) -> str:
         hint = tool.definition.read_only_hint
         if hint is None:
-            return "no readOnlyHint, which is accepted on a trusted server"
+            return "no readOnlyHint, which is accepted from a trusted server"
         if hint:
             return "readOnlyHint is true"
-        return f"readOnlyHint is false, and write_tools is '{self.write_tools}'"
+        return f"this tool can change data (readOnlyHint is false), {_consequence(self.write_tools)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,15 @@ class _UntrustedWriteRule:
     def reason(self, tool: Candidate) -> str:
         match tool.definition.read_only_hint:
             case True:
-                found = "readOnlyHint: true is a claim of an untrusted server and does not count"
+                cause = "readOnlyHint is true, which is not accepted from an untrusted server"
             case False:
-                found = "readOnlyHint is false"
+                cause = "this tool can change data (readOnlyHint is false)"
             case None:
-                found = "no readOnlyHint, which is not accepted on an untrusted server"
-        return f"{found}, and write_tools is '{self.write_tools}'"
+                cause = "no readOnlyHint, which is not accepted from an untrusted server"
+        return f"{cause}, {_consequence(self.write_tools)}"
+
+
+def _consequence(write_tools: WriteTools) -> str:
+    if write_tools is WriteTools.ASK:
+        return "so your approval is needed"
+    return f"and write_tools is '{write_tools}'"
