@@ -89,7 +89,7 @@ def test_a_file_of_ten_megabytes_is_not_read(cli: Cli) -> None:
     path = cli.write('{"mcpServers": {}}' + " " * 10_000_000)
     ran = cli("tools")
     assert ran.code == 2
-    assert f"error: {path}: the file has 10,000,018 bytes; at most" in ran.err
+    assert f"error: {path}: the file has 10,000,018 bytes; the limit is" in ran.err
 
 
 def test_a_link_that_leads_in_a_circle_is_named(cli: Cli) -> None:
@@ -98,7 +98,7 @@ def test_a_link_that_leads_in_a_circle_is_named(cli: Cli) -> None:
     for words in (("tools", "--config", path), ("check", "--config", path)):
         ran = cli(*words)
         assert ran.code == (1 if words[0] == "check" else 2)
-        assert f"error: {path}: symbolic links lead in a circle" in ran.out + ran.err
+        assert f"error: {path}: the symbolic links form a loop" in ran.out + ran.err
 
 
 def test_a_named_file_that_is_missing_is_an_error_and_a_default_place_is_not(cli: Cli) -> None:
@@ -106,7 +106,7 @@ def test_a_named_file_that_is_missing_is_an_error_and_a_default_place_is_not(cli
         ran = cli(*words)
         assert (ran.code, "absent.json: the file does not exist" in ran.err) == (2, True)
     ran = cli("tools", TOOLYARD_CONFIG_PATH="absent.json")
-    assert (ran.code, "TOOLYARD_CONFIG_PATH names it" in ran.err) == (2, True)
+    assert (ran.code, "the path comes from TOOLYARD_CONFIG_PATH" in ran.err) == (2, True)
     ran = cli("tools")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err.startswith("note: no servers are configured\nhint: ")

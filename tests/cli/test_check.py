@@ -69,7 +69,7 @@ def test_a_file_that_waits_is_told_with_the_command_that_approves_it(
     path = cli.write({"mcpServers": {"odd": odd}}, "toolyard.mcp.json")
     ran = cli("check")
     assert ran.code == 0
-    assert f"note: {path}: waits for approval\nhint: look at it with `toolyard approve {path}`" in ran.out
+    assert f"note: {path}: needs your approval\nhint: review it with `toolyard approve {path}`" in ran.out
     assert "server 'odd': is disabled: not approved" in ran.out
     assert not starts.exists()
 

@@ -208,8 +208,8 @@ def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Cli
         assert ran.code == 2
         assert ran.out.startswith("Put this into .cursor/mcp.json:")
         assert "ty_secret" not in ran.out
-        assert "there are comments in what would be replaced" in ran.err
-        assert "hint: put the entry there by hand" in ran.err
+        assert "the text to be replaced contains comments" in ran.err
+        assert "hint: edit the file by hand" in ran.err
         assert (file.read_text(), len(list(file.parent.iterdir()))) == (text, 1)
 
 

@@ -157,7 +157,7 @@ def test_settings_have_value_origin_and_description_and_hide_secrets(cli: Cli) -
     assert rows["secret_key"][0] == "(set, hidden)"
     assert rows["host"][1] == "default"
     assert "very-secret" not in ran.out
-    assert "note: TOOLYARD_WRITE_TOOL: this variable sets nothing" in ran.err
+    assert "note: TOOLYARD_WRITE_TOOL: this variable has no effect" in ran.err
     by_name = {row["name"]: row for row in cli("settings", "--json").json}
     assert by_name["secret_key"]["value"] == "(set, hidden)"
     assert by_name["port"]["variable"] == "TOOLYARD_PORT"

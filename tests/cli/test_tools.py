@@ -94,5 +94,5 @@ def test_a_file_that_waits_for_approval_is_told_once(cli: Cli, odd: dict[str, An
     path = cli.write({"mcpServers": {"odd": odd, "more": odd}}, ".mcp.json")
     ran = cli("tools")
     assert (ran.code, ran.out) == (0, "")
-    assert ran.err == f"note: {path}: waits for approval\nhint: look at it with `toolyard approve {path}`\n"
+    assert ran.err == f"note: {path}: needs your approval\nhint: review it with `toolyard approve {path}`\n"
     assert not starts.exists()

@@ -68,14 +68,16 @@ def test_no_text_makes_the_check_itself_fail(text: str) -> None:
 @pytest.mark.parametrize("name", ["", "X Key", "X:Key", "X\nKey", "Ключ", "a\0b"])
 def test_a_header_needs_a_valid_name(problems: Problems, name: str) -> None:
     (problem,) = problems({"mcpServers": {"a": {"url": "http://a/", "headers": {name: "x"}}}})
-    assert "no valid header name" in problem.message
+    assert "not a valid header name" in problem.message
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\rb", "a\0b", "a\x1bb", "a\x7fb"])
 def test_a_header_cannot_carry_a_second_one(problems: Problems, value: str) -> None:
     (problem,) = problems({"mcpServers": {"a": {"url": "http://a/", "headers": {"X-Key": value}}}})
     assert problem.path == "mcpServers.a.headers.X-Key"
-    assert problem.message == ("holds a line break" if {*"\r\n"} & {*value} else "holds a control character")
+    assert problem.message == (
+        "contains a line break" if {*"\r\n"} & {*value} else "contains a control character"
+    )
 
 
 def test_a_header_may_hold_tabs_and_letters_of_any_language() -> None:

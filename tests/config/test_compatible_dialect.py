@@ -159,7 +159,7 @@ def test_sign_in_keys_on_a_child_process_are_remarked_on() -> None:
         (
             {"command": ["npx", "-y"]},
             "mcpServers.a.command",
-            "expected a string that is not empty, found a list",
+            "expected a non-empty string, found a list",
         ),
     ],
 )
@@ -178,7 +178,7 @@ def test_an_entry_of_opencode_is_told_how_to_come_over(problems: Problems) -> No
 
 def test_an_address_under_the_name_of_another_client_is_told_what_to_be_called(problems: Problems) -> None:
     (problem,) = problems({"mcpServers": {"a": {"serverUrl": "https://h/mcp"}}})
-    assert problem.hint == "call 'serverUrl' 'url' here; `toolyard import` does it by itself"
+    assert problem.hint == "rename 'serverUrl' to 'url', or convert the file with `toolyard import`"
 
 
 def test_a_null_is_as_if_the_key_were_left_out() -> None:

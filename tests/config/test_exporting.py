@@ -110,7 +110,7 @@ def test_what_would_be_lost_is_refused(tmp_path: Path, text: str) -> None:
         with pytest.raises(EditRefused) as refused:
             plan_entry(file, PATH, entry)
         assert refused.value.problems[0].file == str(file)
-        assert refused.value.problems[0].hint == "put the entry there by hand"
+        assert refused.value.problems[0].hint == "edit the file by hand"
 
 
 def test_a_key_that_stands_twice_is_left_alone(tmp_path: Path) -> None:

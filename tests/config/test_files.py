@@ -85,17 +85,17 @@ def test_a_link_is_followed(load: Load, tmp_path: Path) -> None:
 def test_links_that_lead_in_a_circle_are_an_error(load: Load, tmp_path: Path) -> None:
     (tmp_path / "one.json").symlink_to("two.json")
     (tmp_path / "two.json").symlink_to("one.json")
-    assert problem_of(load, tmp_path / "one.json").message == "symbolic links lead in a circle"
+    assert problem_of(load, tmp_path / "one.json").message == "the symbolic links form a loop"
 
 
 def test_also_where_such_a_link_was_found_and_not_named(load: Load, project: Path) -> None:
     (project / ".mcp.json").symlink_to(".mcp.json")
-    assert problem_of(load, None).message == "symbolic links lead in a circle"
+    assert problem_of(load, None).message == "the symbolic links form a loop"
 
 
 def test_and_in_the_data_directory(load: Load, data_dir: Path) -> None:
     (data_dir / "mcp.json").symlink_to("mcp.json")
-    assert problem_of(load, None).message == "symbolic links lead in a circle"
+    assert problem_of(load, None).message == "the symbolic links form a loop"
 
 
 def test_a_link_to_nowhere_in_the_data_directory_is_an_error(load: Load, data_dir: Path) -> None:

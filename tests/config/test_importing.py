@@ -125,7 +125,7 @@ def test_another_server_of_the_same_name_gets_a_number_and_the_old_one_stays(
     one, two = write(tmp_path / "one.json", flat(a="x")), write(tmp_path / "two.json", flat(a="y"))
     plan = plan_import([one, two], target)
     assert imported(plan) == {"a": {"command": "mine"}, "a-2": {"command": "x"}, "a-3": {"command": "y"}}
-    assert any("is called 'a-2' here" in hint.message for hint in plan.hints)
+    assert any("imported as 'a-2'" in hint.message for hint in plan.hints)
     write_import(plan)
     assert plan_import([one, two], target).added == ()
 

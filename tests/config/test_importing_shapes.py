@@ -52,8 +52,8 @@ def test_claude_code_in_a_project(foreign: Foreign) -> None:
     file = foreign(".mcp.json", {"mcpServers": {"h": entry}})
     assert file.client == "Claude Code"
     assert entries(file)["h"]["oauth"] == {"clientId": "me", "callbackPort": 7777, "scopes": "a b"}
-    assert "'headersHelper' was left out" in notes(file)
-    assert "'oauth.authServerMetadataUrl' was left out" in notes(file)
+    assert "'headersHelper' was dropped" in notes(file)
+    assert "'oauth.authServerMetadataUrl' was dropped" in notes(file)
 
 
 def test_claude_code_of_a_user_with_servers_of_projects(foreign: Foreign) -> None:
@@ -171,11 +171,11 @@ def test_vs_code_with_inputs_and_folders_of_the_editor(foreign: Foreign) -> None
         "env": {"PORT": "3000", "V": "${env:V}"},
     }
     told = notes(file)
-    assert "'inputs' were left out" in told
-    assert "${input:github-token} was asked for by the editor: set the variable GITHUB_TOKEN instead" in told
+    assert "'inputs' were dropped" in told
+    assert "the editor prompts for ${input:github-token}: set the variable GITHUB_TOKEN instead" in told
     assert "${workspaceFolder}" in told
-    assert "'envFile' was left out" in told
-    assert "'dev' was left out" in told
+    assert "'envFile' was dropped" in told
+    assert "'dev' was dropped" in told
 
 
 def test_vs_code_in_the_settings_of_a_user(foreign: Foreign) -> None:
@@ -259,8 +259,8 @@ approval_mode = "approve"
             "oauth": {"clientId": "me", "scopes": ["s"], "resource": "https://r"},
         },
     }
-    assert "'supports_parallel_tool_calls' was left out" in notes(file)
-    assert "'tools' was left out" in notes(file)
+    assert "'supports_parallel_tool_calls' was dropped" in notes(file)
+    assert "'tools' was dropped" in notes(file)
 
 
 def test_zed(foreign: Foreign) -> None:
@@ -286,14 +286,14 @@ def test_zed(foreign: Foreign) -> None:
 def test_gemini_says_trust_and_means_something_else(foreign: Foreign) -> None:
     file = foreign("settings.json", {"mcpServers": {"a": {"httpUrl": "https://h", "trust": True}}})
     assert entries(file) == {"a": {"url": "https://h"}}
-    assert "'trust' was left out" in notes(file)
+    assert "'trust' was dropped" in notes(file)
 
 
 def test_gemini_says_which_of_its_servers_and_tools_are_allowed(foreign: Foreign) -> None:
     entry = {"command": "x", "includeTools": ["read"], "excludeTools": ["write"]}
     file = foreign("settings.json", {"mcp": {"allowed": ["a"]}, "mcpServers": {"a": entry}})
     assert entries(file) == {"a": {"command": "x", "allowTools": ["read"], "denyTools": ["write"]}}
-    assert notes(file) == "its 'mcp' was left out: what is allowed there does not count here"
+    assert notes(file) == "its 'mcp' was dropped: permissions of that client do not apply here"
 
 
 def test_what_is_no_entry_is_told_and_not_passed_over(foreign: Foreign) -> None:
@@ -314,24 +314,24 @@ def test_a_list_of_servers_is_told_and_not_passed_over(foreign: Foreign) -> None
 def test_of_two_servers_of_one_name_the_last_is_taken_and_that_is_told(foreign: Foreign) -> None:
     file = foreign("mcp.json", '{"mcpServers": {"a": {"command": "x"},\n"a": {"command": "y"}}}')
     assert entries(file) == {"a": {"command": "y"}}
-    assert notes(file) == "mcpServers.a: stands twice, the last one, on line 2, was taken"
+    assert notes(file) == "mcpServers.a: duplicate key; the last one, on line 2, was used"
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "librechat.yml"])
 def test_clients_that_write_yaml_are_not_known(foreign: Foreign, name: str) -> None:
-    with pytest.raises(ConfigError, match="no servers of a known client"):
+    with pytest.raises(ConfigError, match="the format of a known client"):
         foreign(name, "mcpServers:\n  a:\n    url: http://localhost/\n")
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"mcp": 5}', '{"theme": "x"}'])
 def test_a_file_of_no_known_shape_is_refused(foreign: Foreign, content: str) -> None:
-    with pytest.raises(ConfigError, match="no servers of a known client"):
+    with pytest.raises(ConfigError, match="the format of a known client"):
         foreign("x.json", content)
 
 
 def test_a_file_of_our_own_dialect_is_told_so(foreign: Foreign) -> None:
     own = {"servers": {"a": {"trust": "trusted", "transport": {"type": "http", "url": "http://a/"}}}}
-    with pytest.raises(ConfigError, match="Toolyard's own dialect"):
+    with pytest.raises(ConfigError, match="Toolyard's format"):
         foreign("x.json", own)
 
 

@@ -87,7 +87,7 @@ def test_the_address_is_checked_after_the_variables_are_filled_in(problems: Prob
     (problem,) = problems(source, env={"BASE": "ftp://hidden", "KEY": "k"})
     assert "does not begin with http:// or https://" in problem.message
     assert "${BASE}/mcp" in problem.message
-    assert problem.hint == "it is made from the variable BASE, KEY"
+    assert problem.hint == "its value comes from the variable BASE, KEY"
     assert "hidden" not in str(problem)
 
 

@@ -91,7 +91,7 @@ model = "openai:x"
     assert "expected provider:name" in found[0].message
     assert "found 'gpt-5'" in found[0].message
     assert "expected an http(s) URL, found 'ftp://x'" in found[1].message
-    assert found[3].message == "expected a string that is not empty, found a list"
+    assert found[3].message == "expected a non-empty string, found a list"
     assert found[5].hint == "did you mean 'label'?"
     assert found[6].message == "is missing"
 
@@ -110,8 +110,8 @@ model = "openai:x"
         ),
         ({"a": {"model": "openai:"}}, "models.a.model", "expected provider:name"),
         ({"a": {"model": 5}}, "models.a.model", "found a number"),
-        ({"": {"model": "openai:x"}}, "models.", "not a name for a model"),
-        ({"a:b": {"model": "openai:x"}}, "models.a:b", "not a name for a model"),
+        ({"": {"model": "openai:x"}}, "models.", "not a valid name for a model"),
+        ({"a:b": {"model": "openai:x"}}, "models.a:b", "not a valid name for a model"),
     ],
 )
 def test_what_is_no_table_of_models_is_an_error_that_says_where(
@@ -145,7 +145,7 @@ def test_a_variable_of_others_that_is_unfit_stops_nothing(data_dir: Path) -> Non
     settings = load_settings(data_dir, env={"OPENAI_BASE_URL": "localhost:8080"})
     assert settings.openai_base_url is None
     (hint,) = settings.hints
-    assert (hint.file, hint.message) == ("OPENAI_BASE_URL", "is not an http(s) URL, and sets nothing")
+    assert (hint.file, hint.message) == ("OPENAI_BASE_URL", "is not an http(s) URL, so it is ignored")
 
 
 def test_the_model_of_chats_is_listed_or_local_or_of_a_provider(data_dir: Path, write: Write) -> None:
@@ -155,4 +155,4 @@ def test_the_model_of_chats_is_listed_or_local_or_of_a_provider(data_dir: Path, 
     file = write(data_dir / "toolyard.toml", 'model = "fasst"\n[models.fast]\nmodel = "openai:x"\n')
     (problem,) = problems(data_dir)
     assert (problem.file, problem.path, problem.hint) == (f"{file}:1", "model", "did you mean 'fast'?")
-    assert "'fasst' is none of models" in problem.message
+    assert "'fasst' is not listed in models" in problem.message

@@ -253,7 +253,7 @@ def test_a_file_of_a_secret_that_cannot_be_used_is_named_and_not_shown(
     assert (blank.file, blank.path) == (str(empty), "secret_key")
     both = {"TOOLYARD_SECRET_KEY_FILE": str(full), "TOOLYARD_SECRET_KEY": "sk-secret"}
     (twice,) = problems(data_dir, env=both)
-    assert twice.message == "TOOLYARD_SECRET_KEY is set too"
+    assert twice.message == "TOOLYARD_SECRET_KEY is also set"
     assert "sk-secret" not in str(twice)
 
 

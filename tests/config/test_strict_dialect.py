@@ -170,8 +170,16 @@ def test_a_configuration_cannot_be_changed(http: Callable[..., Any]) -> None:
         ({"transport": None}, "servers.repo.transport", "expected an object, found null"),
         ({"transport": "http"}, "servers.repo.transport", "expected an object, found a string"),
         ({"transport": {}}, "servers.repo.transport.type", 'missing; expected "http" or "sse" or "stdio"'),
-        ({"transport": {"type": "http"}}, "servers.repo.transport.url", "missing; expected a string"),
-        ({"transport": {"type": "stdio"}}, "servers.repo.transport.command", "missing; expected a string"),
+        (
+            {"transport": {"type": "http"}},
+            "servers.repo.transport.url",
+            "missing; expected a non-empty",
+        ),
+        (
+            {"transport": {"type": "stdio"}},
+            "servers.repo.transport.command",
+            "missing; expected a non-empty",
+        ),
         (
             {"transport": {"type": "stdio", "command": ""}},
             "servers.repo.transport.command",
@@ -230,7 +238,7 @@ def test_trust_is_required(problems: Problems) -> None:
     [
         ('{"server": {}}', "server", "did you mean 'servers'?"),
         ('{"servers": {}, "bundels": {}}', "bundels", "did you mean 'bundles'?"),
-        ('{"servers": {}, "zzz": {}}', "zzz", "known here: $schema, servers, mcpServers, bundles"),
+        ('{"servers": {}, "zzz": {}}', "zzz", "known: $schema, servers, mcpServers, bundles"),
     ],
 )
 def test_an_unknown_key_at_the_top_is_an_error_with_a_suggestion(
@@ -252,7 +260,7 @@ def test_a_key_that_another_client_writes_is_an_error_that_names_the_way_in(
     problems: Problems, source: str, path: str, client: str
 ) -> None:
     (problem,) = problems(source)
-    assert (problem.path, problem.message) == (path, f"unknown key; {client} writes it")
+    assert (problem.path, problem.message) == (path, f"unknown key, used by {client}")
     assert problem.hint is not None
     assert "`toolyard import`" in problem.hint
 
@@ -289,7 +297,7 @@ def test_a_flat_entry_under_servers_is_told_where_it_belongs(problems: Problems)
 @pytest.mark.parametrize("source", ["[]", '"x"', "null", "5"])
 def test_the_top_must_be_an_object(problems: Problems, source: str) -> None:
     (problem,) = problems(source)
-    assert "expected an object at the top" in problem.message
+    assert "expected an object at the top level" in problem.message
 
 
 @pytest.mark.parametrize("key", ["servers", "mcpServers", "bundles"])
@@ -355,7 +363,7 @@ def test_an_id_may_be_almost_anything(http: Callable[..., Any], server_id: str) 
     ("identifier", "words"),
     [
         ("", "must not be empty"),
-        ("a/b", "must not hold '/'"),
+        ("a/b", "must not contain '/'"),
         ("@me", "must not begin with '@'"),
         ("x" * 65, "at most 64 characters"),
         ("a\nb", "control characters"),
@@ -378,11 +386,11 @@ def test_what_json_cannot_say_is_refused_in_a_mapping(problems: Problems) -> Non
     (problem,) = problems({"servers": {"repo": {"label": object()}}})
     assert (problem.path, "a Python object" in problem.message) == ("servers.repo.label", True)
     (problem,) = problems({"servers": {1: {}}})
-    assert "keys that are strings" in problem.message
+    assert "expected string keys" in problem.message
 
 
 def test_a_mapping_that_holds_itself_is_refused(problems: Problems) -> None:
     loop: dict[str, object] = {}
     loop["servers"] = {"a": loop}
     (problem,) = problems(loop)
-    assert "inside each other" in problem.message
+    assert "levels deep" in problem.message

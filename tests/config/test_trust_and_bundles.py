@@ -94,7 +94,7 @@ def test_a_bundle_of_a_server_whose_entry_is_broken_is_not_blamed(problems: Prob
 @pytest.mark.parametrize(
     ("bundle", "path", "words"),
     [
-        ({"mode": "meta", "serverId": None}, "bundles.b0.serverId", "expected a string"),
+        ({"mode": "meta", "serverId": None}, "bundles.b0.serverId", "expected a non-empty string"),
         ({"serverId": "repo"}, "bundles.b0.mode", 'missing; expected "direct" or "meta"'),
         ({"mode": "both"}, "bundles.b0.mode", 'found "both"'),
         ({"mode": "meta", "allowTools": []}, "bundles.b0.allowTools", "an empty list"),

@@ -165,7 +165,7 @@ async def test_a_file_that_vanishes_stops_no_server(watch: Callable[..., Any], d
     file.unlink()
     broken = await running.next()
     assert isinstance(broken, ConfigBroken)
-    assert "gone" in str(broken.error)
+    assert "removed" in str(broken.error)
     assert list(broken.configuration.servers) == ["a"]
     replace(file, text(a="x", b="y"))
     assert (await running.next()).added == ("b",)

@@ -71,7 +71,7 @@ async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, alone: L
     assert "URL does not begin with http:// or https://." in page.error("url")
     assert "Allowed tools is required for an untrusted server" in page.error("allow_tools")
     assert "Denied tools (entry 2) has 300 characters" in page.error("deny_tools")
-    assert "is no valid header name" in page.error("choices-0-key")
+    assert "is not a valid header name" in page.error("choices-0-key")
     assert page.value("url") == "ftp://nothing"
     assert page.value("choices-0-key") == "not a header"
     assert SECRET not in page.html

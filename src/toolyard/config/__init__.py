@@ -1,7 +1,8 @@
-"""Files, environment and overrides become a validated, frozen configuration that knows where it came from.
+"""Load configuration and settings from files, environment and overrides, validated and with their origin.
 
-``load_config`` and ``load_settings`` are the two doors. Everything that is wrong is told at once, in a
-ConfigError. Nothing is read before a function is called, and a module is loaded when it is first used.
+Start with ``load_config`` (servers and bundles) and ``load_settings``. Both report all problems at once, in
+one ConfigError. The package imports only ``toolyard.errors`` and ``toolyard.types``; its modules are imported
+on first use.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ _MODULE_OF_EXPORT = {name: home for home, names in _EXPORTS_BY_MODULE.items() fo
 
 
 def __getattr__(name: str) -> object:
-    """Load the module that a name lives in when it is first asked for: no door needs all of them."""
+    """Import the module of a name on first access, since no command needs all of them."""
     if name not in _MODULE_OF_EXPORT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"toolyard.{_MODULE_OF_EXPORT[name]}"), name)

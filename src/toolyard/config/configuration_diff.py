@@ -1,4 +1,4 @@
-"""What changed between two configurations."""
+"""Difference between two configurations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_PROVENANCE = Provenance("code")
 
 @dataclass(frozen=True, slots=True)
 class ConfigDiff:
-    """Ids of servers, and of the bundles that are in any way different."""
+    """Ids of added, removed and changed servers; ``bundles`` has the ids of all bundles that differ."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class ConfigDiff:
 
 
 def diff_configurations(old: Configuration, new: Configuration) -> ConfigDiff:
-    """Compare entry by entry. An entry that only moved to another line has not changed."""
+    """Compare two configurations by entry. The location of an entry in its file does not matter."""
     bundle_ids = dict.fromkeys([*old.bundles, *new.bundles])
     return ConfigDiff(
         added=tuple(key for key in new.servers if key not in old.servers),

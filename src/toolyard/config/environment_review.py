@@ -1,4 +1,4 @@
-"""Environment variables of a server's entry, as a person sees them before approving a configuration file."""
+"""Environment variables of a server entry, prepared for the review of a configuration file."""
 
 from __future__ import annotations
 
@@ -61,16 +61,19 @@ _URL_USER_INFO = re.compile(r"(://)[^\s/?#@]+@")
 
 @dataclass(frozen=True, slots=True)
 class ReviewedVariable:
-    """A variable that a server's process would get. ``value`` is as written, stars where it is a secret."""
+    """A variable for the process of a server.
+
+    ``value`` is as written, or masked if it looks like a secret.
+    """
 
     name: str
     value: str
     changes_execution: bool = False
-    """Whether programs take it as a command: where to find code, or which code to load."""
+    """Whether the variable can change which programs or code are run."""
 
 
 def review_environment(env: Mapping[str, str]) -> tuple[ReviewedVariable, ...]:
-    """Return the variables in their order, with escapes for hidden characters and stars for secrets."""
+    """Return the variables in order, with escapes for hidden characters and masked secrets."""
     return tuple(
         ReviewedVariable(
             escape_line(name), escape_line(_mask_secret(name, value)), is_execution_variable(name)
@@ -80,7 +83,7 @@ def review_environment(env: Mapping[str, str]) -> tuple[ReviewedVariable, ...]:
 
 
 def is_execution_variable(name: str) -> bool:
-    """Tell whether a variable of this name changes which programs or code are run."""
+    """Return whether a variable with this name can change which programs or code are run."""
     upper = name.strip().upper()
     if upper in _HARMLESS_NAMES:
         return False
@@ -93,7 +96,7 @@ def escape_line(text: str) -> str:
 
 
 def _mask_secret(name: str, value: str) -> str:
-    # Never starred: a path could be written so that it looks like a secret.
+    # Execution variables are never masked: a malicious path could be written to look like a secret.
     if not is_execution_variable(name):
         literal = _VARIABLE_REFERENCE.sub("", value).strip()
         if literal and (_SECRET_NAME.search(name) or _SECRET_VALUE.search(literal)):

@@ -1,4 +1,4 @@
-"""The example that comes with the package."""
+"""Example configuration that is included in the package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["example_config"]
 
 
 def example_config() -> str:
-    """The text of an ``mcp.json`` to begin with: Context7, disabled."""
-    from importlib.resources import files  # slow to load, and rarely needed
+    """Return the text of a first ``mcp.json``, with the server Context7, disabled."""
+    from importlib.resources import files  # slow to import, and rarely needed
 
     return files("toolyard.config").joinpath("example.mcp.json").read_text(encoding="utf-8")

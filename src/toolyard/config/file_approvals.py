@@ -1,7 +1,8 @@
-"""Files that were found, not named, are used only after someone looked at them.
+"""Approvals of discovered configuration files.
 
-``approvals.json`` in the data directory remembers, for each such file, a hash of its content and the content
-itself, so that after a change the last approved state can stay in use.
+A file that was found by discovery, not named by the user, is used only after its approval. ``approvals.json``
+in the data directory stores the hash and the content of each approved file, so that the last approved content
+stays in use after a change.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ __all__ = [
 
 
 _MAX_APPROVALS_FILE_BYTES = 256 * 1024 * 1024
-"""The record holds the text of every approved file."""
+"""Larger than the limit of a configuration file, because the record contains all approved files."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileApproval:
-    """The content of a file that someone has said yes to, and when."""
+    """Approved content of a file, and the time of its approval (ISO 8601)."""
 
     sha256: str
     content: str
@@ -46,33 +47,33 @@ class FileApproval:
 
 @dataclass(frozen=True, slots=True)
 class FileApprovals:
-    """What was approved, by file. ``fault`` says why the record could not be read, where it could not."""
+    """Approvals by file. ``read_problem`` is set if the record could not be read."""
 
     by_file: Mapping[str, FileApproval] = field(default_factory=dict[str, FileApproval])
     read_problem: Problem | None = None
 
     def find(self, path: Path) -> FileApproval | None:
-        """The last approval of a file."""
+        """Return the last approval of a file, or None."""
         return self.by_file.get(approval_key(path))
 
 
 def approval_key(path: Path) -> str:
-    """The absolute path, with links in its folders followed, so that one file has one name.
+    """Return the absolute path with links in its folders resolved, so that each file has one key.
 
-    A link at the end is kept: where it stands decides what its relative paths mean.
+    A link in the last component is not resolved, because the relative paths in a file depend on its folder.
     """
     absolute = os.path.join(os.path.realpath(path.parent), path.name)
-    # A name that is not UTF-8 must still fit into a file that is.
+    # A file name need not be valid UTF-8, but the record must be.
     return os.fsencode(absolute).decode("utf-8", "backslashreplace")
 
 
 def hash_content(content: bytes) -> str:
-    """The hash by which a content is known."""
+    """Return the SHA-256 of a file's content, in hexadecimal."""
     return sha256(content).hexdigest()
 
 
 def read_approvals(data_dir: Path) -> FileApprovals:
-    """The record. One that is damaged approves nothing."""
+    """Read the record of approvals. A damaged record approves nothing."""
     path = approvals_path(data_dir)
     if not path.exists():
         return FileApprovals()
@@ -86,16 +87,16 @@ def read_approvals(data_dir: Path) -> FileApprovals:
         reason = error.problems[0].message if isinstance(error, ConfigError) else str(error)
         return FileApprovals(
             read_problem=Problem(
-                f"the record of approvals cannot be read, so nothing counts as approved: {reason}",
+                f"the record of approvals cannot be read, so no file is approved: {reason}",
                 file=str(path),
-                hint="approve the files again; the record is then written anew",
+                hint="approve the files again, which replaces the record",
             )
         )
 
 
 def record_approval(path: Path, content: bytes, data_dir: Path) -> None:
-    """Add the approval of ``content`` as that of ``path``. Raises OSError where it cannot be written."""
-    import json  # only needed to write
+    """Store ``content`` as the approved content of ``path``. Raises OSError if it cannot be written."""
+    import json  # needed for writing only
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,7 +114,7 @@ def record_approval(path: Path, content: bytes, data_dir: Path) -> None:
 
 
 def approvals_path(data_dir: Path) -> Path:
-    """Where the record stands."""
+    """Return the path of the record."""
     return data_dir / "approvals.json"
 
 
@@ -123,7 +124,7 @@ def _parse_approvals(root: JsonValue) -> dict[str, FileApproval]:
     for path, entry in files.items() if isinstance(files, dict) else ():
         if not isinstance(entry, dict):
             continue
-        known, content, when = entry.get("sha256"), entry.get("content"), entry.get("approvedAt")
-        if isinstance(known, str) and isinstance(content, str):
-            approvals[path] = FileApproval(known, content, when if isinstance(when, str) else "")
+        digest, content, time = entry.get("sha256"), entry.get("content"), entry.get("approvedAt")
+        if isinstance(digest, str) and isinstance(content, str):
+            approvals[path] = FileApproval(digest, content, time if isinstance(time, str) else "")
     return approvals

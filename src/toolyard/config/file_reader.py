@@ -1,4 +1,4 @@
-"""Read a small text file that someone else wrote, whatever it turns out to be."""
+"""Read small text files written by users or other programs, safely."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ __all__ = ["MAX_CLIENT_FILE_BYTES", "MAX_CONFIG_BYTES", "decode_utf8", "read_reg
 
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
 MAX_CLIENT_FILE_BYTES = 8 * MAX_CONFIG_BYTES
-"""For files of other clients, some of which keep everything that was ever said beside their servers."""
+"""Limit for files of other clients, some of which store their chat history beside the servers."""
 
 
 def read_regular_file(
     path: Path, *, missing_hint: str | None = None, max_bytes: int = MAX_CONFIG_BYTES
 ) -> bytes:
-    """The content of a regular file of at most ``most`` bytes.
+    """Return the content of a regular file of at most ``max_bytes``.
 
-    Raises ConfigError that names the file for anything else: missing (with the hint ``missing``), a
-    directory, a link that leads in a circle, a device that would never end.
+    Raises ConfigError with the path for a missing file (with ``missing_hint``), a directory, a loop of
+    symbolic links, a pipe or device (which might never end), and a file that is too large.
     """
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise _file_error(path, "expected a file, found a directory", "name the file in it")
+            raise _file_error(path, "expected a file, found a directory", "give the path of a file in it")
         if not stat.S_ISREG(status.st_mode):
             hint = "copy it into a file, or pass it in TOOLYARD_CONFIG_JSON"
             raise _file_error(path, "expected a regular file, found a pipe, socket or device", hint)
-        # It may have become a pipe since: opening one must not wait for somebody who writes into it.
+        # The path may have been replaced by a pipe since: O_NONBLOCK prevents waiting for a writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -40,16 +40,19 @@ def read_regular_file(
     except OSError as error:
         raise _convert_os_error(path, error, missing_hint) from error
     except ValueError as error:
-        raise _file_error(path, "the path holds a NUL character") from error
+        raise _file_error(path, "the path contains a NUL character") from error
     if len(content) > max_bytes:
         size = max(status.st_size, len(content))
-        message = f"the file has {size:,} bytes; at most {max_bytes:,} are read"
-        raise _file_error(path, message, "is this really a configuration?")
+        message = f"the file has {size:,} bytes; the limit is {max_bytes:,}"
+        raise _file_error(path, message, "check that this is a configuration file")
     return content
 
 
 def decode_utf8(content: bytes, name: str | None = None) -> str:
-    """UTF-8, with or without a byte order mark. Raises ConfigError that names the line of a bad byte."""
+    """Decode UTF-8, with or without a byte order mark.
+
+    Raises ConfigError with the line of an invalid byte.
+    """
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -62,9 +65,9 @@ def _convert_os_error(path: Path, error: OSError, missing_hint: str | None) -> C
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return _file_error(path, "the file does not exist", missing_hint)
     if error.errno == errno.ELOOP:
-        return _file_error(path, "symbolic links lead in a circle", "let the link point to a file")
+        return _file_error(path, "the symbolic links form a loop", "point the link to a file")
     if isinstance(error, PermissionError):
-        return _file_error(path, "the file may not be read", "check its owner and permissions")
+        return _file_error(path, "no permission to read the file", "check its owner and permissions")
     return _file_error(path, f"the file cannot be read: {error.strerror or type(error).__name__}")
 
 

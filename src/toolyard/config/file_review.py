@@ -1,4 +1,4 @@
-"""Look at a file before it is trusted: what would be run, where it would connect, what it would read."""
+"""Review of a configuration file before its approval: commands, addresses and variables it would use."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = ["Review", "ReviewedServer", "approve_file", "review_file"]
 
 @dataclass(frozen=True, slots=True)
 class ReviewedServer:
-    """What one server would do. Texts are as written, variables not filled in, safe to print.
+    """Effects of one server entry. Texts are as written, without expanded variables, and safe to print.
 
-    ``env`` and ``headers`` are names only; ``environment`` has the values too, secrets as stars.
-    ``variables`` are those of our own environment that it would read.
+    ``env`` and ``headers`` contain names only; ``environment`` has the values, too, with secrets masked.
+    ``variables`` are the variables of Toolyard's own environment that the entry would read.
     """
 
     id: str
@@ -47,31 +47,34 @@ class ReviewedServer:
     env: tuple[str, ...] = ()
     environment: tuple[ReviewedVariable, ...] = ()
     project_code: tuple[str, ...] = ()
-    """Files and folders of the project that it would run code from. They can change after an approval."""
+    """Files and folders of the project from which it would run code. They can change after the approval."""
     headers: tuple[str, ...] = ()
     key_file: str | None = None
-    """The file of this machine that it would read, to sign in with the key in it."""
+    """Private key file on this machine that it would read to sign in."""
     variables: tuple[str, ...] = ()
     change: Literal["new", "changed", "same"] = "new"
-    """Compared with what was approved last."""
+    """Difference from the last approved content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A file and what it would do. ``approve`` takes ``sha256`` to make sure that this is what was seen."""
+    """Review of one file.
+
+    Pass ``sha256`` to ``approve_file``, so that only the reviewed content is approved.
+    """
 
     path: str
     sha256: str
     state: Literal["new", "changed", "approved"]
     servers: tuple[ReviewedServer, ...]
     removed: tuple[str, ...] = ()
-    """Servers that were approved last time and are gone."""
+    """Ids of servers in the last approved content that are no longer in the file."""
 
 
 def review_file(path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None) -> Review:
-    """Read a file without using it. Raises ConfigError where it is missing or wrong."""
+    """Review a file without using it. Raises ConfigError if it is missing or invalid."""
     file = Path(os.path.abspath(path))
-    content = read_regular_file(file, missing_hint="check the path that was given")
+    content = read_regular_file(file, missing_hint="check the path")
     configuration = _parse_unexpanded(decode_utf8(content, str(file)), str(file))
     last = read_approvals(_resolve_review_data_dir(data_dir)).find(file)
     return _build_review(file, hash_content(content), configuration, last)
@@ -80,20 +83,20 @@ def review_file(path: str | os.PathLike[str], data_dir: str | os.PathLike[str] |
 def approve_file(
     path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None, *, sha256: str | None = None
 ) -> Review:
-    """Remember the content of a file as approved, and return what was approved.
+    """Store the content of a file as approved, and return its review.
 
-    ``sha256`` is that of the review someone saw: a file that changed meanwhile is refused. Raises ConfigError
-    for that and for a file that is missing or wrong, and OSError where the record cannot be written.
+    ``sha256`` is the hash from the review that the user saw. Raises ConfigError if the file has changed
+    since, is missing or invalid, and OSError if the approval cannot be stored.
     """
     file = Path(os.path.abspath(path))
-    content = read_regular_file(file, missing_hint="check the path that was given")
+    content = read_regular_file(file, missing_hint="check the path")
     configuration = _parse_unexpanded(decode_utf8(content, str(file)), str(file))
-    found = hash_content(content)
-    if sha256 is not None and sha256 != found:
+    content_hash = hash_content(content)
+    if sha256 is not None and sha256 != content_hash:
         message = "the file changed after it was shown; nothing was approved"
-        raise ConfigError([Problem(message, file=str(file), hint="look at it again")])
+        raise ConfigError([Problem(message, file=str(file), hint="review it again")])
     record_approval(file, content, _resolve_review_data_dir(data_dir))
-    return _build_review(file, found, configuration, FileApproval(found, decode_utf8(content)))
+    return _build_review(file, content_hash, configuration, FileApproval(content_hash, decode_utf8(content)))
 
 
 def _resolve_review_data_dir(data_dir: str | os.PathLike[str] | None) -> Path:
@@ -101,7 +104,7 @@ def _resolve_review_data_dir(data_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def _parse_unexpanded(text: str, name: str) -> Configuration:
-    """Checked, with every text as it is written: a layer that is not approved is never expanded."""
+    """Parse and check a file without expanding variables, as for every layer that is not approved."""
     layer = layer_from_text(text, "file", name=name, approved=False)
     return merge_layers([layer], {}, unapproved_reason="not approved", complete=False)
 
@@ -134,22 +137,22 @@ def _review_server(
     server: Server, change: Literal["new", "changed", "same"], project: Path
 ) -> ReviewedServer:
     spec = server.transport
-    # Disabled for want of approval only; one that its entry switches off has no reason.
+    # The missing approval disables every server, with a reason. One disabled by its own entry has no reason.
     enabled = server.enabled or server.disabled_reason is not None
     variables = tuple(
         dict.fromkeys(name for text in _expandable_texts(server) for name in find_variable_names(text))
     )
-    seen = ReviewedServer(server.id, enabled, server.trust.value, variables=variables, change=change)
+    reviewed = ReviewedServer(server.id, enabled, server.trust.value, variables=variables, change=change)
     if isinstance(spec, HttpSpec):
-        key = None if server.oauth is None else server.oauth.private_key_file
+        key_file = None if server.oauth is None else server.oauth.private_key_file
         return replace(
-            seen,
+            reviewed,
             address=escape_line(mask_user_info(spec.url)),
             headers=_escape_names(spec.headers),
-            key_file=None if key is None else escape_line(key),
+            key_file=None if key_file is None else escape_line(key_file),
         )
     return replace(
-        seen,
+        reviewed,
         command=tuple(map(escape_line, (spec.command, *spec.args))),
         cwd=None if spec.cwd is None else escape_line(spec.cwd),
         env=_escape_names(spec.env),
@@ -159,12 +162,12 @@ def _review_server(
 
 
 def _find_project_code(spec: StdioSpec, project: Path) -> Iterator[str]:
-    """The paths in a command, its working directory and its environment that are inside the project."""
+    """Yield the paths inside the project that occur in the command, working directory and environment."""
     start = project if spec.cwd is None else project / os.path.expanduser(spec.cwd)
     if spec.cwd is not None and _is_inside(start, project):
         yield spec.cwd
     for word in (spec.command, *spec.args):
-        # "--loader=./hook.mjs" names a file too.
+        # An option such as "--loader=./hook.mjs" contains a path, too.
         for text in dict.fromkeys((word, word.partition("=")[2])):
             if text and _is_inside(start / os.path.expanduser(text), project):
                 yield text
@@ -184,7 +187,7 @@ def _is_inside(path: Path, project: Path) -> bool:
 
 
 def _project_folder(file: Path) -> Path:
-    """The folder that a configuration file was found in."""
+    """Return the project folder: the parent of the file, or of a hidden folder such as ``.toolyard``."""
     return file.parent.parent if file.parent.name.startswith(".") else file.parent
 
 

@@ -1,4 +1,4 @@
-"""Replace a file as one step, on disk before anybody is told, and without undoing what others write."""
+"""Write files atomically and durably, with a lock against concurrent edits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-__all__ = ["write_backup"]
-
-
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["create_private_file", "lock_for_editing", "write_atomically", "write_private_file"]
+__all__ = [
+    "create_private_file",
+    "lock_for_editing",
+    "write_atomically",
+    "write_backup",
+    "write_private_file",
+]
 
 _LOCK_TIMEOUT_SECONDS = 10.0
 _LOCK_POLL_SECONDS = 0.02
@@ -26,22 +29,24 @@ _MAX_SYMLINKS = 40
 
 
 def write_private_file(path: Path, content: bytes) -> None:
-    """As ``write_whole``, readable by its owner only, since it may hold secrets."""
+    """Write a file atomically, readable by its owner only, because it may contain secrets."""
     write_atomically(path, content, 0o600)
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write ``content`` so that a reader sees the old file or the new one, and nothing between.
+    """Replace a file so that readers see either the old or the new content, also after a crash.
 
-    A link is followed, so that it stays a link, unless another user made it. A file that is replaced keeps
-    its owner, and its permissions as far as ``mode`` allows. Raises OSError where the folder cannot be
-    written, and where something else than a file is there.
+    A symbolic link is followed, so that it remains a link, unless another user created it. The new file keeps
+    the owner of the old one, and its permissions as far as ``mode`` allows. Raises OSError if the folder
+    cannot be written, or the path is not a regular file.
     """
     target = _resolve_link(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     before = _stat_regular_file(target)
     if before is not None:
         mode &= stat.S_IMODE(before.st_mode) | stat.S_IRUSR | stat.S_IWUSR
+    # A temporary file in the same folder is on the same file system, so the rename below is atomic. Its
+    # content is synced before the rename: otherwise a crash could leave an empty file under the final name.
     temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -60,8 +65,10 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def create_private_file(path: Path, content: bytes) -> None:
-    """Create a file that only its owner can read. Raises FileExistsError where anything has that name, even a
-    link that leads nowhere."""
+    """Create a file that only its owner can read.
+
+    Raises FileExistsError if the name is in use, even by a dangling link.
+    """
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
@@ -72,50 +79,55 @@ def create_private_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def lock_for_editing(path: Path) -> Generator[None]:
-    """Be the only one, of all processes and threads, that reads the file in order to write it. May wait; what
-    is done within must be short. Raises TimeoutError where another does not come to an end."""
+    """Hold an exclusive lock, across processes and threads, while a file is read, changed and written.
+
+    Blocks until the lock is free, so keep the body short. Raises TimeoutError after 10 seconds.
+    """
     if sys.platform == "win32":
         yield
         return
+    # The folder is locked, not the file: an atomic write replaces the file, and with it a lock on it.
     folder = os.path.dirname(os.path.realpath(path))
     try:
-        held = os.open(folder, os.O_RDONLY)
-    except OSError:  # It is not there yet, so that nobody else reads in it.
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # The folder does not exist yet, so no other process edits a file in it.
         yield
         return
     try:
-        _acquire_lock(held, folder)
+        _acquire_lock(handle, folder)
         yield
     finally:
-        os.close(held)
+        os.close(handle)
 
 
 def _resolve_link(path: Path) -> Path:
-    """Return the file that a path leads to. Raises PermissionError for a link that another user made: in a
-    folder that several users can write to, it could lead to any file of ours."""
+    """Follow symbolic links and return the final path.
+
+    Raises PermissionError for a link of another user: in a folder writable by several users, it could
+    redirect the write to any of our files.
+    """
     for _ in range(_MAX_SYMLINKS):
         try:
-            found = os.lstat(path)
+            status = os.lstat(path)
         except FileNotFoundError:
             break
-        if not stat.S_ISLNK(found.st_mode):
+        if not stat.S_ISLNK(status.st_mode):
             break
-        if sys.platform != "win32" and found.st_uid not in (0, os.geteuid()):
+        if sys.platform != "win32" and status.st_uid not in (0, os.geteuid()):
             raise PermissionError(errno.EPERM, "this link belongs to another user", str(path))
         path = path.parent / os.readlink(path)
     return Path(os.path.realpath(path))
 
 
 def _stat_regular_file(target: Path) -> os.stat_result | None:
-    """Return the status of the file that is replaced; None where there is none. Raises OSError for a folder,
-    a pipe or a device."""
+    """Return the status of an existing file, or None. Raises OSError for a folder, a pipe or a device."""
     try:
-        found = os.lstat(target)
+        status = os.lstat(target)
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "this is not a regular file", str(target))
-    return found
+    return status
 
 
 def _copy_ownership(handle: int, replaced: os.stat_result, mode: int) -> None:
@@ -128,25 +140,25 @@ def _copy_ownership(handle: int, replaced: os.stat_result, mode: int) -> None:
 
 
 def _acquire_lock(handle: int, folder: str) -> None:
-    ends = time.monotonic() + _LOCK_TIMEOUT_SECONDS
+    deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            if time.monotonic() > ends:
-                why = (
+            if time.monotonic() > deadline:
+                message = (
                     f"another program has been writing there for over {_LOCK_TIMEOUT_SECONDS:g} s; "
-                    "end it, or try again"
+                    "stop it, or try again"
                 )
-                raise TimeoutError(errno.ETIMEDOUT, why, folder) from None
+                raise TimeoutError(errno.ETIMEDOUT, message, folder) from None
             time.sleep(_LOCK_POLL_SECONDS)
-        except OSError:  # Some network file systems have no locks; there nobody waits.
+        except OSError:  # Some network file systems do not support locks: continue without one.
             return
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the folder itself on disk: until then a crash may bring the old file back."""
+    """Flush the folder to disk: until then a crash may undo the rename and restore the old file."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -156,7 +168,10 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_backup(target: Path, content: bytes, now: datetime | None = None) -> Path:
-    """Write it beside the file, readable by its owner only. Raises OSError where that cannot be done."""
+    """Write ``content`` to a new file ``NAME.bak-TIME`` beside the target, readable by its owner only.
+
+    Returns the path of the backup. Raises OSError if it cannot be written.
+    """
     name = f"{target.name}.bak-{now or datetime.now(UTC):%Y%m%d%H%M%S}"
     backup, number = target.with_name(name), 1
     while True:

@@ -1,7 +1,7 @@
-"""The key of fingerprints: hashes over entries of servers, which may hold secrets.
+"""Key for fingerprints, which are keyed hashes of server entries.
 
-Fingerprints are stored beside what is known of a server. Without a key, a reader of that storage could test
-guesses of the secrets against them.
+Fingerprints are stored with cached data of a server. Entries may contain secrets: without a key, a reader of
+that storage could test guesses of the secrets against the hashes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _PURPOSE = b"toolyard fingerprints 1"
 
 
 def fingerprint_key(secret_key: str | None, data_dir: Path | None) -> bytes:
-    """Derive it from the secret key, so that replicas agree; without one, read it from the data directory.
+    """Derive the key from the secret key, so that replicas agree, or else read it from the data directory.
 
-    A missing file is written. Where that is impossible the key is random: what was stored is then not found.
+    A missing file is created. If that fails the key is random, so that cached data is not found again.
     """
     if secret_key is not None:
         return hmac.digest(secret_key.encode(errors="surrogatepass"), _PURPOSE, "sha256")
@@ -40,7 +40,7 @@ def _read_or_write(path: Path) -> bytes:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(secrets.token_bytes(32))
-        # Unlike a rename, this keeps the file of a process that was quicker.
+        # Unlike a rename, a link does not replace the file of a concurrent process.
         with suppress(FileExistsError):
             os.link(fresh, path)
     finally:

@@ -1,4 +1,4 @@
-"""What is wrong, and what is merely worth saying, about one source of configuration."""
+"""Problems and hints about one source of configuration."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["ProblemReport", "describe_type"]
 
 @dataclass(slots=True)
 class ProblemReport:
-    """Collects problems and hints of one source, each with its place, so that all are told at once.
+    """Collector of problems and hints with their locations, so that all of them are reported at once.
 
-    ``name`` is what messages call the source: a file's path, or the variable that held the text.
+    ``name`` identifies the source in messages: the path of a file, or the name of a variable.
     """
 
     source: Literal["file", "environment", "overrides", "code"]
@@ -26,15 +26,18 @@ class ProblemReport:
     hints: list[Problem] = field(default_factory=list[Problem])
 
     def problem(self, path: JsonPath, message: str, *, hint: str | None = None, at_key: bool = False) -> None:
-        """Something that stops the configuration. ``key`` places it at the key instead of its value."""
+        """Add a problem, which makes the configuration invalid.
+
+        ``at_key`` locates it at the key, not the value.
+        """
         self.problems.append(self._build_problem(path, message, hint, at_key))
 
     def hint(self, path: JsonPath, message: str, *, hint: str | None = None) -> None:
-        """Something that stops nothing."""
+        """Add a warning, which does not make the configuration invalid."""
         self.hints.append(self._build_problem(path, message, hint, at_key=True))
 
     def provenance(self, path: JsonPath) -> Provenance:
-        """Where the entry at ``path`` stands."""
+        """Return the source, file and line of the entry at ``path``."""
         return Provenance(
             self.source, self.name if self.source == "file" else None, self._find_line(path, at_key=True)
         )
@@ -49,7 +52,7 @@ class ProblemReport:
         )
 
     def _find_line(self, path: JsonPath, *, at_key: bool) -> int | None:
-        """The line of the value, or of the nearest thing around it that is there."""
+        """Return the line of the value or, if it is missing, of the innermost container that exists."""
         if self.document is None:
             return None
         while path:
@@ -61,7 +64,7 @@ class ProblemReport:
 
 
 def describe_type(value: JsonValue) -> str:
-    """What a value is, in words, without showing it."""
+    """Return the kind of a value in words. It never shows a value, which may be a secret."""
     match value:
         case None:
             return "null"

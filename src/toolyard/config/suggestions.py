@@ -1,4 +1,4 @@
-"""Guess what someone meant to write."""
+"""Suggestions for misspelled words."""
 
 from __future__ import annotations
 
@@ -13,26 +13,23 @@ _MAX_LISTED_WORDS = 20
 
 
 def did_you_mean(word: str, known_words: Iterable[str], *, list_known: bool = True) -> str | None:
-    """A hint that names the nearest known word; where none is near, the known ones, if ``otherwise``."""
+    """Return a hint with the most similar word; if there is none, the known words if ``list_known``."""
     words = tuple(islice(known_words, _MAX_COMPARED_WORDS))
-    near = _find_nearest(word, words)
-    if near is not None:
-        return f"did you mean '{near}'?"
+    nearest = _find_nearest(word, words)
+    if nearest is not None:
+        return f"did you mean '{nearest}'?"
     if not list_known or not words:
         return None
-    return (
-        f"known here: {', '.join(words[:_MAX_LISTED_WORDS])}"
-        f"{', ...' if len(words) > _MAX_LISTED_WORDS else ''}"
-    )
+    return f"known: {', '.join(words[:_MAX_LISTED_WORDS])}{', ...' if len(words) > _MAX_LISTED_WORDS else ''}"
 
 
-@lru_cache(maxsize=512)  # the same key is often unknown in every entry of a file
+@lru_cache(maxsize=512)  # the same unknown key often occurs in every entry of a file
 def _find_nearest(word: str, words: tuple[str, ...]) -> str | None:
-    import difflib  # only a mistake needs it, and it is slow to load
+    import difflib  # slow to import, and needed after a mistake only
 
-    by_fold = {_fold_word(candidate): candidate for candidate in words}
-    near = difflib.get_close_matches(_fold_word(word), by_fold, n=1, cutoff=0.65)
-    return by_fold[near[0]] if near else None
+    by_folded_word = {_fold_word(candidate): candidate for candidate in words}
+    similar = difflib.get_close_matches(_fold_word(word), by_folded_word, n=1, cutoff=0.65)
+    return by_folded_word[similar[0]] if similar else None
 
 
 def _fold_word(word: str) -> str:

@@ -1,4 +1,8 @@
-"""Are a URL, a header or an argument fit to be sent? Each answer is what is wrong, without the value."""
+"""Checks of URLs, headers and process arguments.
+
+The ``*_fault`` functions return a description of the fault, or None. It completes a sentence about the value
+("... contains a line break") and never includes the value, which may be a secret.
+"""
 
 from __future__ import annotations
 
@@ -24,28 +28,30 @@ _TEXT_BEFORE_AT = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", re.DOTALL)
 _URL_HOST = re.compile(r"[^\s/?#@\\<>\"`{}|^]+")
 
 HOST_WITH_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
-"""A name or address with or without a port, in small letters, as a ``Host`` header has it."""
+"""Host name or address with an optional port, in lower case, as in a ``Host`` header."""
 
 
 def url_fault(url: str) -> str | None:
-    """What keeps a text from being an http(s) URL."""
+    """Return why a string is not a valid http(s) URL."""
     if _INVALID_URL_CHARACTER.search(url):
-        return "holds a space, a backslash or a control character"
+        return "contains a space, a backslash or a control character"
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        return "has a host or port that cannot be read"
+        return "has an invalid host or port"
     if not parts.scheme or parts.scheme not in ("http", "https"):
         return "does not begin with http:// or https://"
     if not host or not _URL_HOST.fullmatch(host):
-        return "names no host"
+        return "has no valid host"
     return None
 
 
 def normalize_host(host: str) -> str | None:
-    """A host as browsers write it: small letters, IPv6 in brackets, other alphabets encoded; a port may stand
-    after it. None where no browser would name it so."""
+    """Return a host, with an optional port, in the form that browsers send, or None if it is invalid.
+
+    That form is lower case, with IPv6 addresses in brackets and international names encoded (IDNA).
+    """
     bare = host.lower()
     if bare.count(":") > 1 and not bare.startswith("["):
         bare = f"[{bare}]"
@@ -57,27 +63,27 @@ def normalize_host(host: str) -> str | None:
 
 
 def header_name_fault(name: str) -> str | None:
-    """What keeps a text from being the name of a header."""
-    return None if _HTTP_TOKEN.fullmatch(name) else "is no valid header name"
+    """Return why a string is not a valid header name."""
+    return None if _HTTP_TOKEN.fullmatch(name) else "is not a valid header name"
 
 
 def header_value_fault(value: str) -> str | None:
-    """What keeps a text from being the value of a header."""
+    """Return why a string is not a valid header value."""
     if "\n" in value or "\r" in value:
-        return "holds a line break"
-    return "holds a control character" if _CONTROL_CHARACTER.search(value) else None
+        return "contains a line break"
+    return "contains a control character" if _CONTROL_CHARACTER.search(value) else None
 
 
 def argument_fault(text: str) -> str | None:
-    """What keeps a text from being handed to a process."""
-    return "holds a NUL character" if "\0" in text else None
+    """Return why a string cannot be passed to a process, as an argument or environment value."""
+    return "contains a NUL character" if "\0" in text else None
 
 
 def mask_user_info(url: str) -> str:
-    """The URL without user and password, and with its true host in sight."""
+    """Return the URL with user and password masked, so that its actual host is obvious."""
     return _URL_USER_INFO.sub("***@", url)
 
 
 def mask_url_secrets(url: str) -> str:
-    """What may be shown of a text that should have been a URL: nothing before an ``@``, no query."""
+    """Return the printable part of a possibly invalid URL: no text before an ``@``, no query."""
     return _TEXT_BEFORE_AT.sub(r"\1***@", url.partition("?")[0])

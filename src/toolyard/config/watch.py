@@ -1,7 +1,7 @@
-"""Follow the configuration file while Toolyard runs.
+"""Watch the configuration file for changes while Toolyard runs.
 
-What counts is the content of the file, looked at again whenever its folder stirs and now and then besides, so
-neither an editor that replaces the file nor a file system without events goes unnoticed.
+The file is compared by content, after every event in its folder and also every two seconds. So a change is
+noticed when an editor replaces the file, and on file systems that send no events.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POLL_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """A valid change: ids of servers, ids of the bundles that differ, and the whole new configuration."""
+    """A valid change: ids of affected servers and bundles, and the complete new configuration."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -42,7 +42,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class ConfigBroken:
-    """An edit that cannot be used. ``configuration`` is the last good one, which stays in force."""
+    """An invalid edit. ``configuration`` is the last valid one, which stays in use."""
 
     error: ConfigError
     configuration: Configuration
@@ -57,11 +57,11 @@ async def watch_config(
     cwd: str | os.PathLike[str] | None = None,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> AsyncGenerator[ConfigChange | ConfigBroken, None]:
-    """Yield every change after ``current``, which ``load_config`` gave for the same arguments.
+    """Yield every change after ``current``, the result of ``load_config`` with the same arguments.
 
-    The file stays the one that was chosen then; another in a better place is found at the next start. After
-    a broken edit the next good content is always announced, even if nothing is different from before. Ends
-    by cancelling the task that iterates.
+    The watched file stays the same; a new file with a higher precedence is found at the next start. After an
+    invalid edit the next valid content is always reported, even if it equals the last valid one. Cancel the
+    iterating task to stop.
     """
     env = dict(os.environ if env is None else env)
     file, folder = await asyncio.to_thread(find_loaded_file, current.file, path, env, cwd, data_dir)
@@ -69,18 +69,18 @@ async def watch_config(
     def reload() -> Configuration:
         fresh = load_from_file(file, folder, overrides=overrides, env=env)
         if fresh.file is None and last.file is not None:
-            # An editor may remove the file for a moment; servers are not stopped for that.
-            message = "the file is gone; its last content stays in force"
-            raise ConfigError([Problem(message, file=last.file, hint="put it back, or restart Toolyard")])
+            # An editor may remove the file for a moment; that must not stop the servers.
+            message = "the file was removed; its last content stays in use"
+            raise ConfigError([Problem(message, file=last.file, hint="restore it, or restart Toolyard")])
         return fresh
 
-    last, broken, seen = current, False, None
+    last, broken, last_signature = current, False, None
     async with aclosing(_watch_folders(file, folder)) as ticks:
         async for _ in ticks:
             signature = await asyncio.to_thread(_compute_signature, file, folder)
-            if signature == seen:
+            if signature == last_signature:
                 continue
-            seen = signature
+            last_signature = signature
             try:
                 fresh = await asyncio.to_thread(reload)
             except ConfigError as error:
@@ -88,23 +88,27 @@ async def watch_config(
                 yield ConfigBroken(error, last)
                 continue
             changes = diff_configurations(last, fresh)
-            worth_telling = bool(changes) or broken or fresh.waiting != last.waiting
+            is_reportable = bool(changes) or broken or fresh.waiting != last.waiting
             last, broken = fresh, False
-            if worth_telling:
+            if is_reportable:
                 yield ConfigChange(changes.added, changes.removed, changes.changed, changes.bundles, fresh)
 
 
 async def watch_file(path: Path) -> AsyncGenerator[None, None]:
-    """Come round once a file is watched, whether it is there or not, whenever it may have changed, and every
-    few seconds. What is in it, whoever asks looks at. Ends by cancelling the task that iterates."""
+    """Yield once when the watch is active, and then whenever the file may have changed.
+
+    Also yields every few seconds; the caller must compare the content. The file need not exist. Cancel the
+    iterating task to stop.
+    """
     async with aclosing(_watch_folders(ConfigFile(path, ConfigOrigin.EXPLICIT), path.parent)) as ticks:
         async for _ in ticks:
             yield
 
 
 async def _watch_folders(file: ConfigFile, data_dir: Path) -> AsyncGenerator[None, None]:
-    """Come round once the folders that matter are watched, whenever one stirs, and every few seconds."""
-    # Only a running server watches. The library's own types name trio, which is not installed.
+    """Yield once when the relevant folders are watched, then after every event and every few seconds."""
+    # Imported here because only a running server watches. The annotations of watchfiles refer to trio, which
+    # is not installed.
     from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]
     from watchfiles._rust_notify import WatchfilesRustInternalError
 
@@ -125,13 +129,16 @@ async def _watch_folders(file: ConfigFile, data_dir: Path) -> AsyncGenerator[Non
                     yield
                     await anext(events)
         except (OSError, WatchfilesRustInternalError):
-            # A folder vanished, or the system has no watches left: look now and then.
+            # A folder was removed, or the system has no inotify watches left: fall back to polling.
             await asyncio.sleep(_POLL_SECONDS)
 
 
 @asynccontextmanager
 async def _prefetch_event(events: AsyncGenerator[T, None]) -> AsyncGenerator[asyncio.Future[T], None]:
-    """The first event, already waited for: what changes from here on is not missed while one looks."""
+    """Start waiting for the first event before the caller reads the files.
+
+    Otherwise a change between reading the files and the start of the watch would be missed.
+    """
     first = asyncio.ensure_future(anext(events))
     try:
         await asyncio.sleep(0)
@@ -143,14 +150,15 @@ async def _prefetch_event(events: AsyncGenerator[T, None]) -> AsyncGenerator[asy
 
 @dataclass(frozen=True, slots=True)
 class _WatchScope:
-    """The folders in which a change would show, and the names of the files that matter in them."""
+    """Folders to watch, and the names of the relevant files in them."""
 
     folders: tuple[str, ...]
     names: frozenset[str]
 
     def includes(self, _: object, changed_path: str) -> bool:
         name = os.path.basename(changed_path)
-        return name in self.names or name.startswith("..")  # Kubernetes swaps "..data" behind its links
+        # Kubernetes updates a mounted volume by replacing the link "..data", not the files themselves.
+        return name in self.names or name.startswith("..")
 
 
 def _find_watch_scope(file: ConfigFile, data_dir: Path) -> _WatchScope:

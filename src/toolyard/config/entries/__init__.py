@@ -1,1 +1,4 @@
-"""Entries of a configuration file: servers, bundles, transports and OAuth, read and validated."""
+"""Parse and validate entries of a configuration file: servers, bundles, transports and OAuth.
+
+Start with ``servers.py``; all parsers read JSON objects through ``checked_object.CheckedObject``.
+"""

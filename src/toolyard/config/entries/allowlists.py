@@ -1,4 +1,4 @@
-"""The rules about ``allowTools`` that servers and bundles share."""
+"""Checks of ``allowTools``, common to servers and bundles."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from toolyard.config.sources.json_document import JsonPath
 
 __all__ = ["BARE_STAR_HINT", "is_bare_star", "read_allow_tools", "report_bare_stars"]
 
-BARE_STAR_HINT = "an untrusted server may not be allowed everything: name the tools you need"
+BARE_STAR_HINT = "an untrusted server cannot be allowed everything: list the tools you need"
 
 _ALLOW_TOOLS_KEY = "allowTools"
 
 
 def read_allow_tools(entry: CheckedObject) -> tuple[str, ...] | None:
-    """The allowlist, or None where there is none. An empty one would be a server that can do nothing."""
+    """Return the allowlist, or None if it is missing.
+
+    An empty one is a problem: it would block every tool.
+    """
     if entry.value.get(_ALLOW_TOOLS_KEY) == []:
         entry.report.problem(
             (*entry.path, _ALLOW_TOOLS_KEY),
@@ -25,16 +28,16 @@ def read_allow_tools(entry: CheckedObject) -> tuple[str, ...] | None:
 
 
 def is_bare_star(pattern: str) -> bool:
-    """Whether a pattern matches every name."""
+    """Return whether a pattern matches every name."""
     return bool(pattern) and not pattern.strip("*")
 
 
 def report_bare_stars(patterns: tuple[str, ...] | None, path: JsonPath, report: ProblemReport) -> None:
-    """An untrusted server's tools are named, or matched by something narrower than everything."""
+    """Report patterns that match everything, which are not allowed for an untrusted server."""
     for index, pattern in enumerate(patterns or ()):
         if is_bare_star(pattern):
             report.problem(
                 (*path, _ALLOW_TOOLS_KEY, index),
-                f'expected a tool\'s name or a narrower glob, found "{pattern}"',
+                f'expected the name of a tool or a narrower glob, found "{pattern}"',
                 hint=BARE_STAR_HINT,
             )

@@ -1,4 +1,4 @@
-"""An entry of ``bundles`` becomes a bundle."""
+"""Parse entries of ``bundles``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["read_bundle"]
 
 
 def read_bundle(bundle_id: str, entry: CheckedObject) -> RawBundle:
-    """Whether its server exists is asked later, when every source has been read."""
+    """Parse one bundle. Its server is checked later, when all sources have been read."""
     server_id = entry.text("serverId", required=True)
     mode = entry.choice("mode", ("direct", "meta"), required=True)
     label = entry.text("label")

@@ -1,6 +1,6 @@
-"""One JSON object while it is checked: typed questions that collect problems instead of raising.
+"""Typed access to a JSON object that collects problems instead of raising.
 
-The keys that were asked for are the keys that are known, so there is no second list of them to keep.
+The keys that a parser reads are the known keys, so no separate list of them is needed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _EMPTY_MAP: Mapping[str, str] = MappingProxyType({})
 
 
 class CheckedObject:
-    """A view of the object at ``path``. A null is as if the key were left out.
+    """View of the JSON object at ``path``. A null value is treated as a missing key.
 
-    ``strict`` decides what an unknown key is: a problem, or a hint that it is ignored.
+    An unknown key is a problem if ``strict``, else a hint. The accessors return None, or an empty mapping,
+    after they reported a value of the wrong type.
     """
 
     __slots__ = ("_known_keys", "path", "report", "strict", "value")
@@ -40,18 +41,18 @@ class CheckedObject:
         self._known_keys: dict[str, None] = {}
 
     def get(self, key: str) -> JsonValue:
-        """The value as it stands."""
+        """Return the value unchecked, and mark the key as known."""
         self._known_keys[key] = None
         return self.value.get(key)
 
     def text(self, key: str, *, required: bool = False) -> str | None:
-        """A string; where required, one that is not empty."""
+        """Return a string; if ``required``, it must be present and not empty."""
         value = self.get(key)
         if value is None and not required:
             return None
         if isinstance(value, str) and (value or not required):
             return value
-        self.report_mismatch(key, "a string that is not empty" if required else "a string", value)
+        self.report_mismatch(key, "a non-empty string" if required else "a string", value)
         return None
 
     def flag(self, key: str) -> bool | None:
@@ -62,7 +63,7 @@ class CheckedObject:
         return None
 
     def seconds(self, key: str, *, allow_zero: bool = False) -> float | None:
-        """A number of seconds: finite, and above zero unless ``zero`` may be it too."""
+        """Return a finite number of seconds above 0, or from 0 if ``allow_zero``."""
         value = self.get(key)
         if value is None:
             return None
@@ -83,7 +84,7 @@ class CheckedObject:
         return value
 
     def choice(self, key: str, options: Iterable[str], *, required: bool = False) -> str | None:
-        """One of a few words."""
+        """Return one of the given words."""
         value = self.get(key)
         if value is None and not required:
             return None
@@ -96,7 +97,7 @@ class CheckedObject:
         return None
 
     def enum_member(self, key: str, options: type[E], *, required: bool = False) -> E | None:
-        """One of the values of an enumeration."""
+        """Return a member of an enumeration, by value."""
         value = self.get(key)
         if value is None and not required:
             return None
@@ -107,7 +108,7 @@ class CheckedObject:
         return None
 
     def texts(self, key: str) -> tuple[str, ...] | None:
-        """A list of strings."""
+        """Return a list of strings."""
         value = self.get(key)
         if value is None:
             return None
@@ -123,17 +124,17 @@ class CheckedObject:
         return tuple(texts)
 
     def patterns(self, key: str) -> tuple[str, ...] | None:
-        """A list of tool names and globs, none of them empty."""
+        """Return a list of tool names and globs, none of them empty."""
         texts = self.texts(key)
         for index, text in enumerate(texts or ()):
             if not text:
                 self._report_unexpected(
-                    (*self.path, key, index), "a tool's name or a glob", "an empty string", None
+                    (*self.path, key, index), "the name of a tool or a glob", "an empty string", None
                 )
         return texts
 
     def text_map(self, key: str) -> Mapping[str, str]:
-        """An object of strings. Their values may be secrets, so no message shows one."""
+        """Return an object of strings. The values may be secrets, so no message shows them."""
         value = self.get(key)
         if value is None:
             return _EMPTY_MAP
@@ -150,7 +151,7 @@ class CheckedObject:
         return MappingProxyType(texts)
 
     def child_object(self, key: str) -> CheckedObject | None:
-        """A view of an object in this one."""
+        """Return a view of a nested object."""
         value = self.get(key)
         if value is None:
             return None
@@ -162,7 +163,7 @@ class CheckedObject:
     def report_mismatch(
         self, key: str, expected: str, value: JsonValue, *, show_value: bool = False, hint: str | None = None
     ) -> None:
-        """Say that the value of ``key`` is not what was expected; ``shown`` if it can be no secret."""
+        """Report a missing or unexpected value. Use ``show_value`` only if it cannot be a secret."""
         if key not in self.value:
             self.report.problem((*self.path, key), f"missing; expected {expected}", hint=hint)
             return
@@ -174,7 +175,7 @@ class CheckedObject:
         self._report_unexpected((*self.path, key), expected, found, hint)
 
     def report_unknown_keys(self) -> None:
-        """Report the keys that nobody asked for."""
+        """Report the keys that were not read."""
         for key in self.value:
             if key in self._known_keys:
                 continue
@@ -184,8 +185,8 @@ class CheckedObject:
                     path, "unknown key", hint=did_you_mean(key, self._known_keys), at_key=True
                 )
             else:
-                near = did_you_mean(key, self._known_keys, list_known=False)
-                self.report.hint(path, "unknown key, ignored", hint=near)
+                suggestion = did_you_mean(key, self._known_keys, list_known=False)
+                self.report.hint(path, "unknown key, ignored", hint=suggestion)
 
     def _report_unexpected(self, path: JsonPath, expected: str, found: str, hint: str | None) -> None:
         self.report.problem(path, f"expected {expected}, found {found}", hint=hint)

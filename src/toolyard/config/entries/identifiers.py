@@ -1,4 +1,4 @@
-"""What may be the id of a server or a bundle."""
+"""Syntax of the ids of servers and bundles."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u
 
 
 def id_fault(identifier: str) -> str | None:
-    """What keeps a text from being an id.
+    """Return why a string is not a valid id.
 
-    Canonical ids are ``server/tool`` and ``@owner/slug/tool``, so a slash or a leading ``@`` would make two
-    tools look like one; a control character would let an id rewrite the screen that shows it.
+    Canonical ids of tools are ``server/tool`` and ``@owner/slug/tool``, so a slash or a leading ``@`` could
+    give two tools the same id. A control character could manipulate the terminal that displays the id.
     """
     if not identifier:
         return "an id must not be empty"
     if len(identifier) > MAX_ID_CHARACTERS:
         return f"an id has at most {MAX_ID_CHARACTERS} characters, this one has {len(identifier)}"
     if "/" in identifier:
-        return "an id must not hold '/'"
+        return "an id must not contain '/'"
     if identifier.startswith("@"):
         return "an id must not begin with '@'"
     if _CONTROL_CHARACTER.search(identifier):
-        return "an id must not hold control characters"
+        return "an id must not contain control characters"
     return None

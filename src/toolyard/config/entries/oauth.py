@@ -1,4 +1,4 @@
-"""What an entry says about signing in."""
+"""Parse the OAuth options of a server entry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["read_oauth"]
 
 
 def read_oauth(entry: CheckedObject) -> OAuthSpec | None:
-    """The object ``oauth`` of an entry."""
+    """Parse the object ``oauth`` of an entry; None if it is missing."""
     inner = entry.child_object("oauth")
     if inner is None:
         return None
@@ -32,7 +32,7 @@ def read_oauth(entry: CheckedObject) -> OAuthSpec | None:
 
 
 def _read_scopes(inner: CheckedObject) -> tuple[str, ...]:
-    """A list; other clients also write one string with spaces."""
+    """Return the scopes from a list or, in the format of other clients, from a string with spaces."""
     value = inner.get("scopes")
     if isinstance(value, str) and not inner.strict:
         return tuple(value.split())

@@ -1,4 +1,4 @@
-"""Entries as they are written: checked for themselves, before variables are filled in and layers merged."""
+"""Parsed entries before variables are expanded and layers are merged."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["ConfigLayer", "RawBundle", "RawServer"]
 
 @dataclass(frozen=True, slots=True)
 class RawServer:
-    """A server with its texts as written. ``server`` is None where its entry cannot be used.
+    """A server with unexpanded variables. ``server`` is None if its entry is invalid.
 
-    ``transport_path`` is where the fields of the transport stand, which depends on the dialect.
+    ``transport_path`` is the location of the transport's keys, which depends on the dialect.
     """
 
     server: Server | None
@@ -26,7 +26,7 @@ class RawServer:
 
 @dataclass(frozen=True, slots=True)
 class RawBundle:
-    """A bundle, with the place of its entry. ``bundle`` is None where its entry cannot be used."""
+    """A bundle with the location of its entry. ``bundle`` is None if its entry is invalid."""
 
     bundle: Bundle | None
     path: JsonPath
@@ -35,11 +35,11 @@ class RawBundle:
 
 @dataclass(frozen=True, slots=True)
 class ConfigLayer:
-    """Everything that one source says. ``approved`` is False for a file that nobody has looked at yet."""
+    """All entries of one source. ``approved`` is False for a discovered file that is not approved yet."""
 
     report: ProblemReport
     servers: dict[str, RawServer] = field(default_factory=dict[str, RawServer])
     bundles: dict[str, RawBundle] = field(default_factory=dict[str, RawBundle])
     broken: bool = False
-    """The source could not be read as JSON, so what it lacks says nothing."""
+    """The source is not valid JSON, so references to missing entries are not reported."""
     approved: bool = True

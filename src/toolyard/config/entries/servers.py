@@ -1,7 +1,7 @@
-"""An entry of ``servers`` or ``mcpServers`` becomes a server.
+"""Parse entries of ``servers`` (Toolyard's dialect) and ``mcpServers`` (that of other clients).
 
-What both dialects share is read by the same lines; they differ in where the transport stands, in how a server
-is switched off, and in whether ``trust`` may be left out.
+Keys common to both are read by the same function. The dialects differ in the location of the transport, in
+the key that disables a server, and in whether ``trust`` is required.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from toolyard.types.server import (
 __all__ = ["read_compatible_server", "read_strict_server"]
 
 _PLACEHOLDER_TRANSPORT = StdioSpec(command="")
-"""Stands in for a transport that could not be read, so that the other keys are still checked."""
+"""Replacement for an invalid transport, so that the other keys are still checked."""
 _DEFAULT_SERVER = Server(id="", transport=_PLACEHOLDER_TRANSPORT)
 _DEFAULT_TIMEOUTS, _DEFAULT_CACHE_TTL_SECONDS = _DEFAULT_SERVER.timeouts, _DEFAULT_SERVER.cache_ttl
 
 
 def read_strict_server(server_id: str, entry: CheckedObject) -> RawServer:
-    """An entry of ``servers``: ``trust`` and ``transport`` are required, unknown keys are problems."""
+    """Parse an entry of ``servers``: ``trust`` and ``transport`` are required, unknown keys are problems."""
     trust = entry.enum_member("trust", Trust, required=True)
     transport = read_nested_transport(entry)
     enabled = entry.flag("enabled")
@@ -39,7 +39,7 @@ def read_strict_server(server_id: str, entry: CheckedObject) -> RawServer:
 
 
 def read_compatible_server(server_id: str, entry: CheckedObject) -> RawServer:
-    """An entry of ``mcpServers``: the transport's keys stand in the entry, unknown keys are hints."""
+    """Parse an entry of ``mcpServers``: it contains the transport's keys itself, unknown keys are hints."""
     trust = entry.enum_member("trust", Trust)
     nested = isinstance(entry.value.get("transport"), dict)
     transport = read_nested_transport(entry) if nested else read_flat_transport(entry)
@@ -55,7 +55,7 @@ def _read_server(
     enabled: bool | None,
     transport_path: JsonPath,
 ) -> RawServer:
-    """Read the keys that mean the same in both dialects, also where the transport could not be read."""
+    """Parse the keys common to both dialects, even if the transport is invalid."""
     server = Server(
         id=server_id,
         transport=transport or _PLACEHOLDER_TRANSPORT,
@@ -107,7 +107,7 @@ def _read_cache_ttl(entry: CheckedObject) -> float:
 
 
 def _read_enabled(entry: CheckedObject) -> bool | None:
-    """Other clients write ``disabled``; both may stand there if they agree."""
+    """Read ``enabled``, or ``disabled`` as other clients write it. If both are present, they must agree."""
     enabled, disabled = entry.flag("enabled"), entry.flag("disabled")
     if enabled is not None and disabled is not None and enabled is disabled:
         entry.report.problem(

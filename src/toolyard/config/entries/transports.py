@@ -1,4 +1,4 @@
-"""How a server is reached, in the two shapes that people write."""
+"""Parse the transport of a server, as an object ``transport`` or as keys of the entry itself."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["read_flat_transport", "read_nested_transport"]
 _HTTP_TYPE_NAMES = {"streamablehttp", "http"}
 _FLAT_TYPE_NAMES = ("streamableHttp", "http", "sse", "stdio")
 _URL_ALIASES = ("serverUrl", "httpUrl")
-"""What some clients call ``url``."""
+"""Names that some clients use for ``url``."""
 
 
 def read_nested_transport(entry: CheckedObject) -> TransportSpec | None:
-    """The object ``transport`` of an entry. None, with problems reported, where it cannot be used."""
+    """Parse the object ``transport`` of an entry. Returns None, with problems reported, if it is invalid."""
     if entry.get("transport") is None:
         flat = "url" in entry.value or "command" in entry.value
         hint = (
-            "in 'servers' the transport is an object of its own; entries with url or command directly in "
-            "them belong under 'mcpServers'"
+            "under 'servers' the transport is a separate object; entries that contain url or command "
+            "directly belong under 'mcpServers'"
         )
         entry.report_mismatch("transport", "an object", None, hint=hint if flat else None)
         return None
@@ -42,7 +42,7 @@ def read_nested_transport(entry: CheckedObject) -> TransportSpec | None:
 
 
 def read_flat_transport(entry: CheckedObject) -> TransportSpec | None:
-    """The transport's keys directly in an entry, as most clients write them."""
+    """Parse the transport's keys from the entry itself, the form of most clients."""
     kind = _read_transport_type(entry)
     if kind is None:
         return None
@@ -50,7 +50,7 @@ def read_flat_transport(entry: CheckedObject) -> TransportSpec | None:
 
 
 def _read_transport_type(entry: CheckedObject) -> Literal["http", "sse", "stdio"] | None:
-    # Some clients call the key "transport"; as a word it means the same.
+    # Some clients use the key "transport" for the type; a string there has the same meaning.
     key = "transport" if entry.get("type") is None and entry.get("transport") is not None else "type"
     value = entry.get(key)
     if value is None:
@@ -76,9 +76,9 @@ def _infer_transport_type(entry: CheckedObject) -> Literal["http", "stdio"] | No
         return None
     if not has_url and not has_command:
         alias = next((key for key in _URL_ALIASES if entry.get(key) is not None), None)
-        hint = "a server has an address, or a command that starts it"
+        hint = "set the URL of the server, or the command that starts it"
         if alias is not None:
-            hint = f"call '{alias}' 'url' here; `toolyard import` does it by itself"
+            hint = f"rename '{alias}' to 'url', or convert the file with `toolyard import`"
         entry.report.problem(entry.path, "expected 'url' or 'command', found neither", hint=hint)
         return None
     return "http" if has_url else "stdio"
@@ -88,7 +88,7 @@ def _hint_for_type(value: object) -> str | None:
     if not isinstance(value, str):
         return None
     if value in ("local", "remote"):
-        return "this is opencode's way to write it; `toolyard import` reads it"
+        return "this is opencode's format; convert the file with `toolyard import`"
     return did_you_mean(value, _FLAT_TYPE_NAMES, list_known=False)
 
 

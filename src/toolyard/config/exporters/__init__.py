@@ -1,5 +1,5 @@
-"""One entry of ours, put into the configuration of another client, or taken out of it again.
+"""Add Toolyard's entry to the configuration file of another client, or remove it.
 
-Everything else in the file stays as its owner wrote it, comments and layout too. What cannot be done so is
-refused, and nothing is written.
+Everything else in the file stays unchanged, including comments and layout. An edit that cannot guarantee this
+is refused, and nothing is written. Start with ``client_files.py``.
 """

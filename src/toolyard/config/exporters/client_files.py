@@ -1,4 +1,4 @@
-"""Work out what a client's file becomes with our entry, or without it, and write that in one step."""
+"""Plan and write the change of one entry in the configuration file of a client."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 
 
 class EntryChange(StrEnum):
-    """What happens to the entry."""
+    """Effect on the entry."""
 
     ADDED = "added"
     REPLACED = "replaced"
     REMOVED = "removed"
     SAME = "same"
-    """It stands there already, exactly so."""
+    """The file already contains exactly this entry."""
     ABSENT = "absent"
-    """It was to be removed, and is not there."""
+    """The entry to remove does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryPlan:
-    """What would be written. Nothing is, until ``write_entry`` is called."""
+    """Planned change of a file. Nothing is written until ``write_entry`` is called."""
 
     file: Path
     change: EntryChange
@@ -54,9 +54,10 @@ class EntryPlan:
 def plan_entry(
     file: str | os.PathLike[str], path: Sequence[str], entry: Mapping[str, JsonValue] | None
 ) -> EntryPlan:
-    """What the file becomes with the entry at ``path``; None takes it out. ``.toml`` is TOML, all else JSON.
+    """Plan to set the entry at ``path``, or to remove it if ``entry`` is None.
 
-    Raises ConfigError where the file cannot be read, EditRefused where it cannot be changed without loss.
+    A file with the suffix ``.toml`` is TOML, any other is JSON. Raises ConfigError if the file cannot be
+    read, and EditRefused if it cannot be changed without loss.
     """
     target = Path(os.path.abspath(file))
     before = read_regular_file(target, max_bytes=MAX_CLIENT_FILE_BYTES) if os.path.lexists(target) else None
@@ -64,50 +65,50 @@ def plan_entry(
     toml = target.suffix == ".toml"
     try:
         root = _parse_text(text or ("" if toml else "{}"), toml)
-        was = _value_at(root, path)
-        change = _classify_change(was, entry)
+        current = _value_at(root, path)
+        change = _classify_change(current, entry)
         if change in (EntryChange.SAME, EntryChange.ABSENT):
             return EntryPlan(target, change, before, before or b"")
         after = _edit_text(text, toml, path, entry)
         _check_edit(text, after, toml, _apply_to_root(root, path, entry))
-    except EditRefused as refused:
-        raise EditRefused([replace(one, file=str(target)) for one in refused.problems]) from None
+    except EditRefused as error:
+        raise EditRefused([replace(problem, file=str(target)) for problem in error.problems]) from None
     except ConfigError as error:
-        raise ConfigError([replace(one, file=str(target)) for one in error.problems]) from None
-    mark = _UTF8_BOM if before is not None and before.startswith(_UTF8_BOM) else b""
-    return EntryPlan(target, change, before, mark + after.encode())
+        raise ConfigError([replace(problem, file=str(target)) for problem in error.problems]) from None
+    bom = _UTF8_BOM if before is not None and before.startswith(_UTF8_BOM) else b""
+    return EntryPlan(target, change, before, bom + after.encode())
 
 
 def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) -> Path | None:
-    """Write the file, and return the backup of what stood there, if anything did.
+    """Write the planned file and return the path of a backup of the old content, or None for a new file.
 
-    ``private``: there is a secret in it, so its owner alone may read it; else it keeps the permissions that
-    it has. Raises ConfigError where the file changed after it was planned, OSError where it cannot be
+    With ``private``, because the entry contains a secret, only the owner can read the file; otherwise it
+    keeps its permissions. Raises ConfigError if the file changed since the plan, OSError if it cannot be
     written.
     """
     target = plan.file
     target.parent.mkdir(parents=True, exist_ok=True)
     with lock_for_editing(target):
-        found = (
+        current = (
             read_regular_file(target, max_bytes=MAX_CLIENT_FILE_BYTES) if os.path.lexists(target) else None
         )
-        if found != plan.before:
+        if current != plan.before:
             message = "the file changed while its new content was prepared; nothing was written"
             raise ConfigError([Problem(message, file=str(target), hint="run the command again")])
-        mode = stat.S_IMODE(target.stat().st_mode) if found is not None else None
-        backup = None if found is None else write_backup(target, found, now)
+        mode = stat.S_IMODE(target.stat().st_mode) if current is not None else None
+        backup = None if current is None else write_backup(target, current, now)
         write_private_file(target, plan.after)
         if mode is not None and not private:
             os.chmod(target, mode)
     return backup
 
 
-def _classify_change(was: object, entry: Mapping[str, JsonValue] | None) -> EntryChange:
+def _classify_change(current: object, entry: Mapping[str, JsonValue] | None) -> EntryChange:
     if entry is None:
-        return EntryChange.ABSENT if was is None else EntryChange.REMOVED
-    if was is None:
+        return EntryChange.ABSENT if current is None else EntryChange.REMOVED
+    if current is None:
         return EntryChange.ADDED
-    return EntryChange.SAME if was == entry else EntryChange.REPLACED
+    return EntryChange.SAME if current == entry else EntryChange.REPLACED
 
 
 def _edit_text(text: str, toml: bool, path: Sequence[str], entry: Mapping[str, JsonValue] | None) -> str:
@@ -121,9 +122,9 @@ def _edit_text(text: str, toml: bool, path: Sequence[str], entry: Mapping[str, J
 def _parse_text(text: str, toml: bool) -> dict[str, JsonValue]:
     if not toml:
         root = read_json(text if text.strip() else "{}").root
-        return root if isinstance(root, dict) else refuse_edit("the file holds no object")
+        return root if isinstance(root, dict) else refuse_edit("the top level is not an object")
     try:
-        # It may hold dates too; nobody looks at them.
+        # TOML may also contain dates, which no code here reads.
         return cast("dict[str, JsonValue]", tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError([Problem(f"not valid TOML: {error}")]) from error
@@ -138,26 +139,29 @@ def _value_at(root: JsonValue, path: Sequence[str]) -> JsonValue:
 def _apply_to_root(
     root: dict[str, JsonValue], path: Sequence[str], entry: Mapping[str, JsonValue] | None
 ) -> dict[str, JsonValue]:
-    """What the file must say afterwards: the same, but for the entry."""
+    """Return the expected content after the edit: the same as before, apart from the entry."""
     first, *rest = path
     if not rest:
         others: dict[str, JsonValue] = {key: value for key, value in root.items() if key != first}
         return others if entry is None else {**others, first: dict(entry)}
     inner = root.get(first, {})
     if not isinstance(inner, dict):
-        refuse_edit("this is no object", path=first)
+        refuse_edit("this is not an object", path=first)
     return {**root, first: _apply_to_root(inner, rest, entry)}
 
 
 def _check_edit(before: str, after: str, toml: bool, expected: dict[str, JsonValue]) -> None:
-    """An edit of a text is believed only when the text says what it should."""
+    """Parse the edited text and refuse the edit unless it has the expected content and all comments.
+
+    Text edits cannot cover every way to write a file, so each result is verified before it is written.
+    """
     try:
-        found = _parse_text(after, toml)
+        actual = _parse_text(after, toml)
     except ConfigError:
-        refuse_edit("its layout cannot be kept")
-    # An empty table that nobody wrote down is no difference.
-    if found != expected and not (toml and _drop_empty_tables(found) == _drop_empty_tables(expected)):
-        refuse_edit("its layout cannot be kept")
+        refuse_edit("the layout of the file cannot be preserved")
+    # Removing the last sub-table also removes its implicit parent table, which is not a loss.
+    if actual != expected and not (toml and _drop_empty_tables(actual) == _drop_empty_tables(expected)):
+        refuse_edit("the layout of the file cannot be preserved")
     if not toml and Counter(find_comments(before)) - Counter(find_comments(after)):
         refuse_edit("a comment would be lost")
 
@@ -167,15 +171,15 @@ def _drop_empty_tables(root: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def find_target_file(client: str, places: Iterable[ClientFile]) -> Path | None:
-    """The client's file that is there, else the first that it would read; None: it has none among these."""
-    mine = [place.path for place in places if place.client == client]
-    return next((path for path in mine if path.is_file()), mine[0] if mine else None)
+    """Return the existing file of a client, else its first possible location; None for an unknown client."""
+    paths = [place.path for place in places if place.client == client]
+    return next((path for path in paths if path.is_file()), paths[0] if paths else None)
 
 
 def resolve_entry_path(file: Path, path: Sequence[str]) -> tuple[str, ...]:
-    """Where the entry stands in this file: some of opencode keep their servers one step deeper.
+    """Return the path of the entry in this file: newer files of opencode have servers under ``mcp.servers``.
 
-    Raises ConfigError where the file cannot be read.
+    Raises ConfigError if the file cannot be read.
     """
     if path[0] != "mcp" or not file.is_file():
         return tuple(path)
@@ -183,5 +187,6 @@ def resolve_entry_path(file: Path, path: Sequence[str]) -> tuple[str, ...]:
     root = read_json(text, file=str(file)).root
     table = root.get("mcp") if isinstance(root, dict) else None
     inner = table.get("servers") if isinstance(table, dict) else None
-    deeper = isinstance(inner, dict) and "type" not in inner
-    return ("mcp", "servers", *path[1:]) if deeper else tuple(path)
+    # In the older format, "servers" could be the name of a server, whose entry has a "type".
+    is_nested = isinstance(inner, dict) and "type" not in inner
+    return ("mcp", "servers", *path[1:]) if is_nested else tuple(path)

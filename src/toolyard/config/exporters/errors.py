@@ -1,4 +1,4 @@
-"""Why a file of another client is left as it is."""
+"""Error for an edit that would lose something in a client's file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["EditRefused", "refuse_edit"]
 
 
 class EditRefused(ConfigError):
-    """The file could only be changed at the cost of something in it. It was not touched."""
+    """Raised when a file cannot be changed without losing something in it. The file was not changed."""
 
 
 def refuse_edit(message: str, *, path: str = "") -> NoReturn:
-    """Raises EditRefused; the file's name is added by whoever knows it."""
-    raise EditRefused([Problem(message, path=path, hint="put the entry there by hand")])
+    """Raise EditRefused without a file name, which ``plan_entry`` adds."""
+    raise EditRefused([Problem(message, path=path, hint="edit the file by hand")])

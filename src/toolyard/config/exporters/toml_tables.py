@@ -1,4 +1,4 @@
-"""One table of a TOML file that a person wrote, set or taken out where it stands."""
+"""Set or remove one table in the text of a TOML file, preserving the rest of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE_WITH_ENDING = re.compile(r"[^\n]*+\n|[^\n]++")
 
 
 def format_table(path: Sequence[str], entry: Mapping[str, JsonValue]) -> str:
-    """A table with its values: texts, truth values, lists of texts, and flat tables of texts."""
+    """Format a table. Values may be strings, booleans, lists of strings, and flat tables of strings."""
     lines = [f"[{'.'.join(map(_format_key, path))}]"]
     return "\n".join(
         [*lines, *(f"{_format_key(key)} = {_format_toml_value(value)}" for key, value in entry.items())]
@@ -26,76 +26,83 @@ def format_table(path: Sequence[str], entry: Mapping[str, JsonValue]) -> str:
 
 
 def set_table(text: str, path: Sequence[str], entry: Mapping[str, JsonValue]) -> str:
-    """The text with a table, in the place of the one of that name, else at the end.
+    """Return the text with a table, in place of the existing one or else at the end.
 
-    What comes out is to be read again before it is believed: some ways to write TOML cannot be added to.
-    Raises EditRefused where a comment would be lost.
+    The caller must parse the result and compare it, because some ways to write TOML cannot be extended like
+    this. Raises EditRefused if a comment would be lost.
     """
     lines = _LINE_WITH_ENDING.findall(text)
     newline = "\r\n" if "\r\n" in text else "\n"
-    new = [line + newline for line in format_table(path, entry).split("\n")]
-    there = _find_sections(lines, path)
-    if there:
-        first = there[0][0]
-        kept = _remove_sections(lines, there, path)
-        return "".join([*kept[:first], *new, *kept[first:]])
+    new_lines = [line + newline for line in format_table(path, entry).split("\n")]
+    spans = _find_sections(lines, path)
+    if spans:
+        first = spans[0][0]
+        remaining = _remove_sections(lines, spans, path)
+        return "".join([*remaining[:first], *new_lines, *remaining[first:]])
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += newline
     gap = [newline] if lines and lines[-1].strip() else []
-    return "".join([*lines, *gap, *new])
+    return "".join([*lines, *gap, *new_lines])
 
 
 def remove_table(text: str, path: Sequence[str]) -> str:
-    """The text without a table and the tables below it. Raises EditRefused as ``put_table``, and where it is
-    written in another way than as a table of its own."""
+    """Return the text without a table and its sub-tables.
+
+    Raises EditRefused if a comment would be lost, or the table is not written as a ``[table]`` section.
+    """
     lines = _LINE_WITH_ENDING.findall(text)
-    there = _find_sections(lines, path)
-    if not there:
+    spans = _find_sections(lines, path)
+    if not spans:
         refuse_edit(
-            "it is written in a way that cannot be taken out by itself", path=format_path(tuple(path))
+            "it is not a separate [table], so it cannot be removed automatically",
+            path=format_path(tuple(path)),
         )
-    return "".join(_remove_sections(lines, there, path))
+    return "".join(_remove_sections(lines, spans, path))
 
 
 def _find_sections(lines: Sequence[str], path: Sequence[str]) -> list[tuple[int, int]]:
-    """Where the table and those below it begin and end. Blank lines and comments at the end of a table are
-    taken for the beginning of what follows."""
-    heads = [
-        (number, way) for number, line in enumerate(lines) if (way := _parse_table_header(line)) is not None
+    """Return the line ranges of a table and its sub-tables.
+
+    Blank lines and comments at the end of a section are left out, because they usually belong to the next
+    one.
+    """
+    headers = [
+        (number, name) for number, line in enumerate(lines) if (name := _parse_table_header(line)) is not None
     ]
-    ends = [*(number for number, _ in heads), len(lines)][1:]
-    found: list[tuple[int, int]] = []
-    for (begin, way), end in zip(heads, ends, strict=False):
-        if way[: len(path)] == list(path):
+    ends = [*(number for number, _ in headers), len(lines)][1:]
+    spans: list[tuple[int, int]] = []
+    for (begin, name), end in zip(headers, ends, strict=False):
+        if name[: len(path)] == list(path):
             while not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#"):
                 end -= 1
-            found.append((begin, end))
-    return found
+            spans.append((begin, end))
+    return spans
 
 
 def _remove_sections(
     lines: Sequence[str], spans: Sequence[tuple[int, int]], path: Sequence[str]
 ) -> list[str]:
-    gone = {number for begin, end in spans for number in range(begin, end)}
-    if any("#" in lines[number] for number in gone):
-        refuse_edit("there may be comments in what would be replaced", path=format_path(tuple(path)))
-    return [line for number, line in enumerate(lines) if number not in gone]
+    removed = {number for begin, end in spans for number in range(begin, end)}
+    if any("#" in lines[number] for number in removed):
+        refuse_edit("the lines to be replaced may contain comments", path=format_path(tuple(path)))
+    return [line for number, line in enumerate(lines) if number not in removed]
 
 
 def _parse_table_header(line: str) -> list[str] | None:
-    """The name of the table that a line begins, step by step; None: it begins none."""
+    """Return the name of the table that begins on this line, as a list of keys, or None."""
     if not line.lstrip().startswith("["):
         return None
+    # A header alone is a valid document, so the TOML parser handles quoted keys and blanks.
     try:
-        found = cast("JsonValue", tomllib.loads(line))
+        value = cast("JsonValue", tomllib.loads(line))
     except tomllib.TOMLDecodeError:
         return None
-    way: list[str] = []
-    while isinstance(found, dict) and found:
-        step, found = next(iter(found.items()))
-        way.append(step)
-    # An item of a list of tables is no table of that name.
-    return [*way, ""] if isinstance(found, list) else way
+    name: list[str] = []
+    while isinstance(value, dict) and value:
+        key, value = next(iter(value.items()))
+        name.append(key)
+    # An element of an array of tables, [[name]], must not match the table [name].
+    return [*name, ""] if isinstance(value, list) else name
 
 
 def _format_key(name: str) -> str:
@@ -106,6 +113,7 @@ def _format_toml_value(value: JsonValue) -> str:
     if isinstance(value, Mapping):
         return (
             f"{{ "
-            f"{', '.join(f'{_format_key(key)} = {_format_toml_value(one)}' for key, one in value.items())} }}"
+            f"{', '.join(f'{_format_key(key)} = {_format_toml_value(item)}' for key, item in value.items())}"
+            f" }}"
         )
     return json.dumps(value, ensure_ascii=False)

@@ -1,5 +1,5 @@
-"""Servers that other clients know, brought over into one file of ours.
+"""Import servers from the configuration files of other clients.
 
-Each client's shape has a module of its own that turns an entry into one of our ``mcpServers``; whatever
-cannot be carried over becomes a note, never a failure of the rest.
+Each format has a module that translates an entry into one of our ``mcpServers``. Keys without an equivalent
+become notes and do not stop the import. Start with ``merge.py`` and ``formats.py``.
 """

@@ -1,4 +1,4 @@
-"""Which client wrote this file? Told by its shape, since names and places vary."""
+"""Read the files of other clients. The format is recognised by content, since names and locations vary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CLIENT_BY_FILE_NAME = {
 
 @dataclass(frozen=True, slots=True)
 class ForeignFile:
-    """The servers of a file of another client. ``client`` is what its shape says."""
+    """Servers in the file of another client. ``client`` is derived from the format."""
 
     client: str
     path: str
@@ -39,9 +39,9 @@ class ForeignFile:
 
 
 def read_foreign_file(path: Path) -> ForeignFile:
-    """Read a file of any known client.
+    """Read the file of any known client.
 
-    Raises ConfigError where it is missing, unreadable or of no known shape.
+    Raises ConfigError if it is missing, unreadable or of an unknown format.
     """
     if path.suffix in (".yaml", ".yml"):
         raise _unknown_format_error(path)
@@ -52,21 +52,21 @@ def read_foreign_file(path: Path) -> ForeignFile:
         raise _unknown_format_error(path)
     client, servers = _recognise_client(path, root)
     if "inputs" in root:
-        notes.append("its 'inputs' were left out: Toolyard asks for nothing, set variables instead")
+        notes.append("its 'inputs' were dropped: Toolyard does not prompt for them; set variables instead")
     if "mcp" in root and "mcpServers" in root:
-        notes.append("its 'mcp' was left out: what is allowed there does not count here")
+        notes.append("its 'mcp' was dropped: permissions of that client do not apply here")
     return ForeignFile(client, str(path), tuple(servers), tuple(notes))
 
 
 def _parse_root(path: Path, text: str) -> tuple[JsonValue, list[str]]:
-    """What the file says, and what is said twice in it; there too the last one counts."""
+    """Return the parsed file, and notes about duplicate keys; as in the client, the last one is used."""
     if path.suffix != ".toml":
         document = read_json(text, file=str(path))
         return document.root, [
-            f"{twice.path}: stands twice, the last one, on line {twice.line}, was taken"
-            for twice in document.duplicate_keys
+            f"{duplicate.path}: duplicate key; the last one, on line {duplicate.line}, was used"
+            for duplicate in document.duplicate_keys
         ]
-    import tomllib  # only one client writes TOML
+    import tomllib  # only one client uses TOML
 
     try:
         return tomllib.loads(text), []
@@ -83,12 +83,13 @@ def _recognise_client(path: Path, root: dict[str, JsonValue]) -> tuple[str, list
         return "Codex", list(_translate_servers(root["mcp_servers"], translate_codex_server))
     if "context_servers" in root:
         return "Zed", list(_translate_servers(root["context_servers"], translate_zed_server))
-    if isinstance(root.get("mcp"), dict) and "mcpServers" not in root:  # Gemini has both
+    # Files of Gemini have both "mcp" and "mcpServers".
+    if isinstance(root.get("mcp"), dict) and "mcpServers" not in root:
         return _read_opencode_or_vscode(root["mcp"])
     if isinstance(root.get("servers"), dict):
         if _is_toolyard_dialect(root["servers"]):
-            message = "this is a file of Toolyard's own dialect; nothing has to be imported"
-            raise ConfigError([Problem(message, file=str(path), hint="name it as the configuration")])
+            message = "the file already has Toolyard's format, so no import is needed"
+            raise ConfigError([Problem(message, file=str(path), hint="use it as the configuration file")])
         return "VS Code", list(_translate_servers(root["servers"], translate_flat_server))
     if "mcpServers" in root or "projects" in root:
         servers = [
@@ -101,7 +102,7 @@ def _recognise_client(path: Path, root: dict[str, JsonValue]) -> tuple[str, list
 
 
 def _read_opencode_or_vscode(table: JsonValue) -> tuple[str, list[ForeignServer]]:
-    """Both have ``mcp.servers``; only opencode speaks of local and remote."""
+    """Distinguish two formats with ``mcp.servers``: only opencode has the types local and remote."""
     inner = table.get("servers") if isinstance(table, dict) else None
     entries = inner if isinstance(inner, dict) and "type" not in inner else table
     kinds = [entry.get("type") for entry in _table_values(entries) if isinstance(entry, dict)]
@@ -111,7 +112,7 @@ def _read_opencode_or_vscode(table: JsonValue) -> tuple[str, list[ForeignServer]
 
 
 def _read_project_servers(projects: JsonValue) -> Iterator[ForeignServer]:
-    """Claude Code keeps servers per project too, and starts them in the project's folder."""
+    """Yield the servers of each project of Claude Code, which starts them in the folder of the project."""
     if not isinstance(projects, dict):
         return
     for folder, project in projects.items():
@@ -126,7 +127,7 @@ def _read_project_servers(projects: JsonValue) -> Iterator[ForeignServer]:
 def _translate_servers(table: JsonValue, translate: ServerTranslator) -> Iterator[ForeignServer]:
     if isinstance(table, dict):
         for name, raw in table.items():
-            # What is no object becomes an entry with nothing in it, which is skipped and told.
+            # A value that is not an object becomes an empty entry, which is skipped with a hint later.
             yield translate(name, raw if isinstance(raw, dict) else {})
 
 
@@ -145,6 +146,6 @@ def _guess_client(path: Path) -> str:
 
 
 def _unknown_format_error(path: Path) -> ConfigError:
-    message = "no servers of a known client stand in this file"
+    message = "the file does not have the format of a known client"
     known = "Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Zed, opencode and Codex"
-    return ConfigError([Problem(message, file=str(path), hint=f"known are {known}")])
+    return ConfigError([Problem(message, file=str(path), hint=f"known clients: {known}")])

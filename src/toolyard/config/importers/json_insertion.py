@@ -1,4 +1,4 @@
-"""Add entries to a file that a person wrote, so that comments and layout stay as they are."""
+"""Insert servers into the text of a configuration file, preserving comments and layout."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["insert_servers"]
 
 
 def insert_servers(text: str, entries: Mapping[str, JsonValue]) -> str:
-    """The text with the entries at the beginning of its ``mcpServers``, which is made where it is missing.
+    """Return the text with the entries at the beginning of ``mcpServers``, which is created if missing.
 
-    ``text`` must be a configuration that was read before.
+    ``text`` must be a valid configuration.
     """
     document = read_json(text)
     root = document.root if isinstance(document.root, dict) else {}
@@ -34,7 +34,7 @@ def _insert_after_brace(
 
 
 def _format_member(key: str, value: JsonValue, indent: str) -> str:
-    import json  # only needed to write
+    import json  # needed for writing only
 
     body = json.dumps(value, indent=2, ensure_ascii=False).replace("\n", f"\n{indent}")
     return f"{indent}{json.dumps(key, ensure_ascii=False)}: {body}"

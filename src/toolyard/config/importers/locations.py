@@ -1,4 +1,4 @@
-"""Where other clients keep their servers."""
+"""Locations of the configuration files of other clients."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["ClientFile", "project_client_files", "user_client_files"]
 
 @dataclass(frozen=True, slots=True)
 class ClientFile:
-    """A file that a client would use, whether or not it is there."""
+    """Possible configuration file of a client; it need not exist."""
 
     client: str
     path: Path
 
 
 def user_client_files(home: str | os.PathLike[str], platform: str = sys.platform) -> tuple[ClientFile, ...]:
-    """The files of a user, below the home directory."""
+    """Return the possible files of a user, below the home directory."""
     root = Path(home)
     config = {
         "darwin": root / "Library" / "Application Support",
@@ -40,7 +40,7 @@ def user_client_files(home: str | os.PathLike[str], platform: str = sys.platform
 
 
 def project_client_files(folder: str | os.PathLike[str]) -> tuple[ClientFile, ...]:
-    """The files that stand in a project."""
+    """Return the possible files in a project folder."""
     root = Path(folder)
     return (
         ClientFile("Claude Code", root / ".mcp.json"),

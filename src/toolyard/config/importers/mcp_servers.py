@@ -1,4 +1,4 @@
-"""``mcpServers`` as Claude Desktop, Claude Code, Cursor and Windsurf write it, and VS Code's ``servers``."""
+"""Format ``mcpServers`` of Claude Desktop, Claude Code, Cursor and Windsurf, and ``servers`` of VS Code."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _TOOL_LIST_KEYS = (
 
 
 def translate_flat_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
-    """Nearly our own form; a few keys have other names there."""
+    """Translate one entry. Most keys are the same as ours; a few have other names."""
     work = EntryTranslation(name, raw)
     work.copy_keys(*_SHARED_KEYS)
     work.put("env", _stringify_env(work.pop("env")))
     for alias in ("serverUrl", "httpUrl"):
-        address = work.pop(alias)
+        url = work.pop(alias)
         if "url" not in work.entry:
-            work.put("url", address)
+            work.put("url", url)
     for ours, theirs in _TOOL_LIST_KEYS:
         work.put(ours, work.pop(theirs) or None)
     trust = work.pop("trust")
     if isinstance(trust, str):
         work.put("trust", trust)
     elif trust is not None:
-        work.notes.append("'trust' was left out: there it means that calls need no approval")
+        work.notes.append("'trust' was dropped: there it means that calls need no approval")
     work.put("oauth", _translate_flat_oauth(work))
     work.drop("envFile", "put its variables into 'env'")
     return work.finish()
 
 
 def _stringify_env(env: JsonValue) -> JsonValue:
-    """Some clients take numbers, and null for a variable that is not to be set."""
+    """Convert numbers to strings, and drop null values, both of which some clients allow."""
     if not isinstance(env, dict):
         return env
     return {
@@ -60,7 +60,7 @@ def _translate_flat_oauth(work: EntryTranslation) -> JsonValue:
         return {ours: auth[theirs] for theirs, ours in names.items() if theirs in auth}
     if isinstance(oauth, dict):
         known = ("clientId", "clientSecret", "scopes", "callbackPort", "resource")
-        lost = [key for key in oauth if key not in known]
-        work.notes += [f"'oauth.{key}' was left out: Toolyard has nothing like it" for key in lost]
+        dropped = [key for key in oauth if key not in known]
+        work.notes += [f"'oauth.{key}' was dropped: Toolyard has no equivalent" for key in dropped]
         return {key: oauth[key] for key in known if key in oauth}
     return None

@@ -1,4 +1,4 @@
-"""Bring servers of other clients into one file of ours, without touching what stands in it."""
+"""Merge servers of other clients into a configuration file, without changing its existing entries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _INVALID_ID_CHARACTERS = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u2
 
 @dataclass(frozen=True, slots=True)
 class ImportedServer:
-    """A server that was found: its id with us, and where it came from under which name."""
+    """A server of another client: its new id, and its original client, file and name."""
 
     id: str
     client: str
@@ -39,9 +39,10 @@ class ImportedServer:
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """What an import would do. Nothing is written until ``write_import`` is called.
+    """Planned import. Nothing is written until ``write_import`` is called.
 
-    ``same`` are servers that stand in the target already; ``hints`` tell what was renamed, skipped or lost.
+    ``same`` are servers that the target already contains; ``hints`` list what was renamed, skipped or
+    dropped.
     """
 
     target: str
@@ -53,41 +54,46 @@ class ImportPlan:
 
 
 def plan_import(files: Iterable[str | os.PathLike[str]], target: str | os.PathLike[str]) -> ImportPlan:
-    """Read the files and work out the merged one.
+    """Read the files of other clients and plan the merged target file.
 
-    A file or an entry that cannot be used becomes a hint. Raises ConfigError only where the target itself
-    cannot be read: it is never replaced blindly.
+    A file or entry that is invalid becomes a hint. Raises ConfigError only if the target itself is invalid,
+    because it must not be overwritten then.
     """
-    goal = Path(os.path.abspath(target))
-    before = read_regular_file(goal) if os.path.lexists(goal) else None
-    text = decode_utf8(before, str(goal)) if before is not None else _EMPTY_CONFIG
-    work = _ServerMerge(_parse_servers(text, str(goal)))
+    target_path = Path(os.path.abspath(target))
+    before = read_regular_file(target_path) if os.path.lexists(target_path) else None
+    text = decode_utf8(before, str(target_path)) if before is not None else _EMPTY_CONFIG
+    merge = _ServerMerge(_parse_servers(text, str(target_path)))
     for file in files:
         path = Path(os.path.abspath(file))
         try:
-            work.add_file(read_foreign_file(path))
+            merge.add_file(read_foreign_file(path))
         except ConfigError as error:
-            work.hints += error.problems
-    after = insert_servers(text, work.entries) if work.entries else text
-    _parse_servers(after, str(goal))
+            merge.hints += error.problems
+    after = insert_servers(text, merge.entries) if merge.entries else text
+    _parse_servers(after, str(target_path))
     return ImportPlan(
-        str(goal), tuple(work.added), tuple(work.same), tuple(work.hints), before, after.encode()
+        str(target_path),
+        tuple(merge.added),
+        tuple(merge.same),
+        tuple(merge.hints),
+        before,
+        after.encode(),
     )
 
 
 def write_import(plan: ImportPlan, *, now: datetime | None = None) -> Path | None:
-    """Write the merged file, and return the backup of what stood there, if anything did.
+    """Write the merged file and return the path of a backup of the old content, or None for a new file.
 
-    Raises ConfigError where the target changed after it was planned, OSError where it cannot be written.
+    Raises ConfigError if the target changed since the plan, OSError if it cannot be written.
     """
     target = Path(plan.target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with lock_for_editing(target):
-        found = read_regular_file(target) if os.path.lexists(target) else None
-        if found != plan.before:
+        current = read_regular_file(target) if os.path.lexists(target) else None
+        if current != plan.before:
             message = "the file changed while the import was prepared; nothing was written"
             raise ConfigError([Problem(message, file=plan.target, hint="run the import again")])
-        backup = None if found is None else write_backup(target, found, now)
+        backup = None if current is None else write_backup(target, current, now)
         write_private_file(target, plan.after)
     return backup
 
@@ -98,10 +104,10 @@ def _parse_servers(text: str, name: str) -> dict[str, Server]:
 
 
 class _ServerMerge:
-    """The servers that are known so far, and those that are new."""
+    """Servers of the target and of the files merged so far, and the new entries."""
 
-    def __init__(self, known: dict[str, Server]) -> None:
-        self._servers_by_id = known
+    def __init__(self, existing: dict[str, Server]) -> None:
+        self._servers_by_id = existing
         self.entries: dict[str, dict[str, JsonValue]] = {}
         self.added: list[ImportedServer] = []
         self.same: list[ImportedServer] = []
@@ -118,35 +124,35 @@ class _ServerMerge:
             server = _parse_entry(base, foreign.entry)
         except ConfigError as error:
             reasons = "; ".join(f"{problem.path}: {problem.message}" for problem in error.problems)
-            self._add_hint(file, foreign, f"skipped, since it cannot be used: {reasons}")
+            self._add_hint(file, foreign, f"skipped, because it is invalid: {reasons}")
             return
-        chosen = self._choose_id(base, server)
-        origin = ImportedServer(chosen, file.client, file.path, foreign.name)
-        if chosen in self._servers_by_id:
+        server_id = self._choose_id(base, server)
+        origin = ImportedServer(server_id, file.client, file.path, foreign.name)
+        if server_id in self._servers_by_id:
             self.same.append(origin)
             return
-        if chosen != foreign.name:
-            why = (
-                "there is another server of that name"
+        if server_id != foreign.name:
+            reason = (
+                "another server has this name"
                 if base == foreign.name
-                else "ids have no such characters"
+                else "an id cannot contain these characters"
             )
-            self._add_hint(file, foreign, f"is called '{chosen}' here: {why}")
+            self._add_hint(file, foreign, f"imported as '{server_id}': {reason}")
         for note in foreign.notes:
             self._add_hint(file, foreign, note)
-        self._servers_by_id[chosen] = server
-        self.entries[chosen] = foreign.entry
+        self._servers_by_id[server_id] = server
+        self.entries[server_id] = foreign.entry
         self.added.append(origin)
 
     def _choose_id(self, base: str, server: Server) -> str:
-        """The id under which the same server is known already, else the first free one."""
+        """Return the id of an identical server, or else the first free id."""
         candidate, number = base, 1
         while candidate in self._servers_by_id and not _is_same_server(
             self._servers_by_id[candidate], server
         ):
             number += 1
-            ending = f"-{number}"
-            candidate = base[: MAX_ID_CHARACTERS - len(ending)] + ending
+            suffix = f"-{number}"
+            candidate = base[: MAX_ID_CHARACTERS - len(suffix)] + suffix
         return candidate
 
     def _add_hint(self, file: ForeignFile, foreign: ForeignServer, message: str) -> None:
@@ -159,8 +165,8 @@ def _parse_entry(server_id: str, entry: dict[str, JsonValue]) -> Server:
 
 
 def _is_same_server(one: Server, other: Server) -> bool:
-    nowhere = Provenance("code")
-    return replace(one, id="", provenance=nowhere) == replace(other, id="", provenance=nowhere)
+    provenance = Provenance("code")
+    return replace(one, id="", provenance=provenance) == replace(other, id="", provenance=provenance)
 
 
 def _sanitize_id(name: str) -> str:

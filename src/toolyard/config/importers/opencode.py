@@ -1,6 +1,6 @@
-"""opencode: ``mcp`` with ``type`` local or remote, the command as one list, limits in milliseconds.
+"""Format of opencode: ``type`` is local or remote, the command is one list, time limits are in milliseconds.
 
-Version 1 keeps the servers directly under ``mcp``, version 2 under ``mcp.servers``; ``{env:NAME}`` is a
+Version 1 has the servers directly under ``mcp``, version 2 under ``mcp.servers``; ``{env:NAME}`` is a
 variable.
 """
 
@@ -18,7 +18,7 @@ _OPENCODE_VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def translate_opencode_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
-    """An entry of either version."""
+    """Translate one entry of either version."""
     work = EntryTranslation(name, {key: escape_variables(value) for key, value in raw.items()})
     kind = work.pop("type")
     work.copy_keys("enabled", "disabled", "cwd", "url", "headers")
@@ -41,7 +41,7 @@ def translate_opencode_server(name: str, raw: Mapping[str, JsonValue]) -> Foreig
 def _translate_opencode_oauth(work: EntryTranslation) -> JsonValue:
     oauth = work.pop("oauth")
     if oauth is False:
-        work.notes.append("'oauth' was off there; Toolyard signs in only where the server asks for it")
+        work.notes.append("'oauth' was off there; Toolyard signs in only if the server requires it")
     if not isinstance(oauth, dict):
         return None
     scope = oauth.get("scope")

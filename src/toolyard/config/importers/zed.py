@@ -1,4 +1,4 @@
-"""Zed: ``context_servers`` in its settings, where the command may be an object."""
+"""Format of Zed: ``context_servers`` in its settings, where the command may be an object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["translate_zed_server"]
 
 
 def translate_zed_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
-    """An entry of either form."""
+    """Translate one entry, with the command as an object or a string."""
     work = EntryTranslation(name, raw)
     command = work.pop("command")
     if isinstance(command, dict):
@@ -23,5 +23,5 @@ def translate_zed_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServ
         work.copy_keys("args", "env")
     work.copy_keys("url", "headers", "enabled")
     work.pop("source")
-    work.drop("settings", "an extension of Zed reads it")
+    work.drop("settings", "only an extension of Zed uses it")
     return work.finish()

@@ -1,4 +1,4 @@
-"""The settings that are one of a few words."""
+"""Enumerations used as values of settings."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ __all__ = ["AuditMode", "LogFormat", "LogLevel", "PeopleMode", "PinTools", "Regi
 
 
 class PeopleMode(StrEnum):
-    """Who is calling, and how they prove it."""
+    """Authentication of users."""
 
     NONE = "none"
-    """One local user, on the loopback address only."""
+    """No authentication: one local user, on the loopback address only."""
     PROXY = "proxy"
-    """A proxy in front of us names the user in a header."""
+    """A reverse proxy authenticates users and sends the name in a header."""
     PASSWORD = "password"
-    """Users have passwords here."""
+    """Users sign in with a password stored by Toolyard."""
     OIDC = "oidc"
-    """An identity provider signs users in."""
+    """Users sign in at an OpenID Connect identity provider."""
 
 
 class AuditMode(StrEnum):
-    """When the entry of a tool call is written to the audit log."""
+    """Time at which a tool call is written to the audit log."""
 
     BATCHED = "batched"
-    """After the call, with others. Once a batch could not be written, calls are refused."""
+    """After the call, in batches. If a batch cannot be written, further calls are refused."""
     STRICT = "strict"
-    """One entry before the call, which is not made where that fails, and one after it."""
+    """One entry before the call and one after it. If the first cannot be written, the call is refused."""
 
 
 class Registration(StrEnum):
-    """How we make ourselves known to an authorization server first, where an admin entered nothing."""
+    """Preferred way to register at an authorization server, if the admin entered no client id."""
 
     DOCUMENT = "document"
-    """By the address of a metadata document."""
+    """The URL of a client id metadata document."""
     DYNAMIC = "dynamic"
-    """By registering dynamically."""
+    """Dynamic client registration."""
 
 
 class LogLevel(StrEnum):
-    """The least that is worth a log line."""
+    """Minimum severity of log lines."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -50,20 +50,20 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """What log lines look like."""
+    """Format of log lines."""
 
     TEXT = "text"
-    """For people."""
+    """Plain text for people."""
     JSON = "json"
-    """For machines."""
+    """One JSON object per line, for programs."""
 
 
 class PinTools(StrEnum):
-    """Which configured servers without an ``mcp.lock`` have their tools pinned at first use."""
+    """Configured servers whose tools are pinned at first use if there is no ``mcp.lock``."""
 
     UNTRUSTED = "untrusted"
-    """Changed tools of untrusted servers wait to be accepted; changes of others are logged."""
+    """Changed tools of untrusted servers must be accepted; changes of other servers are logged."""
     ALL = "all"
-    """Changed tools of every server wait to be accepted."""
+    """Changed tools of every server must be accepted."""
     OFF = "off"
-    """Nothing is compared."""
+    """Definitions are not compared."""

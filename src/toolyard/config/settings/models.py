@@ -1,4 +1,4 @@
-"""Models that an operator lists: ``[models.NAME]`` in ``toolyard.toml``, or JSON in ``TOOLYARD_MODELS``."""
+"""Models listed by an operator: ``[models.NAME]`` in ``toolyard.toml``, or JSON in ``TOOLYARD_MODELS``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolyard.config.suggestions import did_you_mean
 __all__ = ["PROVIDERS", "ModelEntry", "model_ref_fault", "model_table"]
 
 PROVIDERS = ("openai", "openai-responses", "anthropic", "google", "ollama")
-"""What may stand before the colon of ``provider:name``."""
+"""Valid providers in ``provider:name``."""
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _EXPECTED_TABLE = "a table of models, each with a model"
@@ -24,43 +24,44 @@ _EXAMPLE_HINT = 'for example: [models.fast] with the line model = "openai:gpt-5-
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """One model that the operator listed. As text, and in its repr, it has no key."""
+    """One listed model. Neither ``str`` nor ``repr`` contains the API key."""
 
     name: str
     model: str
-    """``provider:name``, the name being what the provider calls it."""
+    """``provider:name``, with the provider's own name of the model."""
     base_url: str | None = None
     api_key: str | None = field(default=None, repr=False)
     label: str | None = None
     sees: bool | None = None
-    """Does it take pictures? None: what is known of it."""
+    """Whether it accepts images. None: as known for the model."""
     hears: bool | None = None
+    """Whether it accepts audio. None: as known for the model."""
     temperature: float | None = None
     context: int | None = None
-    """Tokens that it takes at once. None: what is known of it."""
+    """Size of the context window in tokens. None: as known for the model."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.model})"
 
 
 def model_ref_fault(model: str) -> str | None:
-    """What keeps a text from being ``provider:name``."""
+    """Return why a string is not ``provider:name``; the text completes a sentence about it."""
     provider, colon, name = model.partition(":")
     if not colon or not name.strip():
-        return "names no provider and model, as in openai:gpt-5-mini"
-    return None if provider in PROVIDERS else f"names a provider that is not one of {', '.join(PROVIDERS)}"
+        return "does not have the form provider:name, as in openai:gpt-5-mini"
+    return None if provider in PROVIDERS else f"its provider is not one of {', '.join(PROVIDERS)}"
 
 
 def model_table() -> ValueType[tuple[ModelEntry, ...]]:
-    """A table of models, in a variable as JSON."""
+    """Type of tables of models; a variable contains JSON."""
 
     def from_text(text: str, folder: Path) -> tuple[ModelEntry, ...]:
-        import json  # only a variable that is set needs it
+        import json  # needed only if the variable is set
 
         try:
             value = json.loads(text)
         except json.JSONDecodeError as error:
-            # The text may hold keys; these words quote none of it.
+            # The text may contain API keys, so the message does not quote it.
             message = f"not valid JSON: {error.msg}, line {error.lineno}, column {error.colno}"
             raise InvalidValueError(ValueFault((), message, _EXAMPLE_HINT)) from None
         except RecursionError:
@@ -78,32 +79,32 @@ def _read_models(value: object, folder: Path) -> tuple[ModelEntry, ...]:
             ValueFault((), f"expected {_EXPECTED_TABLE}, found {_describe_type(value)}", _EXAMPLE_HINT)
         )
     faults: list[ValueFault] = []
-    found = [
+    entries = [
         _read_model(str(name), entry, folder, faults)
         for name, entry in cast("Mapping[object, object]", value).items()
     ]
     if faults:
         raise InvalidValueError(*faults)
-    return tuple(entry for entry in found if entry is not None)
+    return tuple(entry for entry in entries if entry is not None)
 
 
 def _read_model(name: str, value: object, folder: Path, faults: list[ValueFault]) -> ModelEntry | None:
     if not _MODEL_NAME.fullmatch(name):
-        hint = "letters, digits, dots, dashes and underscores, at most 64"
-        faults.append(ValueFault((name,), "not a name for a model", hint))
+        hint = "use at most 64 letters, digits, dots, hyphens and underscores"
+        faults.append(ValueFault((name,), "not a valid name for a model", hint))
         return None
     if not isinstance(value, Mapping):
         faults.append(ValueFault((name,), f"expected a table, found {_describe_type(value)}", _EXAMPLE_HINT))
         return None
-    given = cast("Mapping[str, object]", value)
-    read = {
-        key: _read_model_key(name, key, each, folder, faults)
-        for key, each in given.items()
-        if each is not None
+    table = cast("Mapping[str, object]", value)
+    options = {
+        key: _read_model_key(name, key, item, folder, faults)
+        for key, item in table.items()
+        if item is not None
     }
-    if "model" not in given:
+    if "model" not in table:
         faults.append(ValueFault((name, "model"), "is missing", _EXAMPLE_HINT))
-    return None if faults else ModelEntry(name, **cast("dict[str, Any]", read))
+    return None if faults else ModelEntry(name, **cast("dict[str, Any]", options))
 
 
 def _read_model_key(name: str, key: str, value: object, folder: Path, faults: list[ValueFault]) -> object:
@@ -120,7 +121,7 @@ def _read_model_key(name: str, key: str, value: object, folder: Path, faults: li
 
 
 def _describe_type(value: object) -> str:
-    """What a value is, without the value: it may be a key in the wrong place."""
+    """Return the kind of a value in words, without the value: it may be an API key in the wrong place."""
     names: dict[type, str] = {str: "a string", bool: "true or false", int: "a number", float: "a number"}
     return names.get(type(value), "a list" if isinstance(value, (list, tuple)) else "something else")
 

@@ -1,4 +1,4 @@
-"""Settings from ``toolyard.toml``, the environment and the caller."""
+"""Load settings from ``toolyard.toml``, the environment and the caller."""
 
 from __future__ import annotations
 
@@ -37,28 +37,32 @@ def load_settings(
     env: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Settings:
-    """``overrides`` over ``TOOLYARD_…`` over ``toolyard.toml`` in the data directory over the defaults.
+    """Merge ``overrides`` over ``TOOLYARD_…`` over ``toolyard.toml`` in the data directory over the defaults.
 
-    A secret may also come from a file: one that ``TOOLYARD_…_FILE`` names, or one with the setting's name
-    in the folder of systemd's credentials. Both count as variables.
+    A secret may also come from a file, either the one in ``TOOLYARD_…_FILE`` or one with the name of the
+    setting in systemd's ``CREDENTIALS_DIRECTORY``. Both have the precedence of variables.
 
-    A missing file is no error. Raises ConfigError with everything that is wrong in any of the three.
+    ``toolyard.toml`` may be missing. Raises ConfigError with the problems of all sources.
     """
     env = os.environ if env is None else env
     folder = default_data_dir(env) if data_dir is None else Path(os.path.abspath(data_dir))
-    work = _SettingsCollector()
-    work.check_folder(folder, env)
-    work.read_file(folder / "toolyard.toml", folder)
-    work.read_environment(env)
-    work.read_overrides(overrides or {})
-    work.check_model()
-    if work.problems:
-        raise ConfigError(work.problems)
-    return Settings(**work.values, origins=MappingProxyType(work.origins), hints=tuple(work.hints))
+    collector = _SettingsCollector()
+    collector.check_folder(folder, env)
+    collector.read_file(folder / "toolyard.toml", folder)
+    collector.read_environment(env)
+    collector.read_overrides(overrides or {})
+    collector.check_model()
+    if collector.problems:
+        raise ConfigError(collector.problems)
+    return Settings(
+        **collector.values, origins=MappingProxyType(collector.origins), hints=tuple(collector.hints)
+    )
 
 
 @dataclass(slots=True)
 class _SettingsCollector:
+    """Values read so far, with their origins; a later source replaces the values of an earlier one."""
+
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     origins: dict[str, str] = field(default_factory=dict[str, str])
     problems: list[Problem] = field(default_factory=list[Problem])
@@ -81,42 +85,44 @@ class _SettingsCollector:
         table = self._parse_toml(text, path)
         for name, value in table.items():
             line = _find_key_line(name, text)
-            place = f"{path}:{line}" if line else str(path)
+            origin = f"{path}:{line}" if line else str(path)
             row = self._find_setting(name, file=str(path), line=line)
             if row is not None:
-                self._set_value(row, value, folder, origin=place, file=str(path), text=text)
+                self._set_value(row, value, folder, origin=origin, file=str(path), text=text)
 
     def read_environment(self, env: Mapping[str, str]) -> None:
         variables = {row.variable: row for row in SETTINGS}
         variables |= {row.file_variable: row for row in SETTINGS if row.secret}
-        here = Path.cwd()
+        cwd = Path.cwd()
         for row in SETTINGS:
             variable = next((name for name in (row.variable, *row.also) if env.get(name)), None)
             file = _find_secret_file(row, env)
+            # A file takes precedence over variables of other programs, but not over our own variable.
             if file is not None and variable != row.variable:
-                self._read_secret_file(row, file, here)
+                self._read_secret_file(row, file, cwd)
             elif variable is not None:
-                self._set_from_text(row, env[variable], here, variable)
+                self._set_from_text(row, env[variable], cwd, variable)
             if variable == row.variable and env.get(row.file_variable) and row.secret:
                 problem = Problem(
-                    f"{row.variable} is set too", file=row.file_variable, hint="set one of both"
+                    f"{row.variable} is also set", file=row.file_variable, hint="set only one of them"
                 )
                 self.problems.append(problem)
         for variable in env:
-            # Others may have variables of this prefix, so an unknown one is worth a remark at most.
+            # Other programs may use this prefix, so an unknown variable is a hint, and only if it looks like
+            # a misspelled one.
             if (
                 variable.startswith("TOOLYARD_")
                 and variable not in variables
                 and variable not in _OTHER_VARIABLES
             ):
-                near = did_you_mean(variable, variables, list_known=False)
-                if near is not None:
-                    self.hints.append(Problem("this variable sets nothing", file=variable, hint=near))
+                suggestion = did_you_mean(variable, variables, list_known=False)
+                if suggestion is not None:
+                    self.hints.append(Problem("this variable has no effect", file=variable, hint=suggestion))
 
-    def _read_secret_file(self, row: Setting, path: Path, here: Path) -> None:
+    def _read_secret_file(self, row: Setting, path: Path, cwd: Path) -> None:
         try:
             text = decode_utf8(read_regular_file(path), str(path)).rstrip("\r\n")
-            self.values[row.name] = row.kind.from_text(text, here)
+            self.values[row.name] = row.kind.from_text(text, cwd)
             self.origins[row.name] = str(path)
         except ConfigError as error:
             self.problems += error.problems
@@ -130,26 +136,26 @@ class _SettingsCollector:
                 self._set_value(row, value, Path.cwd(), origin="overrides", file="overrides")
 
     def check_model(self) -> None:
-        """The model of chats is one that is listed, the local one, or provider:name."""
+        """Check that ``model`` is a name in ``models``, ``local``, or ``provider:name``."""
         model: str | None = self.values.get("model")
         listed = [entry.name for entry in self.values.get("models", ())]
         fault = None if model is None else model_ref_fault(model)
         if model is None or fault is None or model in (*listed, "local"):
             return
         hint = did_you_mean(model, listed) or "for example openai:gpt-5-mini"
-        message = f"{model[:60]!a} is none of models, and {fault}"
+        message = f"{model[:60]!a} is not listed in models, and {fault}"
         origin = self.origins["model"]
         self.problems.append(Problem(message, file=origin, path="model", hint=hint))
 
     def _parse_toml(self, text: str, path: Path) -> dict[str, Any]:
-        import tomllib  # only a file that is there needs it
+        import tomllib  # needed only if the file exists
 
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             message = str(error)
-            found = _TOML_ERROR_LINE.search(message)
-            line = int(found[1]) if found else None
+            match = _TOML_ERROR_LINE.search(message)
+            line = int(match[1]) if match else None
             self.problems.append(Problem(f"not valid TOML: {message}", file=str(path), line=line))
         except RecursionError:
             self.problems.append(Problem("not valid TOML: too deeply nested", file=str(path)))
@@ -182,15 +188,15 @@ class _SettingsCollector:
             if variable == row.variable:
                 self._add_problems(row, text, error, file=variable)
             else:
-                # It is not ours, and whoever set it may have meant others.
-                self.hints.append(Problem(f"is not {row.kind.expected}, and sets nothing", file=variable))
+                # A variable such as OPENAI_BASE_URL may be meant for another program, so this is only a hint.
+                self.hints.append(Problem(f"is not {row.kind.expected}, so it is ignored", file=variable))
 
     def _add_problems(
         self, row: Setting, value: object, error: InvalidValueError, *, file: str, text: str = ""
     ) -> None:
         found = "something else" if row.secret else _shorten_value(value)
-        whole = ValueFault((), f"expected {row.kind.expected}, found {found}")
-        for fault in error.faults or (whole,):
+        default_fault = ValueFault((), f"expected {row.kind.expected}, found {found}")
+        for fault in error.faults or (default_fault,):
             keys = (row.name, *fault.at)
             hint = fault.hint or row.description
             line = _find_nested_key_line(keys, text)
@@ -200,8 +206,8 @@ class _SettingsCollector:
 def _find_secret_file(row: Setting, env: Mapping[str, str]) -> Path | None:
     if not row.secret:
         return None
-    if named := env.get(row.file_variable):
-        return Path(os.path.abspath(os.path.expanduser(named)))
+    if path := env.get(row.file_variable):
+        return Path(os.path.abspath(os.path.expanduser(path)))
     if folder := env.get("CREDENTIALS_DIRECTORY"):
         credential = Path(folder, row.name)
         return credential if credential.exists() else None
@@ -209,28 +215,31 @@ def _find_secret_file(row: Setting, env: Mapping[str, str]) -> Path | None:
 
 
 def _find_key_line(name: str, text: str) -> int | None:
-    """The TOML reader keeps no positions, so look for the key at the beginning of a line."""
-    found = re.search(rf"^[ \t]*(?:\[+[ \t]*)?{_toml_key_pattern(name)}[ \t]*[=.\]]", text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else None
+    """Return the line of a top-level key or table.
+
+    ``tomllib`` has no positions, so this searches for the key at the beginning of a line.
+    """
+    match = re.search(rf"^[ \t]*(?:\[+[ \t]*)?{_toml_key_pattern(name)}[ \t]*[=.\]]", text, re.MULTILINE)
+    return text.count("\n", 0, match.start()) + 1 if match else None
 
 
 def _find_nested_key_line(keys: tuple[str, ...], text: str) -> int | None:
-    """The line of a key within tables, or of the nearest thing around it that can be found."""
+    """Return the line of a key inside tables or, if it is not found, of the innermost table that is."""
     name, *inner = keys
     table = r"[ \t]*\.[ \t]*".join(_toml_key_pattern(key) for key in keys[:2])
-    head = re.search(rf"^[ \t]*\[[ \t]*{table}[ \t]*\]", text, re.MULTILINE)
-    if not inner or head is None:
+    header = re.search(rf"^[ \t]*\[[ \t]*{table}[ \t]*\]", text, re.MULTILINE)
+    if not inner or header is None:
         return _find_key_line(name, text)
-    line = text.count("\n", 0, head.start())
+    line = text.count("\n", 0, header.start())
     if len(inner) > 1:
-        body = re.split(r"^[ \t]*\[", text[head.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+        body = re.split(r"^[ \t]*\[", text[header.end() :], maxsplit=1, flags=re.MULTILINE)[0]
         return line + (_find_key_line(inner[1], body) or 1)
     return line + 1
 
 
 def _toml_key_pattern(key: str) -> str:
-    written = re.escape(key)
-    return rf"""(?:{written}|"{written}"|'{written}')"""
+    escaped = re.escape(key)
+    return rf"""(?:{escaped}|"{escaped}"|'{escaped}')"""
 
 
 def _shorten_value(value: object) -> str:

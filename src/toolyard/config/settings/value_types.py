@@ -1,4 +1,4 @@
-"""How the value of a setting is read, from TOML or from the text of a variable."""
+"""Types of setting values, and their conversion from TOML and from environment variables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TRUE_WORDS, _FALSE_WORDS = ("1", "true", "yes", "on"), ("0", "false", "no", "of
 
 @dataclass(frozen=True, slots=True)
 class ValueFault:
-    """What is wrong within a value: the keys that lead there, and words without secrets."""
+    """Fault inside a value: the keys that lead to it, and a message without secrets."""
 
     at: tuple[str, ...]
     message: str
@@ -44,7 +44,7 @@ class ValueFault:
 
 
 class InvalidValueError(Exception):
-    """The value is not what the kind expects; ``faults``, where there are any, say what in it is wrong."""
+    """Raised for a value of the wrong type. ``faults``, which may be empty, describe parts of it."""
 
     def __init__(self, *faults: ValueFault) -> None:
         super().__init__(*faults)
@@ -53,10 +53,10 @@ class InvalidValueError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ValueType(Generic[T_co]):
-    """``expected`` completes "expected …" in messages.
+    """Type of a setting. ``expected`` completes "expected …" in messages.
 
-    ``from_value`` takes what a TOML file or a caller says, ``from_text`` what a variable holds; both take the
-    folder that relative paths start from, and raise Unfit.
+    ``from_value`` converts a value from TOML or from a caller, ``from_text`` the text of a variable. The
+    second argument of both is the folder for relative paths. Both raise InvalidValueError.
     """
 
     expected: str
@@ -65,28 +65,28 @@ class ValueType(Generic[T_co]):
 
 
 def text() -> ValueType[str]:
-    """A text that is not empty."""
+    """Type of non-empty strings."""
     return ValueType(
-        "a string that is not empty",
+        "a non-empty string",
         lambda value, _: _require_text(value),
         lambda value, _: _require_text(value),
     )
 
 
 def choice(options: type[E]) -> ValueType[E]:
-    """One of the words of an enumeration."""
+    """Type of members of an enumeration."""
 
-    def pick(value: object, _: Path) -> E:
+    def convert(value: object, _: Path) -> E:
         try:
             return options(_require_text(value))
         except ValueError as error:
             raise InvalidValueError from error
 
-    return ValueType(" or ".join(f'"{option.value}"' for option in options), pick, pick)
+    return ValueType(" or ".join(f'"{option.value}"' for option in options), convert, convert)
 
 
 def flag() -> ValueType[bool]:
-    """True or false; in a variable also 1, yes, on and their opposites."""
+    """Type of booleans; a variable may also be 1, yes or on, or 0, no or off."""
 
     def from_value(value: object, _: Path) -> bool:
         if isinstance(value, bool):
@@ -103,7 +103,7 @@ def flag() -> ValueType[bool]:
 
 
 def integer(minimum: int, maximum: int | None = None) -> ValueType[int]:
-    """A whole number within bounds."""
+    """Type of integers from ``minimum`` to ``maximum``, inclusive."""
 
     def check(value: object, _: Path) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -123,7 +123,7 @@ def integer(minimum: int, maximum: int | None = None) -> ValueType[int]:
 
 
 def number(minimum: float, *, inclusive: bool = False) -> ValueType[float]:
-    """A finite number above a bound, or at it where that is allowed too."""
+    """Type of finite numbers above ``minimum``, or from it if ``inclusive``."""
 
     def check(value: object, _: Path) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -144,7 +144,7 @@ def number(minimum: float, *, inclusive: bool = False) -> ValueType[float]:
 
 
 def texts() -> ValueType[tuple[str, ...]]:
-    """A list of texts; in a variable separated by commas."""
+    """Type of lists of strings; in a variable they are separated by commas."""
 
     def from_value(value: object, _: Path) -> tuple[str, ...]:
         if not isinstance(value, (list, tuple)):
@@ -158,25 +158,25 @@ def texts() -> ValueType[tuple[str, ...]]:
 
 
 def url() -> ValueType[str]:
-    """An http(s) address, without a slash at its end."""
+    """Type of http(s) URLs. A trailing slash is removed."""
 
     def check(value: object, _: Path) -> str:
-        address = _require_text(value)
-        if url_fault(address) is not None:
+        text = _require_text(value)
+        if url_fault(text) is not None:
             raise InvalidValueError
-        return address.rstrip("/")
+        return text.rstrip("/")
 
     return ValueType("an http(s) URL", check, check)
 
 
 def origin() -> ValueType[str]:
-    """An http(s) address without anything after host and port: we answer at the root of a host."""
+    """Type of http(s) URLs without a path, since Toolyard must be at the root of a host."""
 
     def check(value: object, _: Path) -> str:
-        address = _require_text(value)
-        if url_fault(address) is not None:
+        text = _require_text(value)
+        if url_fault(text) is not None:
             raise InvalidValueError
-        parts = urlsplit(address)
+        parts = urlsplit(text)
         host = normalize_host(parts.netloc)
         if host is None or parts.path.strip("/") or parts.query or parts.fragment:
             raise InvalidValueError
@@ -186,14 +186,14 @@ def origin() -> ValueType[str]:
 
 
 def host_names() -> ValueType[tuple[str, ...]]:
-    """A list of names that requests may carry, each with or without a port."""
+    """Type of lists of host names, each with an optional port."""
     lists = texts()
 
     def check(names: tuple[str, ...]) -> tuple[str, ...]:
-        read = [normalize_host(name) for name in names]
-        if None in read:
+        normalized = [normalize_host(name) for name in names]
+        if None in normalized:
             raise InvalidValueError
-        return tuple(name for name in read if name is not None)
+        return tuple(name for name in normalized if name is not None)
 
     return ValueType(
         "a list of host names, such as yard.example.org or yard.example.org:8443",
@@ -203,11 +203,11 @@ def host_names() -> ValueType[tuple[str, ...]]:
 
 
 def path() -> ValueType[Path]:
-    """A path. In the file a relative one starts from the data directory, elsewhere from where one is."""
+    """Type of paths, relative to the data directory in ``toolyard.toml``, else to the working directory."""
 
     def check(value: object, folder: Path) -> Path:
-        written = _require_text(str(value) if isinstance(value, Path) else value)
-        return Path(os.path.abspath(folder / os.path.expanduser(written)))
+        text = _require_text(str(value) if isinstance(value, Path) else value)
+        return Path(os.path.abspath(folder / os.path.expanduser(text)))
 
     return ValueType("a path", check, check)
 

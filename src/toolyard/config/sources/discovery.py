@@ -1,4 +1,4 @@
-"""Which one file is the configuration?"""
+"""Choose the configuration file."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ _PATH_VARIABLES = ("TOOLYARD_CONFIG_PATH", "MCP_CONFIG_PATH")
 
 
 class ConfigOrigin(StrEnum):
-    """Why this file and no other."""
+    """Reason why a file was chosen."""
 
     EXPLICIT = "explicit"
-    """The caller named it."""
+    """The caller passed its path."""
     VARIABLE = "variable"
-    """A variable of the environment named it."""
+    """An environment variable contains its path."""
     DISCOVERED = "discovered"
-    """It stands in the working directory or above. Someone else may have put it there."""
+    """It was found in the working directory or above, where someone else may have put it."""
     DATA_DIR = "data_dir"
-    """It is Toolyard's own, and may be missing."""
+    """It is the default file in the data directory, and may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """The one file, and why it was chosen. ``variable`` names it where an environment variable did."""
+    """The chosen file and the reason.
+
+    ``variable`` is the environment variable that contains its path, if any.
+    """
 
     path: Path
     origin: ConfigOrigin
@@ -39,32 +42,32 @@ class ConfigFile:
 
     @property
     def needs_approval(self) -> bool:
-        """True for a file that nobody named."""
+        """True for a file found by discovery."""
         return self.origin is ConfigOrigin.DISCOVERED
 
     @property
     def may_be_missing(self) -> bool:
-        """True for the default place; a named file that is missing is an error."""
+        """True for the default file; a missing file that was named is an error."""
         return self.origin is ConfigOrigin.DATA_DIR
 
     @property
     def missing_hint(self) -> str:
-        """What to say when it is not there."""
+        """Hint for the error about a missing file."""
         if self.variable is not None:
-            return f"{self.variable} names it"
-        return "check the path that was given"
+            return f"the path comes from {self.variable}"
+        return "check the path"
 
 
 def choose_config_file(
     path: str | os.PathLike[str] | None, env: Mapping[str, str], cwd: Path, data_dir: Path
 ) -> ConfigFile:
-    """The explicit path, else a variable's, else one found upward from ``cwd``, else the data directory's."""
+    """Return the explicit path, else a variable's, else a file discovered from ``cwd``, else the default."""
     named = _find_named_file(path, env, cwd)
     if named is not None:
         return named
-    found = discover_config_path(cwd)
-    if found is not None:
-        return ConfigFile(found, ConfigOrigin.DISCOVERED)
+    discovered = discover_config_path(cwd)
+    if discovered is not None:
+        return ConfigFile(discovered, ConfigOrigin.DISCOVERED)
     return ConfigFile(data_dir / "mcp.json", ConfigOrigin.DATA_DIR)
 
 
@@ -75,18 +78,20 @@ def reconstruct_choice(
     cwd: Path,
     data_dir: Path,
 ) -> ConfigFile:
-    """The choice that led to ``file``, or to none, without looking at what has appeared since."""
+    """Return the choice that led to ``file`` (None: no file), ignoring files that were created since."""
     named = _find_named_file(path, env, cwd)
     if named is not None:
         return named
-    own = ConfigFile(data_dir / "mcp.json", ConfigOrigin.DATA_DIR)
-    return own if file is None or Path(file) == own.path else ConfigFile(Path(file), ConfigOrigin.DISCOVERED)
+    default = ConfigFile(data_dir / "mcp.json", ConfigOrigin.DATA_DIR)
+    if file is None or Path(file) == default.path:
+        return default
+    return ConfigFile(Path(file), ConfigOrigin.DISCOVERED)
 
 
 def discover_config_path(cwd: str | os.PathLike[str] | None = None) -> Path | None:
-    """The first ``toolyard.mcp.json``, ``.toolyard/mcp.json`` or ``.mcp.json``, from ``cwd`` upward.
+    """Return the first ``toolyard.mcp.json``, ``.toolyard/mcp.json`` or ``.mcp.json``, from ``cwd`` upward.
 
-    In each folder the three are tried in this order before the folder above is looked at.
+    In each folder all three are tried, in this order, before its parent.
     """
     start = Path(os.path.abspath(os.getcwd() if cwd is None else os.fspath(cwd)))
     for folder in (start, *start.parents):
@@ -112,7 +117,7 @@ def _is_config_file(path: Path) -> bool:
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError as error:
-        # A link that leads in a circle is a file someone meant to be there: reading it tells what is wrong.
+        # A loop of symbolic links is a mistake that reading the file will report, so it is not skipped.
         return error.errno == errno.ELOOP
 
 

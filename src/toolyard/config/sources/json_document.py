@@ -1,4 +1,4 @@
-"""What a text of JSON says, and where in the text each key and value stands."""
+"""Parsed JSON with the position of each key and value in the text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["JsonDocument", "JsonPath", "JsonValue", "PositionedList", "Positione
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonPath: TypeAlias = tuple[str | int, ...]
-"""The way from the root to a value: keys and list indexes."""
+"""Path from the root to a value: keys and list indexes."""
 
 _MAX_STEP_CHARACTERS = 80
 _PLAIN_KEY = re.compile(rf"[A-Za-z0-9_$-]{{1,{_MAX_STEP_CHARACTERS}}}")
 
 
 class PositionedObject(dict[str, JsonValue]):
-    """An object that knows where its keys and values stand in the text."""
+    """JSON object with the offsets of its keys and values in the text."""
 
     __slots__ = ("key_offsets", "value_offsets")
     closing_bracket: ClassVar = "}"
@@ -36,7 +36,7 @@ class PositionedObject(dict[str, JsonValue]):
 
 
 class PositionedList(list[JsonValue]):
-    """A list that knows where its values stand in the text."""
+    """JSON array with the offsets of its values in the text."""
 
     __slots__ = ("value_offsets",)
     closing_bracket: ClassVar = "]"
@@ -52,21 +52,24 @@ class PositionedList(list[JsonValue]):
 
 @dataclass(frozen=True)
 class JsonDocument:
-    """What a text says. ``root`` equals what the standard library would read."""
+    """A parsed text.
+
+    ``root`` equals the result of ``json.loads``, apart from comments and trailing commas.
+    """
 
     root: JsonValue
     text: str
     root_offset: int = 0
     duplicate_keys: tuple[Problem, ...] = ()
-    """A key that stands twice in one object; the last value counts."""
+    """Keys that occur twice in one object; the last value is used."""
 
     def find_offset(self, path: JsonPath, *, at_key: bool = False) -> int | None:
-        """Where the value at ``path`` begins, or its key; None where there is no such value."""
+        """Return the offset of the value at ``path``, or of its key; None if it does not exist."""
         value, offset = self.root, self.root_offset
         for number, step in enumerate(path, 1):
             if isinstance(value, PositionedObject) and isinstance(step, str) and step in value:
-                wants_key = at_key and number == len(path)
-                offset = value.key_offsets[step] if wants_key else value.value_offsets[step]
+                use_key = at_key and number == len(path)
+                offset = value.key_offsets[step] if use_key else value.value_offsets[step]
                 value = value[step]
             elif isinstance(value, PositionedList) and isinstance(step, int) and step < len(value):
                 offset, value = value.value_offsets[step], value[step]
@@ -75,12 +78,12 @@ class JsonDocument:
         return offset
 
     def find_position(self, path: JsonPath, *, at_key: bool = False) -> tuple[int, int] | None:
-        """Line and column of a value or of its key, both counted from 1."""
+        """Return line and column of a value or of its key, counted from 1; None if it does not exist."""
         offset = self.find_offset(path, at_key=at_key)
         return None if offset is None else self.line_and_column(offset)
 
     def line_and_column(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset, both counted from 1."""
+        """Return line and column of an offset, counted from 1."""
         line = bisect_left(self._line_ends, offset)
         return line + 1, offset - (self._line_ends[line - 1] + 1 if line else 0) + 1
 
@@ -90,7 +93,7 @@ class JsonDocument:
 
 
 def format_path(path: JsonPath) -> str:
-    """A path as messages write it, such as ``servers.repo.allowTools[0]``."""
+    """Format a path for messages, e.g. ``servers.repo.allowTools[0]``."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -98,6 +101,6 @@ def format_path(path: JsonPath) -> str:
         elif _PLAIN_KEY.fullmatch(step):
             text += f".{step}" if text else step
         else:
-            shown = step if len(step) <= _MAX_STEP_CHARACTERS else f"{step[:_MAX_STEP_CHARACTERS]}..."
-            text += f"[{shown!r}]"
+            shortened = step if len(step) <= _MAX_STEP_CHARACTERS else f"{step[:_MAX_STEP_CHARACTERS]}..."
+            text += f"[{shortened!r}]"
     return text

@@ -1,8 +1,9 @@
-"""JSON as people write it: with comments and trailing commas, and with a position for every key and value.
+"""Parser for JSON with comments and trailing commas that records the position of every key and value.
 
-One regular expression cuts the text into tokens and one loop with a stack of its own builds the value, so
-the cost is linear and no nesting, however deep, reaches Python's recursion limit. Messages name what kind of
-thing was found and never its text, which may be a secret.
+One regular expression splits the text into tokens, and one loop with an explicit stack builds the value. So
+the cost is linear, and deep nesting cannot reach Python's recursion limit. The quantifiers are possessive
+(``*+``), which prevents backtracking. Messages describe the kind of a token and never its text, which may be
+a secret.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _TOKEN = re.compile(
     r"|(//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)"
     r"|(\Z))",
 )
-# Shortcuts for what stands there nearly always; where a comment or an escape is in the way, tokens decide.
+# Fast paths for the most frequent sequences. With a comment or an escape they do not match, and the general
+# token loop takes over.
 _KEY_AND_COLON = re.compile(rf'[ \t\r\n]*+"({_STRING_BODY})"[ \t\r\n]*+:')
 _COMMA = re.compile(r"[ \t\r\n]*+,")
 _PUNCTUATION, _PLAIN_STRING, _ESCAPED_STRING, _NUMBER, _KEYWORD, _COMMENT, _END = range(1, 8)
@@ -48,12 +50,12 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def read_json(text: str, *, file: str | None = None) -> JsonDocument:
-    """Read ``text``. Raises ConfigError, with file and line, for whatever is not JSON."""
+    """Parse ``text``. Raises ConfigError, with file and line, if it is invalid."""
     return _JsonParser(text, file).parse()
 
 
 class _JsonParser:
-    """The state of one reading: where we are, and the containers that are still open."""
+    """State of one parse: the open containers, the path to the current one, and duplicate keys."""
 
     def __init__(self, text: str, file: str | None) -> None:
         self._text = text
@@ -73,7 +75,11 @@ class _JsonParser:
         return JsonDocument(value, self._text, first.start(first.lastindex or 0), tuple(self._duplicates))
 
     def _parse_value(self, position: int) -> tuple[JsonValue, int]:
-        """The value that begins at ``position``, and where it ends."""
+        """Parse the value at ``position`` and return it with its end.
+
+        ``container`` is the innermost open object or array. Each iteration reads one member or element, or
+        the closing bracket of the container.
+        """
         container: PositionedObject | PositionedList | None = None
         while True:
             key = ""
@@ -112,7 +118,7 @@ class _JsonParser:
         return match
 
     def _start_value(self, match: re.Match[str]) -> tuple[JsonValue, int]:
-        """The value that a token is, or begins, and its offset."""
+        """Return the value of a token, or the empty container that it opens, with its offset."""
         kind = match.lastindex
         if kind == _PLAIN_STRING:
             return match[_PLAIN_STRING], match.start(_PLAIN_STRING) - 1
@@ -122,7 +128,7 @@ class _JsonParser:
         return self._parse_scalar(match), match.start(kind or 0) - (kind == _ESCAPED_STRING)
 
     def _parse_key(self, container: PositionedObject, match: re.Match[str]) -> tuple[str, re.Match[str]]:
-        """The key that a token is, and the first token of its value."""
+        """Return the key of a token, and the first token of its value."""
         kind = match.lastindex or 0
         if kind == _PLAIN_STRING:
             key = match[_PLAIN_STRING]
@@ -137,14 +143,14 @@ class _JsonParser:
         return key, self._next_token(colon.end())
 
     def _record_key(self, container: PositionedObject, key: str, start: int) -> str:
-        places = container.key_offsets
-        if key in places:
-            self._record_duplicate(key, places[key], start)
-        places[key] = start
+        offsets = container.key_offsets
+        if key in offsets:
+            self._record_duplicate(key, offsets[key], start)
+        offsets[key] = start
         return key
 
     def _skip_comma(self, container: PositionedObject | PositionedList, position: int) -> int:
-        """Step over a comma; the closing bracket is left for the next round."""
+        """Return the position after a comma. A closing bracket is left for the next iteration."""
         comma = _COMMA.match(self._text, position)
         if comma is not None:
             return comma.end()
@@ -166,7 +172,7 @@ class _JsonParser:
             self._path.append(key if isinstance(parent, PositionedObject) else len(parent) - 1)
         self._open_containers.append(value)
         if len(self._open_containers) > MAX_JSON_DEPTH:
-            self._raise_error(start, f"more than {MAX_JSON_DEPTH} objects and lists stand inside each other")
+            self._raise_error(start, f"objects and lists are nested more than {MAX_JSON_DEPTH} levels deep")
 
     def _pop_container(self) -> PositionedObject | PositionedList | None:
         self._open_containers.pop()
@@ -202,8 +208,8 @@ class _JsonParser:
                 return chr(int(code, 16))
             if letter not in _ESCAPE_CHARACTERS:
                 start = match.start(_ESCAPED_STRING) + escape.start()
-                hint = "a backslash itself is written \\\\"
-                self._raise_error(start, "a backslash that begins no JSON escape", hint=hint)
+                hint = "write a literal backslash as \\\\"
+                self._raise_error(start, "a backslash without a valid JSON escape", hint=hint)
             return _ESCAPE_CHARACTERS[letter]
 
         text = _ESCAPE.sub(replace_escape, match[_ESCAPED_STRING])
@@ -212,7 +218,7 @@ class _JsonParser:
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            self._raise_error(match.start(_ESCAPED_STRING), "half of a surrogate pair, which is no character")
+            self._raise_error(match.start(_ESCAPED_STRING), "an unpaired surrogate, which is not a character")
 
     def _check_characters(self) -> None:
         stray = None if self._text.isascii() else _SURROGATE.search(self._text)
@@ -224,7 +230,7 @@ class _JsonParser:
             return
         self._duplicates.append(
             Problem(
-                "the key stands twice in one object, first on line "
+                "the key is duplicated in this object; it is first defined on line "
                 f"{self._positions.line_and_column(first)[0]}",
                 file=self._file,
                 line=self._positions.line_and_column(second)[0],
@@ -258,15 +264,15 @@ class _JsonParser:
         start = blank.end() if blank else position
         rest = self._text[start : start + 2]
         if rest == "/*":
-            self._raise_error(start, "a comment that does not end", hint="close it with */")
+            self._raise_error(start, "an unterminated comment", hint="close it with */")
         if rest.startswith('"'):
-            message = "a string that does not end, or holds a raw line break or tab"
+            message = "a string that is not terminated, or contains a raw line break or tab"
             self._raise_error(start, message, hint='close it with ", and write \\n or \\t inside it')
         if rest.startswith("'"):
-            self._raise_error(start, "a string in single quotes", hint="JSON wants double quotes")
+            self._raise_error(start, "a string in single quotes", hint="use double quotes")
         if _BARE_WORD.match(self._text, start):
-            self._raise_error(start, "a word without quotes", hint="texts and keys stand in double quotes")
-        self._raise_error(start, f"the character {rest[:1]!a} has no place here")
+            self._raise_error(start, "a word without quotes", hint="put strings and keys in double quotes")
+        self._raise_error(start, f"unexpected character {rest[:1]!a}")
 
     def _raise_error(self, offset: int, message: str, *, hint: str | None = None) -> NoReturn:
         line, column = self._positions.line_and_column(offset)

@@ -1,4 +1,4 @@
-"""One source of configuration, from text or mapping to checked entries."""
+"""Parse one source of configuration, a text or a mapping, into checked entries."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["layer_from_mapping", "layer_from_text"]
 LayerSource = Literal["file", "environment", "overrides", "code"]
 
 _OTHER_CLIENT_KEYS = {"mcp": "opencode", "context_servers": "Zed", "inputs": "VS Code"}
-"""Keys at the top that other clients write, which ``toolyard import`` reads."""
+"""Top-level keys of other clients, whose files ``toolyard import`` can convert."""
 
 
 def layer_from_text(
     text: str, source: LayerSource, *, name: str | None = None, approved: bool = True
 ) -> ConfigLayer:
-    """Read JSON text. Nothing is raised: what is wrong stands in the layer's report."""
+    """Parse JSON text. Raises nothing: problems are in the report of the layer."""
     report = ProblemReport(source, name)
     try:
         report.document = read_json(text, file=name)
@@ -40,7 +40,7 @@ def layer_from_text(
 def layer_from_mapping(
     mapping: Mapping[str, object], source: LayerSource, *, name: str | None = None
 ) -> ConfigLayer:
-    """Read a mapping that a caller made. Its lists may be tuples, its objects any mapping."""
+    """Parse a mapping passed by a caller. It may contain tuples for lists, and any mapping for objects."""
     report = ProblemReport(source, name)
     try:
         root = _to_json_value(mapping, (), name)
@@ -52,7 +52,7 @@ def layer_from_mapping(
 
 def _to_json_value(value: object, path: JsonPath, name: str | None) -> JsonValue:
     if len(path) > MAX_JSON_DEPTH:
-        message = f"more than {MAX_JSON_DEPTH} objects and lists stand inside each other"
+        message = f"objects and lists are nested more than {MAX_JSON_DEPTH} levels deep"
         raise ConfigError([Problem(message, file=name, path=format_path(path[:3]))])
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -65,23 +65,24 @@ def _to_json_value(value: object, path: JsonPath, name: str | None) -> JsonValue
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
         items = cast("Sequence[object]", value)
         return [_to_json_value(item, (*path, index), name) for index, item in enumerate(items)]
-    message = f"expected what JSON can say, found a Python {type(value).__name__}"
+    message = f"expected a JSON value, found a Python {type(value).__name__}"
     raise ConfigError([Problem(message, file=name, path=format_path(path))])
 
 
 def _require_string_key(key: object, path: JsonPath, name: str | None) -> str:
     if isinstance(key, str):
         return key
-    message = f"expected keys that are strings, found a Python {type(key).__name__}"
+    message = f"expected string keys, found a Python {type(key).__name__}"
     raise ConfigError([Problem(message, file=name, path=format_path(path))])
 
 
 def _read_layer(root: JsonValue, layer: ConfigLayer) -> ConfigLayer:
     report = layer.report
     if not isinstance(root, dict):
-        report.problem((), f"expected an object at the top, found {describe_type(root)}")
+        report.problem((), f"expected an object at the top level, found {describe_type(root)}")
         return layer
-    # Other clients keep more in such a file, so only one that speaks our own dialect is read strictly.
+    # Other clients store further data in a file with "mcpServers", so unknown keys are problems only in a
+    # file in our own dialect.
     strict = "servers" in root or "mcpServers" not in root
     top = CheckedObject(root, (), report, strict=strict)
     top.get("$schema")
@@ -90,15 +91,15 @@ def _read_layer(root: JsonValue, layer: ConfigLayer) -> ConfigLayer:
     for server_id, entry in _read_entries(top, "mcpServers", strict=False):
         if server_id in layer.servers:
             report.problem(
-                entry.path, "the same id stands under 'servers'", hint="keep one of the two", at_key=True
+                entry.path, "the same id is also under 'servers'", hint="keep one of the two", at_key=True
             )
         layer.servers[server_id] = read_compatible_server(server_id, entry)
     for bundle_id, entry in _read_entries(top, "bundles", strict=True):
         layer.bundles[bundle_id] = read_bundle(bundle_id, entry)
     for key in [key for key in _OTHER_CLIENT_KEYS if strict and key in root]:
         top.get(key)
-        hint = "`toolyard import` reads that, with the path of the file"
-        report.problem((key,), f"unknown key; {_OTHER_CLIENT_KEYS[key]} writes it", hint=hint, at_key=True)
+        hint = "convert the file with `toolyard import`"
+        report.problem((key,), f"unknown key, used by {_OTHER_CLIENT_KEYS[key]}", hint=hint, at_key=True)
     top.report_unknown_keys()
     return layer
 

@@ -1,4 +1,4 @@
-"""From the caller, the environment and one file to a configuration. This is the rim, where files are read."""
+"""Load the configuration from the caller, the environment and one file."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _EMPTY_ENV: Mapping[str, str] = MappingProxyType({})
 def parse_config(
     source: str | bytes | Mapping[str, object], *, env: Mapping[str, str] = _EMPTY_ENV
 ) -> Configuration:
-    """Check one configuration, whole or partial, and nothing else: no file and no environment is read.
+    """Parse and check one configuration without reading files or the environment.
 
-    Variables are looked up in ``env`` only; a server that needs one that is not there is disabled.
-    Raises ConfigError with all problems.
+    Variables are looked up in ``env`` only; a server that refers to a missing one is disabled. Raises
+    ConfigError with all problems.
     """
     if isinstance(source, bytes):
         source = decode_utf8(source)
@@ -52,10 +52,10 @@ def load_config(
 ) -> Configuration:
     """Merge ``overrides`` over ``TOOLYARD_CONFIG_JSON`` over one file, and check the result.
 
-    The file is ``path``, else what ``TOOLYARD_CONFIG_PATH`` or ``MCP_CONFIG_PATH`` names, else one found
-    upward from ``cwd``, else ``mcp.json`` in the data directory. ``approvals`` defaults to the data
-    directory's record. Raises ConfigError with the problems of all sources, also for a named file that is
-    missing; a default place that is empty means no servers.
+    The file is ``path``, else the one in ``TOOLYARD_CONFIG_PATH`` or ``MCP_CONFIG_PATH``, else one discovered
+    upward from ``cwd``, else ``mcp.json`` in the data directory. ``approvals`` defaults to the record in the
+    data directory. Raises ConfigError with the problems of all sources, and for a missing file that was
+    named; a missing default file means no servers.
     """
     env = os.environ if env is None else env
     folder = _resolve_data_dir(env, data_dir)
@@ -70,7 +70,7 @@ def find_loaded_file(
     cwd: str | os.PathLike[str] | None,
     data_dir: str | os.PathLike[str] | None,
 ) -> tuple[ConfigFile, Path]:
-    """The file and data directory of a ``load_config`` that ended up with ``file``."""
+    """Return the file and data directory that ``load_config`` used when it returned ``file``."""
     folder = _resolve_data_dir(env, data_dir)
     return reconstruct_choice(file, path, env, _resolve_cwd(cwd), folder), folder
 
@@ -83,9 +83,9 @@ def load_from_file(
     env: Mapping[str, str],
     approvals: FileApprovals | None = None,
 ) -> Configuration:
-    """``load_config`` for a file that has been chosen already."""
-    found = _read_file_layer(file, data_dir, approvals)
-    layers = [found.layer]
+    """Load the configuration as ``load_config`` does, from a file that is already chosen."""
+    file_layer = _read_file_layer(file, data_dir, approvals)
+    layers = [file_layer.layer]
     inline = env.get(_INLINE_CONFIG_VARIABLE)
     if inline:
         layers.append(layer_from_text(inline, "environment", name=_INLINE_CONFIG_VARIABLE))
@@ -94,10 +94,10 @@ def load_from_file(
     return merge_layers(
         layers,
         env,
-        file=str(file.path) if found.exists else None,
-        waiting=str(file.path) if found.waiting else None,
+        file=str(file.path) if file_layer.exists else None,
+        waiting=str(file.path) if file_layer.waiting else None,
         unapproved_reason=f"not approved: run `{_approve_command(file)}`",
-        hints=found.hints,
+        hints=file_layer.hints,
     )
 
 
@@ -134,22 +134,23 @@ def _read_file_layer(file: ConfigFile, data_dir: Path, approvals: FileApprovals 
 
 
 def _read_discovered_file(file: ConfigFile, content: bytes, approvals: FileApprovals) -> _FileLayer:
-    """The file as it was approved last: now, at another time with other content, or never."""
+    """Return the last approved content of the file; if there is none, its content with servers disabled."""
     name = str(file.path)
-    faults = () if approvals.read_problem is None else (approvals.read_problem,)
+    record_problems = () if approvals.read_problem is None else (approvals.read_problem,)
     last = approvals.find(file.path)
     if last is None:
         layer = layer_from_text(decode_utf8(content, name), "file", name=name, approved=False)
-        return _FileLayer(layer, waiting=True, hints=(*faults, _approval_hint(file, "waits for approval")))
+        hint = _approval_hint(file, "needs your approval")
+        return _FileLayer(layer, waiting=True, hints=(*record_problems, hint))
     layer = layer_from_text(last.content, "file", name=name)
     if last.sha256 == hash_content(content):
-        return _FileLayer(layer, hints=faults)
+        return _FileLayer(layer, hints=record_problems)
     hint = _approval_hint(file, "changed since it was approved; the approved content stays in use")
-    return _FileLayer(layer, waiting=True, hints=(*faults, hint))
+    return _FileLayer(layer, waiting=True, hints=(*record_problems, hint))
 
 
 def _approval_hint(file: ConfigFile, message: str) -> Problem:
-    return Problem(message, file=str(file.path), hint=f"look at it with `{_approve_command(file)}`")
+    return Problem(message, file=str(file.path), hint=f"review it with `{_approve_command(file)}`")
 
 
 def _approve_command(file: ConfigFile) -> str:

@@ -1,4 +1,4 @@
-"""Layers become one configuration: merged by id, resolved, and checked against each other."""
+"""Merge layers by id into one configuration, expand variables, and check references between entries."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ __all__ = ["check_references", "merge_layers"]
 
 
 def check_references(servers: Mapping[str, RawServer], bundles: Mapping[str, RawBundle]) -> None:
-    """Report what is wrong between the merged entries, each at the entry that has to change."""
-    of_server: dict[str, list[Bundle]] = {}
-    for draft in bundles.values():
-        if draft.bundle is None:
+    """Report problems between merged entries, each at the entry that has to change."""
+    bundles_by_server: dict[str, list[Bundle]] = {}
+    for raw in bundles.values():
+        if raw.bundle is None:
             continue
-        target = servers.get(draft.bundle.server_id)
+        target = servers.get(raw.bundle.server_id)
         if target is None:
-            draft.report.problem(
-                (*draft.path, "serverId"),
-                f"there is no server '{draft.bundle.server_id}'",
-                hint=did_you_mean(draft.bundle.server_id, servers),
+            raw.report.problem(
+                (*raw.path, "serverId"),
+                f"there is no server '{raw.bundle.server_id}'",
+                hint=did_you_mean(raw.bundle.server_id, servers),
             )
             continue
-        of_server.setdefault(draft.bundle.server_id, []).append(draft.bundle)
+        bundles_by_server.setdefault(raw.bundle.server_id, []).append(raw.bundle)
         if target.server is not None and target.server.trust is Trust.UNTRUSTED:
-            _check_untrusted_bundle(draft, draft.bundle)
-    for server_id, draft in servers.items():
-        if draft.server is not None and draft.server.trust is Trust.UNTRUSTED:
-            _check_untrusted_server(draft, draft.server, of_server.get(server_id, []))
+            _check_untrusted_bundle(raw, raw.bundle)
+    for server_id, raw in servers.items():
+        if raw.server is not None and raw.server.trust is Trust.UNTRUSTED:
+            _check_untrusted_server(raw, raw.server, bundles_by_server.get(server_id, []))
 
 
-def _check_untrusted_bundle(draft: RawBundle, bundle: Bundle) -> None:
-    report_bare_stars(bundle.allow_tools, draft.path, draft.report)
+def _check_untrusted_bundle(raw: RawBundle, bundle: Bundle) -> None:
+    report_bare_stars(bundle.allow_tools, raw.path, raw.report)
     if bundle.mode == "direct":
-        draft.report.problem(
-            (*draft.path, "mode"),
+        raw.report.problem(
+            (*raw.path, "mode"),
             f'expected "meta", found "direct": the server \'{bundle.server_id}\' is untrusted',
-            hint="models reach an untrusted server through meta mode only",
+            hint="models use an untrusted server through meta mode only",
         )
 
 
-def _check_untrusted_server(draft: RawServer, server: Server, bundles: list[Bundle]) -> None:
+def _check_untrusted_server(raw: RawServer, server: Server, bundles: list[Bundle]) -> None:
     if server.allow_tools is not None:
         return
     if bundles and all(bundle.allow_tools is not None for bundle in bundles):
         return
-    draft.report.problem(
-        draft.path,
-        "an untrusted server needs 'allowTools', on itself or on every bundle of it; found neither",
+    raw.report.problem(
+        raw.path,
+        "an untrusted server needs 'allowTools', on the server or on each of its bundles; found neither",
         hint='add "allowTools" with the names of the tools you need',
         at_key=True,
     )
@@ -71,28 +71,28 @@ def merge_layers(
     hints: Sequence[Problem] = (),
     complete: bool = True,
 ) -> Configuration:
-    """Merge ``layers``, the lowest first: an entry replaces the whole entry of the same id below it.
+    """Merge ``layers`` in order of increasing precedence: an entry replaces an earlier one with the same id.
 
-    ``unapproved`` is what the servers of a layer that is not approved say about themselves. Not ``whole``:
-    other layers are left out, so an entry may refer to one that is not here.
-    Raises ConfigError with everything that is wrong in any layer.
+    ``unapproved_reason`` is the ``disabled_reason`` of the servers of a layer that is not approved. Unless
+    ``complete``, further layers are missing, so entries may refer to ids that do not exist. Raises
+    ConfigError with the problems of all layers.
     """
-    drafts: dict[str, RawServer] = {}
-    bundles: dict[str, RawBundle] = {}
-    reasons: dict[str, str | None] = {}
+    raw_servers: dict[str, RawServer] = {}
+    raw_bundles: dict[str, RawBundle] = {}
+    unapproved_reasons: dict[str, str | None] = {}
     for layer in layers:
-        drafts |= layer.servers
-        bundles |= layer.bundles
-        reasons |= dict.fromkeys(layer.servers, None if layer.approved else unapproved_reason)
+        raw_servers |= layer.servers
+        raw_bundles |= layer.bundles
+        unapproved_reasons |= dict.fromkeys(layer.servers, None if layer.approved else unapproved_reason)
 
     servers: dict[str, Server] = {}
-    for server_id, draft in drafts.items():
-        if draft.server is not None:
+    for server_id, raw in raw_servers.items():
+        if raw.server is not None:
             servers[server_id] = resolve_variables(
-                draft, draft.server, env, unapproved_reason=reasons[server_id]
+                raw, raw.server, env, unapproved_reason=unapproved_reasons[server_id]
             )
     if complete and not any(layer.broken for layer in layers):
-        check_references(drafts, bundles)
+        check_references(raw_servers, raw_bundles)
 
     reports = [layer.report for layer in layers]
     problems = [problem for report in reports for problem in report.problems]
@@ -100,7 +100,7 @@ def merge_layers(
         raise ConfigError(problems)
     return Configuration(
         servers=MappingProxyType(servers),
-        bundles=MappingProxyType({key: draft.bundle for key, draft in bundles.items() if draft.bundle}),
+        bundles=MappingProxyType({key: raw.bundle for key, raw in raw_bundles.items() if raw.bundle}),
         hints=(*hints, *(hint for report in reports for hint in report.hints)),
         file=file,
         waiting=waiting,

@@ -1,6 +1,6 @@
-"""Fill the variables into a server, and check what only then can be checked.
+"""Expand the variables of a server, and check its expanded texts.
 
-Anything that stays unresolved disables this one server and says why; the rest go on.
+A variable that cannot be expanded disables this server only, with the reason.
 """
 
 from __future__ import annotations
@@ -29,28 +29,35 @@ TextCheck = Callable[[str], str | None]
 def resolve_variables(
     raw: RawServer, server: Server, env: Mapping[str, str], *, unapproved_reason: str | None
 ) -> Server:
-    """The server as it will be used. ``unapproved`` is the reason why nothing may be filled in yet."""
-    work = _VariableResolver(raw, env if server.enabled and unapproved_reason is None else None)
+    """Return the server with expanded variables.
+
+    If ``unapproved_reason`` is set, nothing is expanded: a file that is not approved must not read variables.
+    The server is then disabled for this reason.
+    """
+    resolver = _VariableResolver(raw, env if server.enabled and unapproved_reason is None else None)
     spec = server.transport
-    transport = work.resolve_http(spec) if isinstance(spec, HttpSpec) else work.resolve_stdio(spec)
-    oauth = None if server.oauth is None else work.oauth(server.oauth)
+    transport = resolver.resolve_http(spec) if isinstance(spec, HttpSpec) else resolver.resolve_stdio(spec)
+    oauth = None if server.oauth is None else resolver.resolve_oauth(server.oauth)
     if not server.enabled:
         return server
     if unapproved_reason is not None:
         return replace(server, enabled=False, disabled_reason=unapproved_reason)
-    if work.faults:
-        return replace(server, enabled=False, disabled_reason="; ".join(work.faults))
-    return replace(server, transport=transport, oauth=oauth) if work.filled else server
+    if resolver.faults:
+        return replace(server, enabled=False, disabled_reason="; ".join(resolver.faults))
+    return replace(server, transport=transport, oauth=oauth) if resolver.has_changes else server
 
 
 class _VariableResolver:
-    """Fills in the texts of one server. Without an environment it only checks what holds no variable."""
+    """Expand and check the texts of one server.
+
+    If ``env`` is None, only texts without variables are checked.
+    """
 
     def __init__(self, raw_server: RawServer, env: Mapping[str, str] | None) -> None:
         self._raw_server = raw_server
         self._env = env
         self.faults: list[str] = []
-        self.filled = False
+        self.has_changes = False
 
     def resolve_http(self, spec: HttpSpec) -> HttpSpec:
         path = self._raw_server.transport_path
@@ -66,7 +73,7 @@ class _VariableResolver:
         path = self._raw_server.transport_path
         for name in spec.env:
             if not name or "=" in name or "\0" in name:
-                self._add_problem((*path, "env", name), "is no valid name of a variable", at_key=True)
+                self._add_problem((*path, "env", name), "is not a valid variable name", at_key=True)
         env = {
             name: self._expand_text(value, (*path, "env", name), argument_fault)
             for name, value in spec.env.items()
@@ -88,8 +95,9 @@ class _VariableResolver:
             cwd=cwd,
         )
 
-    def oauth(self, spec: OAuthSpec) -> OAuthSpec:
-        """Not in the sources, but a secret that must stand in the file itself would be worse."""
+    def resolve_oauth(self, spec: OAuthSpec) -> OAuthSpec:
+        # Other clients do not expand variables here, but otherwise secrets would have to be in the file
+        # itself.
         path = (*self._raw_server.path, "oauth")
 
         def expand_optional(text: str | None, key: str) -> str | None:
@@ -112,7 +120,7 @@ class _VariableResolver:
                 self._check_text(text, path, check, (), expected)
             return text
         expansion = expand_variables(text, self._env)
-        self.filled = self.filled or expansion.text != text
+        self.has_changes = self.has_changes or expansion.text != text
         if expansion.faults:
             field = format_path(path[len(self._raw_server.path) :])
             self.faults += [f"{field} {reason}" for reason in expansion.faults]
@@ -129,14 +137,15 @@ class _VariableResolver:
         expected: str | None,
         unexpanded: str | None = None,
     ) -> None:
-        found = check(text)
-        if found is None:
+        fault = check(text)
+        if fault is None:
             return
-        message = found
+        message = fault
         if expected is not None:
-            shown = mask_url_secrets(unexpanded or text)
-            message = f"expected {expected}, found {ascii(shown)[1:-1]!r}, which {found}"
-        hint = f"it is made from the variable {', '.join(names)}" if names else None
+            # Show the text before expansion: the value of a variable may be a secret.
+            masked = mask_url_secrets(unexpanded or text)
+            message = f"expected {expected}, found {ascii(masked)[1:-1]!r}, which {fault}"
+        hint = f"its value comes from the variable {', '.join(names)}" if names else None
         self._add_problem(path, message, hint=hint)
 
     def _check_header_names(self, headers: Mapping[str, str], path: JsonPath) -> None:
@@ -147,8 +156,8 @@ class _VariableResolver:
                 self._add_problem((*path, name), fault, at_key=True)
             first = seen.setdefault(name.lower(), name)
             if first != name:
-                hint = "upper and lower case make no difference in a header's name"
-                self._add_problem((*path, name), f"the same header stands there as '{first}'", hint=hint)
+                hint = "header names are case-insensitive"
+                self._add_problem((*path, name), f"the same header is already set as '{first}'", hint=hint)
 
     def _add_problem(
         self, path: JsonPath, message: str, *, hint: str | None = None, at_key: bool = False

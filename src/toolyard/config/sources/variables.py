@@ -1,7 +1,8 @@
-"""``${VAR}``, ``${VAR:-default}`` and ``${env:VAR}`` in a text; ``$${`` stands for a literal ``${``.
+"""Expand ``${VAR}``, ``${VAR:-default}`` and ``${env:VAR}``; ``$${`` is an escaped literal ``${``.
 
-Other things in braces are left as they are, since a shell may be meant to read them, except those that other
-clients fill in (``${input:token}``): sent as they stand they would be wrong, so they count as unresolved.
+Other expressions in braces stay unchanged, because they may be meant for a shell. Exceptions are references
+that only other clients can resolve (``${input:token}``): they would be wrong if sent unchanged, so they are
+faults.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _VARIABLE_REFERENCE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """A text with its variables filled in, and a reason for each that could not be."""
+    """Expanded text, the names of its variables, and one fault for each that could not be expanded."""
 
     text: str
     names: tuple[str, ...] = ()
@@ -30,7 +31,7 @@ class Expansion:
 
 
 def expand_variables(text: str, env: Mapping[str, str]) -> Expansion:
-    """Fill in the variables. As in a shell, the default stands in for an empty variable too."""
+    """Expand the variables of a text. As in a shell, the default also replaces an empty variable."""
     if "${" not in text:
         return Expansion(text)
     names: list[str] = []
@@ -39,9 +40,9 @@ def expand_variables(text: str, env: Mapping[str, str]) -> Expansion:
     def replace_reference(match: re.Match[str]) -> str:
         name, default = match["name"], match["default"]
         if match["foreign"]:
-            faults.append(f"holds {match[0]}, which only another client can fill in")
+            faults.append(f"contains {match[0]}, which only another client can resolve")
         elif match["nested"]:
-            faults.append("has a default with braces in it, which cannot be read")
+            faults.append("has a default value with braces, which is not supported")
         elif name is None:
             return "${"
         else:
@@ -59,5 +60,5 @@ def expand_variables(text: str, env: Mapping[str, str]) -> Expansion:
 
 
 def find_variable_names(text: str) -> tuple[str, ...]:
-    """The variables that ``expand`` would look up."""
+    """Return the names that ``expand_variables`` would look up."""
     return tuple(match["name"] for match in _VARIABLE_REFERENCE.finditer(text) if match["name"])
