@@ -11,6 +11,8 @@ from toolyard.types.visible_text import visible
 __all__ = ["ReviewedVariable", "escape_line", "is_execution_variable", "review_environment"]
 
 _SECRET_MASK = "***"
+# Variables that let a configuration file run code of its choice: search paths, startup files, options of
+# interpreters, and programs that other programs start. The review marks them.
 _EXECUTION_NAMES = frozenset(
     (
         *("PATH", "PATHEXT", "HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "APPDATA"),
@@ -44,6 +46,7 @@ _EXECUTION_PREFIXES = (
     *("LD_", "DYLD_", "PYTHON", "PERL5", "GIT_", "NPM_CONFIG_", "YARN_", "PNPM_", "BUN_", "DENO_", "UV_"),
     *("PIP_", "PIPX_", "POETRY_", "CONDA_", "CARGO_", "LUA_", "BASH_FUNC_", "DOTNET_", "CORECLR_", "COR_"),
 )
+# Exceptions from the prefixes above, frequent in real configurations and without effect on which code runs.
 _HARMLESS_NAMES = frozenset(
     ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE", "DOTNET_NOLOGO")
 )
@@ -51,6 +54,8 @@ _SECRET_NAME = re.compile(
     r"(?i)token|secret|passw|pwd|api[_-]?key|access[_-]?key|private[_-]?key|credential|auth|signature|cookie"
     r"|jwt|(?:^|_)(?:key|pat|pass|dsn)$"
 )
+# Well-known prefixes of API keys and JWTs, or a long word of letters and digits that is not part of a path or
+# URL.
 _SECRET_VALUE = re.compile(
     r"(?:^|[^\w-])(?:sk-|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|AKIA|eyJ)[\w-]{6,}"
     r"|(?<![\w+=/.-])(?=[\w+=-]*[0-9])(?=[\w+=-]*[A-Za-z])[\w+=-]{24,}+(?![/.])"

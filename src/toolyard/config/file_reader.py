@@ -34,8 +34,10 @@ def read_regular_file(
         # The path may have been replaced by a pipe since: O_NONBLOCK prevents waiting for a writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(handle, "rb") as file:
+            # Check the opened file again, because the path may have changed between stat and open.
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise _file_error(path, "the file was replaced while it was opened", "run the command again")
+            # One byte more than allowed detects a file that is too large, without trusting st_size.
             content = file.read(max_bytes + 1)
     except OSError as error:
         raise _convert_os_error(path, error, missing_hint) from error

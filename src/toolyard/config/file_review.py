@@ -119,6 +119,7 @@ def _build_review(
     try:
         before = _parse_unexpanded(last_approval.content, str(file))
     except ConfigError:
+        # An older version may have accepted content that is invalid now. Then every server counts as new.
         before = Configuration()
     changes = diff_configurations(before, configuration)
     servers = tuple(
@@ -172,6 +173,7 @@ def _find_project_code(spec: StdioSpec, project: Path) -> Iterator[str]:
             if text and _is_inside(start / os.path.expanduser(text), project):
                 yield text
     for name, value in spec.env.items():
+        # For example PYTHONPATH=./lib or NODE_OPTIONS=--require=./hook.js.
         if is_execution_variable(name):
             for text in re.split(r"[\s=:;]+", value):
                 if text and _is_inside(start / os.path.expanduser(text), project):
@@ -180,6 +182,8 @@ def _find_project_code(spec: StdioSpec, project: Path) -> Iterator[str]:
 
 def _is_inside(path: Path, project: Path) -> bool:
     try:
+        # Compare resolved paths: a link outside the project may lead into it. A word that is not the path of
+        # an existing file is an ordinary argument.
         real = os.path.realpath(path)
         return os.path.exists(real) and Path(real).is_relative_to(os.path.realpath(project))
     except (OSError, ValueError):

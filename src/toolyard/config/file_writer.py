@@ -133,6 +133,7 @@ def _stat_regular_file(target: Path) -> os.stat_result | None:
 def _copy_ownership(handle: int, replaced: os.stat_result, mode: int) -> None:
     if sys.platform == "win32":
         return
+    # Only root can change the owner. Without that right the file is written all the same, with our own id.
     if (replaced.st_uid, replaced.st_gid) != (os.geteuid(), os.getegid()):
         with suppress(OSError):
             os.fchown(handle, replaced.st_uid, replaced.st_gid)
@@ -172,6 +173,7 @@ def write_backup(target: Path, content: bytes, now: datetime | None = None) -> P
 
     Returns the path of the backup. Raises OSError if it cannot be written.
     """
+    # Several backups within one second get a number. Creating exclusively never overwrites an older backup.
     name = f"{target.name}.bak-{now or datetime.now(UTC):%Y%m%d%H%M%S}"
     backup, number = target.with_name(name), 1
     while True:

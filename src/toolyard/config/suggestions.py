@@ -33,4 +33,5 @@ def _find_nearest(word: str, words: tuple[str, ...]) -> str | None:
 
 
 def _fold_word(word: str) -> str:
+    # Treat allow_tools, allow-tools and allowTools as equal.
     return word.casefold().replace("_", "").replace("-", "")

@@ -20,9 +20,13 @@ __all__ = [
     "url_fault",
 ]
 
+# Browsers treat a backslash in a URL as a slash and urlsplit does not, so the two could see different hosts.
 _INVALID_URL_CHARACTER = re.compile(r"[\x00-\x20\x7f\\]")
+# Tabs are allowed in header values (RFC 9110, section 5.5).
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _HTTP_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# Everything up to the last "@" of the authority is user info, so that "//bank.example@evil.example" is
+# masked.
 _URL_USER_INFO = re.compile(r"(?<=//)[^/?#]*@")
 _TEXT_BEFORE_AT = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", re.DOTALL)
 _URL_HOST = re.compile(r"[^\s/?#@\\<>\"`{}|^]+")
@@ -37,7 +41,7 @@ def url_fault(url: str) -> str | None:
         return "contains a space, a backslash or a control character"
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
+        host, _ = parts.hostname, parts.port  # reading the port raises ValueError if it is invalid
     except ValueError:
         return "has an invalid host or port"
     if not parts.scheme or parts.scheme not in ("http", "https"):

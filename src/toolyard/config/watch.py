@@ -112,6 +112,8 @@ async def _watch_folders(file: ConfigFile, data_dir: Path) -> AsyncGenerator[Non
     from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]
     from watchfiles._rust_notify import WatchfilesRustInternalError
 
+    # The folders can change while we watch, e.g. when a link gets another target or a missing folder is
+    # created. Then the inner loop ends and the watch starts again with the new folders.
     while True:
         scope = await asyncio.to_thread(_find_watch_scope, file, data_dir)
         events = awatch(
@@ -141,7 +143,7 @@ async def _prefetch_event(events: AsyncGenerator[T, None]) -> AsyncGenerator[asy
     """
     first = asyncio.ensure_future(anext(events))
     try:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # let the task run up to its first await, which installs the watch
         yield first
     finally:
         first.cancel()
@@ -162,6 +164,7 @@ class _WatchScope:
 
 
 def _find_watch_scope(file: ConfigFile, data_dir: Path) -> _WatchScope:
+    # Watch the folder of a link and that of its target: either may change.
     files = {file.path, Path(os.path.realpath(file.path))}
     if file.needs_approval:
         files.add(approvals_path(data_dir))
@@ -175,6 +178,7 @@ def _compute_signature(file: ConfigFile, data_dir: Path) -> tuple[str, str]:
 
 
 def _hash_file(path: Path) -> str:
+    # For an unreadable file the error is the signature, so that a different error counts as a change.
     try:
         return hash_content(read_regular_file(path))
     except ConfigError as error:

@@ -51,6 +51,7 @@ class ToolPatterns:
         return next(matching, None)
 
 
+# Cached because the same few lists, of agents and tokens, are compiled for every caller and server.
 @lru_cache(maxsize=1024)
 def compile_patterns(texts: tuple[str, ...] | None) -> ToolPatterns:
     """Compile a ``tools:`` list; None stands for an omitted list."""

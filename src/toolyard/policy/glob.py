@@ -24,6 +24,7 @@ def compile_globs(globs: tuple[str, ...]) -> NameMatcher:
 
     Every string is a valid glob; an empty list matches nothing.
     """
+    # Names without a star are looked up in a set; all others form one regular expression.
     plain = frozenset(glob for glob in globs if "*" not in glob)
     starred = [_glob_to_regex(glob) for glob in globs if "*" in glob]
     if not starred:

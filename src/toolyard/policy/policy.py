@@ -70,6 +70,8 @@ class Policy:
         with ``Decision.with_step``.
         """
         server_bundles = tuple(each for each in self.bundles if each.server_id == server.id)
+        # Rules that refuse for every caller come first, then those that hide by selection and rights. The
+        # first rule that refuses or hides is the one that an explanation names as decisive.
         return ServerPolicy.from_rules(
             (
                 state_rule(server, state),

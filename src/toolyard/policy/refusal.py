@@ -30,6 +30,7 @@ def build_refusal(name: str, visible_names: Iterable[str] = ()) -> ToolRefused:
 
 def _nearby_names(name: str, visible_names: Iterable[str]) -> list[str]:
     """Return the names to compare with; if there are too many, the alphabetical neighbours of ``name``."""
+    # A misspelled name usually sorts near the intended one, because the beginning is right.
     others = sorted(other for other in visible_names if other != name)
     first = (
         max(0, bisect(others, name) - _MAX_COMPARED_NAMES // 2) if len(others) > _MAX_COMPARED_NAMES else 0

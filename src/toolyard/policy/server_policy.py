@@ -34,6 +34,7 @@ class ServerPolicy:
 
     def verdict(self, tool: Candidate) -> Verdict:
         """Return the verdict about a tool."""
+        # ASK is not final: a later rule may still hide or refuse the tool.
         verdict = _ALLOW
         for passes, fail_verdict in self._checks:
             if not passes(tool):

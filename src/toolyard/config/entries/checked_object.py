@@ -193,15 +193,17 @@ class CheckedObject:
 
 
 def _finite_number(value: JsonValue) -> float | None:
+    # bool is a subclass of int, but true and false are not numbers in JSON.
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         number = float(value)
-    except OverflowError:
+    except OverflowError:  # an integer beyond the range of float
         return None
     return number if math.isfinite(number) else None
 
 
 def _shorten_text(text: str) -> str:
+    # Escape control characters, which could manipulate the terminal that displays the message.
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= 40 else f"{text[:37]}..."

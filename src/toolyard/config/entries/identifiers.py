@@ -7,6 +7,7 @@ import re
 __all__ = ["MAX_ID_CHARACTERS", "id_fault"]
 
 MAX_ID_CHARACTERS = 64
+# C0 and C1 controls, line and paragraph separators, and bidirectional overrides and isolates.
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 

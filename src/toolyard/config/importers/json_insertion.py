@@ -25,6 +25,8 @@ def insert_servers(text: str, entries: Mapping[str, JsonValue]) -> str:
     return _insert_after_brace(text, offset, entries, bool(root["mcpServers"]), "    ")
 
 
+# Entries are inserted right after the opening brace. That needs only one position, and never a decision about
+# a trailing comma or about comments after the last member.
 def _insert_after_brace(
     text: str, brace: int, entries: Mapping[str, JsonValue], has_members: bool, indent: str
 ) -> str:

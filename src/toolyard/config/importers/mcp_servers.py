@@ -32,6 +32,7 @@ def translate_flat_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignSer
             work.put("url", url)
     for ours, theirs in _TOOL_LIST_KEYS:
         work.put(ours, work.pop(theirs) or None)
+    # In files of Gemini, "trust" is a boolean that turns off confirmations; ours is a string.
     trust = work.pop("trust")
     if isinstance(trust, str):
         work.put("trust", trust)

@@ -24,6 +24,7 @@ from toolyard.types.server import Provenance, Server
 __all__ = ["ImportPlan", "ImportedServer", "plan_import", "write_import"]
 
 _EMPTY_CONFIG = '{\n  "mcpServers": {}\n}\n'
+# The characters that toolyard.config.entries.identifiers refuses.
 _INVALID_ID_CHARACTERS = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 
 
@@ -70,6 +71,7 @@ def plan_import(files: Iterable[str | os.PathLike[str]], target: str | os.PathLi
         except ConfigError as error:
             merge.hints += error.problems
     after = insert_servers(text, merge.entries) if merge.entries else text
+    # Parse the result as a check: an import must never produce a file that Toolyard cannot load.
     _parse_servers(after, str(target_path))
     return ImportPlan(
         str(target_path),
@@ -89,6 +91,7 @@ def write_import(plan: ImportPlan, *, now: datetime | None = None) -> Path | Non
     target = Path(plan.target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with lock_for_editing(target):
+        # Between plan and write, a person may have confirmed the plan while another program edited the file.
         current = read_regular_file(target) if os.path.lexists(target) else None
         if current != plan.before:
             message = "the file changed while the import was prepared; nothing was written"

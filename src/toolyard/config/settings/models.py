@@ -115,6 +115,7 @@ def _read_model_key(name: str, key: str, value: object, folder: Path, faults: li
     try:
         return expected.from_value(value, folder)
     except InvalidValueError:
+        # Never quote an API key in a message.
         found = _describe_type(value) if key == "api_key" or not isinstance(value, str) else ascii(value[:60])
         faults.append(ValueFault((name, key), f"expected {expected.expected}, found {found}"))
     return None

@@ -106,7 +106,7 @@ def integer(minimum: int, maximum: int | None = None) -> ValueType[int]:
     """Type of integers from ``minimum`` to ``maximum``, inclusive."""
 
     def check(value: object, _: Path) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, int):  # bool is a subclass of int
             raise InvalidValueError
         if value < minimum or (maximum is not None and value > maximum):
             raise InvalidValueError

@@ -63,6 +63,9 @@ class JsonDocument:
     duplicate_keys: tuple[Problem, ...] = ()
     """Keys that occur twice in one object; the last value is used."""
 
+    # Offsets are recorded while parsing; lines and columns are computed only for messages, since most values
+    # are never part of one.
+
     def find_offset(self, path: JsonPath, *, at_key: bool = False) -> int | None:
         """Return the offset of the value at ``path``, or of its key; None if it does not exist."""
         value, offset = self.root, self.root_offset

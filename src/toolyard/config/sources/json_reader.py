@@ -23,9 +23,14 @@ from toolyard.errors import ConfigError, Problem
 __all__ = ["MAX_JSON_DEPTH", "read_json"]
 
 MAX_JSON_DEPTH = 64
+"""Maximum nesting of objects and lists. Code that processes the result may be recursive."""
 _MAX_DUPLICATE_REPORTS = 100
+"""Maximum number of duplicate keys reported for one text."""
 
 _STRING_BODY = r'[^"\\\x00-\x1f]*+'
+# One group per kind of token, in the order of the constants _PUNCTUATION to _END, so that match.lastindex is
+# the kind. Strings without escapes, the most frequent kind, have a group that needs no decoding. A keyword
+# must not be the beginning of a longer word.
 _TOKEN = re.compile(
     r"[ \t\r\n]*+(?:"
     r"([{}\[\]:,])"
@@ -90,6 +95,7 @@ class _JsonParser:
                 match = self._next_token(head.end())
             else:
                 match = self._next_token(position)
+                # Accepted after a comma, too, which permits trailing commas.
                 if container is not None and match[_PUNCTUATION] == container.closing_bracket:
                     closed, container = container, self._pop_container()
                     if container is None:
@@ -193,6 +199,7 @@ class _JsonParser:
 
     def _parse_number(self, match: re.Match[str]) -> int | float:
         digits = match[_NUMBER]
+        # int() also fails for integers of more than 4,300 digits, a limit of Python against slow conversions.
         try:
             return int(digits)
         except ValueError:
@@ -215,12 +222,16 @@ class _JsonParser:
         text = _ESCAPE.sub(replace_escape, match[_ESCAPED_STRING])
         if _SURROGATE.search(text) is None:
             return text
+        # JSON writes a character beyond U+FFFF as two \u escapes, a surrogate pair. Encoding to UTF-16 and
+        # back joins pairs into characters, and fails for a surrogate without its counterpart.
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             self._raise_error(match.start(_ESCAPED_STRING), "an unpaired surrogate, which is not a character")
 
     def _check_characters(self) -> None:
+        # A str can contain lone surrogates, e.g. from an environment variable that is not valid UTF-8. They
+        # cannot be encoded again and would fail later, far from the cause.
         stray = None if self._text.isascii() else _SURROGATE.search(self._text)
         if stray is not None:
             self._raise_error(stray.start(), "the text is not valid UTF-8", hint="save it as UTF-8")
@@ -276,6 +287,7 @@ class _JsonParser:
 
     def _raise_error(self, offset: int, message: str, *, hint: str | None = None) -> NoReturn:
         line, column = self._positions.line_and_column(offset)
+        # Include the duplicate keys found so far, so that one run reports as much as possible.
         problem = Problem(
             f"not valid JSON at column {column}: {message}", file=self._file, line=line, hint=hint
         )

@@ -96,6 +96,7 @@ def _read_layer(root: JsonValue, layer: ConfigLayer) -> ConfigLayer:
         layer.servers[server_id] = read_compatible_server(server_id, entry)
     for bundle_id, entry in _read_entries(top, "bundles", strict=True):
         layer.bundles[bundle_id] = read_bundle(bundle_id, entry)
+    # Only if strict: "mcp" beside "mcpServers" is legitimate in files of other clients.
     for key in [key for key in _OTHER_CLIENT_KEYS if strict and key in root]:
         top.get(key)
         hint = "convert the file with `toolyard import`"
@@ -114,6 +115,7 @@ def _read_entries(top: CheckedObject, key: str, *, strict: bool) -> list[tuple[s
     entries: list[tuple[str, CheckedObject]] = []
     for identifier, value in table.items():
         path = (key, identifier)
+        # An entry with an invalid id is still parsed, so that its other problems are reported as well.
         fault = id_fault(identifier)
         if fault is not None:
             top.report.problem(path, fault, at_key=True)

@@ -119,6 +119,7 @@ class _FileLayer:
 
 def _read_file_layer(file: ConfigFile, data_dir: Path, approvals: FileApprovals | None) -> _FileLayer:
     name = str(file.path)
+    # lexists: a dangling link is a mistake to report, not a missing file.
     if file.may_be_missing and not os.path.lexists(file.path):
         return _FileLayer(ConfigLayer(ProblemReport("file", name)), exists=False)
     try:

@@ -91,6 +91,7 @@ def merge_layers(
             servers[server_id] = resolve_variables(
                 raw, raw.server, env, unapproved_reason=unapproved_reasons[server_id]
             )
+    # The entries of a source with invalid JSON are unknown, so a missing server may be defined there.
     if complete and not any(layer.broken for layer in layers):
         check_references(raw_servers, raw_bundles)
 

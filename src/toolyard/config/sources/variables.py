@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 __all__ = ["Expansion", "expand_variables", "find_variable_names"]
 
+# In this order: an escaped "${"; a variable with an optional default; a reference of another client, such as
+# ${input:token}; and a default that contains a brace, e.g. ${A:-${B}}, which is reported instead of being
+# expanded halfway.
 _VARIABLE_REFERENCE = re.compile(
     r"\$\$\{"
     r"|\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^{}]*))?\}"
