@@ -53,7 +53,7 @@ BAD = [
     (empty_allow, "servers.bad.allowTools", "an empty list"),
     (bundle_without_server, "bundles.b.serverId", "there is no server 'od'"),
     (unknown_key, "servers.odd.alowTools", "allowTools"),
-    (duplicate_key, ":3: mcpServers.odd", "twice"),
+    (duplicate_key, ":3: mcpServers.odd", "duplicated"),
     (allows_everything, "servers.odd.allowTools", "*"),
 ]
 
