@@ -1,8 +1,8 @@
-"""The command line: one command a file, which parses, calls the core and prints.
+"""The command line: each command parses its arguments, calls the core and prints the result.
 
-``input/`` is what commands read: options, arguments, answers, names to complete. ``output/`` is what they
-print: tables for a terminal, plain lines for a pipe, JSON for a program, problems, progress. A command's own
-module is imported when it is used, so that ``toolyard --help`` stays quick.
+``commands/`` has one module per command, imported when it is used, so that ``toolyard --help`` stays fast.
+``input/`` reads options, arguments and answers. ``output/`` prints tables for terminals, plain lines for
+pipes and JSON for programs. ``chat/`` is the chat in the terminal. Start reading at ``app``.
 """
 
 from toolyard.cli.app import main

@@ -1,4 +1,4 @@
-"""The command ``toolyard`` itself: it knows its subcommands by name, and loads the one that is used."""
+"""The command ``toolyard``: lists its subcommands, and imports the one that is used."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ _STREAM_MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 
 def prepare_streams() -> None:
-    """Call it before anything is opened.
+    """Open closed standard streams and make them tolerate any text. Call it before anything is opened.
 
-    A stream that whoever started us had closed leads nowhere from then on. Else the next file or connection
-    would get its number: what is printed would go there, and an event loop ends the process over it.
+    A standard stream that our parent closed is connected to the null device. Otherwise the next file or
+    connection would get its descriptor, and our output would be written there.
     """
     codecs.register_error("toolyard", _escape_unencodable)
     for name, mode in _STREAM_MODES.items():
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as we run
     for stream in (sys.stdout, sys.stderr):
-        # A server may send what this terminal's encoding does not have; that must not end us.
+        # A server may send characters that the terminal's encoding lacks, which must not end the program.
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="toolyard")
 
 
 def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
-    """What an encoding does not have, as JSON writes it: what we print may be JSON, and stays it."""
+    """Escape characters that an encoding lacks as JSON does, so that JSON output stays valid."""
     import json  # only for what cannot be printed as it is
 
     failed = cast("UnicodeEncodeError", error)
@@ -100,7 +100,7 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
         "demo": "Show it all with a small server that comes with Toolyard.",
     },
 }
-"""The commands, with the line that each has in the list. Kept here so that the list loads none of them."""
+"""The commands with their summaries, listed here so that the help imports none of them."""
 
 COMMAND_SUMMARIES: dict[str, str] = {
     name: line for section in COMMAND_SECTIONS.values() for name, line in section.items()
@@ -108,7 +108,7 @@ COMMAND_SUMMARIES: dict[str, str] = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in modules of their own names, each imported when it is used."""
+    """A group that imports the module of a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMAND_SUMMARIES)
@@ -116,7 +116,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMAND_SUMMARIES:
             return None
-        # "import" is a word of Python, which no module may have as its name.
+        # ``import`` is a keyword, and cannot be the name of a module.
         module = "import_" if cmd_name == "import" else cmd_name
         found: click.Command = import_module(f"toolyard.cli.commands.{module}").command
         return found
@@ -183,7 +183,7 @@ app = LazyGroup(
 
 
 def run_command(arguments: Sequence[str], options: Options | None = None) -> int:
-    """Run one command line and return its exit code. What went wrong has been told by then."""
+    """Run one command line and return its exit code. Errors have been reported by then."""
     obj = options or Options(json="--json" in arguments)
     try:
         outcome = app.main(list(arguments), prog_name=PROGRAM_NAME, standalone_mode=False, obj=obj)
@@ -195,12 +195,12 @@ def run_command(arguments: Sequence[str], options: Options | None = None) -> int
     except (click.Abort, KeyboardInterrupt):
         return interrupt_exit_code()
     except OSError as error:
-        # The rim of the program: a folder that was removed, a disk that is full.
+        # The outermost boundary: a removed folder, a full disk.
         return report_os_error(error, obj)
 
 
 def main() -> None:
-    """The entry point."""
+    """Entry point of the program."""
     prepare_streams()
     protect_process()
     fork_from_init()

@@ -1,4 +1,4 @@
-"""Entries of the audit log for what is done at the command line, on the database itself."""
+"""Audit entries for actions of the command line on the database."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["AUDIT_ACTOR_NAME", "record_audit_entry"]
 
 AUDIT_ACTOR_NAME = "command line"
-"""The name of whoever uses the command line, who has no account there."""
+"""Actor of these entries; the operator of the command line has no account."""
 
 
 async def record_audit_entry(database: Database, action: str, target: str = "", **details: object) -> None:
-    """Write an entry; it is on the disk afterwards. Raises StoreError."""
+    """Write an entry durably. Raises StoreError."""
     entry = AuditEntry(
         at=time.time(), action=action, actor="", actor_name=AUDIT_ACTOR_NAME, target=target, details=details
     )

@@ -1,4 +1,4 @@
-"""Everything that ``toolyard check`` has to say, gathered without starting a server."""
+"""The findings of ``toolyard check``, collected without starting a server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["CheckReport", "check_catalogues", "check_files", "examine_issuers", 
 
 @dataclass(slots=True)
 class CheckReport:
-    """``problems`` keep something from being used, ``notes`` stop nothing; and what could be read."""
+    """``problems`` prevent something from being used, ``notes`` do not; and the parts that could be read."""
 
     data_dir: Path
     problems: list[Problem] = field(default_factory=list[Problem])
@@ -43,7 +43,7 @@ class CheckReport:
 
 
 def check_files(options: Options) -> CheckReport:
-    """Read settings, configuration and AGENTS.md, each whatever the others are like."""
+    """Read settings, configuration and AGENTS.md, each regardless of errors in the others."""
     found = CheckReport(options.resolved_data_dir)
     try:
         settings = load_settings(found.data_dir)
@@ -111,7 +111,8 @@ def _find_unknown_bundles(agent: Agent, configuration: Configuration) -> list[Pr
 
 
 def check_catalogues(report: CheckReport, tool_listing: ToolListing) -> None:
-    """Add what the stored catalogues tell: tools renamed or set aside, rules and patterns without a tool."""
+    """Add findings from the stored listings: renamed and quarantined tools, rules and patterns that match no
+    tool."""
     configuration, settings = report.configuration, report.settings
     if configuration is None or settings is None:
         return
@@ -157,7 +158,7 @@ def unnamed_issuers(configuration: Configuration) -> list[Server]:
 
 
 def examine_issuers(found: CheckReport, bound: Mapping[str, str]) -> None:
-    """Propose the issuer of each client secret. ``bound`` are those that earlier sign-ins used, by server."""
+    """Propose the issuer of each client secret. ``bound`` holds the issuers of earlier sign-ins by server."""
     for server in unnamed_issuers(found.configuration) if found.configuration is not None else ():
         issuer = bound.get(server.id)
         message = "its client secret or key is sent to no issuer until one is confirmed"

@@ -1,4 +1,4 @@
-"""The configuration files of other clients, with our entry in them or without it."""
+"""Adding our entry to the configuration files of other clients, and removing it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["update_client_file"]
 def update_client_file(
     options: Options, snippet: Snippet, *, project: bool, to: str | None, remove: bool, private: bool
 ) -> None:
-    """Put the snippet's entry into the client's file, or take it out, and tell what came of it.
+    """Add the snippet's entry to the client's file, or remove it, and report the change.
 
-    ``private``: there is a token in it. Raises EditRefused where that cannot be done without loss,
-    ConfigError where the file cannot be read, Usage where it cannot be written.
+    ``private``: the entry contains a token. Raises EditRefused if the file cannot be changed without loss,
+    ConfigError if it cannot be read, and Usage if it cannot be written.
     """
     file = _find_client_file(snippet, project=project, to=to)
     plan = plan_entry(file, resolve_entry_path(file, snippet.path), None if remove else snippet.entry)

@@ -1,7 +1,6 @@
-"""A small MCP server for ``toolyard demo``: standard library only, both eras, harmless tools.
+"""A small MCP server for ``toolyard demo``: standard library only, both protocol eras, harmless tools.
 
-Run it as a program; it speaks over its standard streams and ends with its input. ``--legacy`` makes it forget
-the modern era.
+Run as a program, it serves standard streams and ends with its input. ``--legacy`` disables the modern era.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ _TOOLS: list[JsonObject] = [
 
 
 class JsonRpcError(Exception):
-    """A request that is answered with a JSON-RPC error."""
+    """Raised when a request is answered with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: JsonObject | None = None) -> None:
         super().__init__(message)
@@ -74,7 +73,8 @@ class JsonRpcError(Exception):
 
 
 class DemoServer:
-    """One conversation. Each call has a thread of its own, so that it can be cancelled and pinged past."""
+    """One client. Each call runs in its own thread, so that it can be cancelled and pings are answered
+    meanwhile."""
 
     tools = _TOOLS
     info = _SERVER_INFO
@@ -87,7 +87,7 @@ class DemoServer:
         self._cancel_events: dict[object, threading.Event] = {}
 
     def receive(self, message: object) -> None:
-        """Take in one message; answer it now or, for a call, when it is done."""
+        """Handle one message: answer it now or, for a call, when it is done."""
         asked = json_object(message)
         method, id_, params = asked.get("method"), asked.get("id"), json_object(asked.get("params"))
         if method == "notifications/cancelled":
@@ -162,7 +162,7 @@ class DemoServer:
         return True
 
     def call(self, params: JsonObject, stop: threading.Event, modern: bool) -> JsonObject:
-        """Call a tool. Raises Refusal where there is no such."""
+        """Call a tool. Raises JsonRpcError for an unknown one."""
         arguments = json_object(params.get("arguments"))
         token = json_object(params.get("_meta")).get("progressToken")
         match params.get("name"):
@@ -192,7 +192,7 @@ class DemoServer:
 
 
 def json_object(value: object) -> JsonObject:
-    """What should be an object; an empty one where it is none."""
+    """Return the value if it is an object, else an empty one."""
     return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
@@ -211,12 +211,12 @@ def text_result(text: str, *, error: bool = False) -> JsonObject:
 
 
 def main() -> None:
-    """Be this server."""
+    """Run the server."""
     serve_stdio(DemoServer)
 
 
 def serve_stdio(server_class: type[DemoServer]) -> None:
-    """Speak over the standard streams until the input ends."""
+    """Serve the standard streams until the input ends."""
 
     def write_message(message: JsonObject) -> None:
         sys.stdout.write(json.dumps(message) + "\n")

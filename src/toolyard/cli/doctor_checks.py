@@ -1,4 +1,4 @@
-"""What ``toolyard doctor`` finds out: about this machine, and about each server's start, step by step."""
+"""The checks of ``toolyard doctor``: this machine, and the start of each server step by step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MAX_STDERR_LINES = 5
 
 @dataclass(frozen=True, slots=True)
 class MachineCheck:
-    """One thing about this machine. ``ok`` is None where it is neither good nor bad."""
+    """One fact about this machine. ``ok`` is None if it is neither good nor bad."""
 
     name: str
     text: str
@@ -47,7 +47,7 @@ class MachineCheck:
 
 @dataclass(slots=True)
 class ServerCheck:
-    """How the start of one server went."""
+    """The start of one server."""
 
     server: Server
     steps: list[TraceStep] = field(default_factory=list[TraceStep])
@@ -57,12 +57,12 @@ class ServerCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether it answered to the end."""
+        """Return whether the server answered every step."""
         return self.cause is None
 
     @property
     def is_skipped(self) -> bool:
-        """Whether it is off, and so was not tried."""
+        """Return whether the server is disabled, and so was not started."""
         return not self.server.enabled
 
 
@@ -70,7 +70,7 @@ class ServerCheck:
 
 
 async def check_machine(data_dir: Path) -> list[MachineCheck]:
-    """Versions, the data directory, and the programs that servers are often started with."""
+    """Check versions, the data directory, and the programs that servers are often started with."""
     runners = await asyncio.gather(*(asyncio.to_thread(_check_launcher, name) for name in _LAUNCHER_PROGRAMS))
     return [
         MachineCheck("toolyard", __version__, None),
@@ -123,9 +123,9 @@ def _check_launcher(name: str) -> MachineCheck:
 
 
 async def check_server(server: Server, auth: AuthProvider | None = None) -> ServerCheck:
-    """Start it, find its era, list its tools, and end it, writing down each step. Raises nothing.
+    """Start a server, probe its era, list its tools and stop it, recording each step. Never raises.
 
-    ``auth`` is how one is signed in to it.
+    ``auth`` holds the sign-in for it.
     """
     found = ServerCheck(server)
     if found.is_skipped:
@@ -133,7 +133,7 @@ async def check_server(server: Server, auth: AuthProvider | None = None) -> Serv
         return found
     _check_command(server, found)
     if found.ok:
-        # An own dialer without memory: the question of the era is part of what is looked at.
+        # A new connector without cached eras: probing the era is part of the check.
         dialer = Connector(client_info={"name": "toolyard doctor", "version": __version__})
         try:
             await _connect_and_list(server, dialer, auth, found)
@@ -152,7 +152,7 @@ def _check_command(server: Server, server_check: ServerCheck) -> None:
     step = TraceStep("command", time.perf_counter())
     path = shutil.which(spec.command, path=build_child_environment(spec.env).get("PATH"))
     if path is None and os.path.dirname(spec.command):
-        # A path, which may lead from the server's own folder: the start tells what is wrong with it.
+        # A path, possibly relative to the server's folder: the start reports what is wrong with it.
         return
     server_check.steps.append(step)
     if path is None:
@@ -231,7 +231,7 @@ def _record_failure(server_check: ServerCheck, error: ServerError) -> None:
 
 
 def _suggest_fix(error: ServerError, server: Server) -> str:
-    """What to do about a failure that does not say it itself."""
+    """Suggest a remedy for a failure that has no hint of its own."""
     spec = server.transport
     if isinstance(error, SignInNeeded):
         return "give it credentials: put them into 'headers' of its entry, from a variable"

@@ -1,4 +1,4 @@
-"""How a command ends badly: what is told, to whom, and with which exit code."""
+"""Error reports and exit codes of commands."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _BROKEN_PIPE_EXIT_CODE = 141
 
 
 class OutputOptions(Protocol):
-    """Whether a program reads what we print."""
+    """Whether the output is read by a program."""
 
     json: bool
 
 
 class Usage(ToolyardError):
-    """The words on the command line cannot be used."""
+    """Raised for command lines that cannot be used."""
 
     exit_code = 2
 
 
 def report_error(error: ToolyardError, options: OutputOptions, **json_fields: Any) -> int:
-    """Tell what went wrong. ``more`` joins the JSON."""
+    """Report an error. ``json_fields`` are added to the JSON output."""
     if options.json:
         print_json({**json_fields, "error": error_json(error)})
     elif isinstance(error, ConfigError | AgentsError):
         show_problems(error.problems)
     else:
-        # Most commands end well and need none of it.
+        # Imported here because most commands succeed and need none of it.
         from toolyard.results.error_result import format_error_details
 
         server, told = getattr(error, "server", ""), format_error_details(error)
@@ -55,7 +55,7 @@ def report_error(error: ToolyardError, options: OutputOptions, **json_fields: An
 
 
 def report_os_error(error: OSError, options: OutputOptions) -> int:
-    """Tell what the system refused."""
+    """Report an error of the operating system."""
     place = f": {error.filename}" if error.filename else ""
     told = ToolyardError(f"{error.strerror or error}{place}")
     if isinstance(error, FileNotFoundError) and not place:
@@ -71,7 +71,7 @@ def report_os_error(error: OSError, options: OutputOptions) -> int:
 
 
 def report_usage_error(error: click.UsageError, options: OutputOptions) -> int:
-    """Tell what Click found wrong with the words."""
+    """Report an error that Click found in the arguments."""
     path = error.ctx.command_path if error.ctx is not None else "toolyard"
     if type(error).__name__ == "NoArgsIsHelpError":
         click.echo(error.format_message(), err=True)
@@ -81,18 +81,18 @@ def report_usage_error(error: click.UsageError, options: OutputOptions) -> int:
 
 
 def interrupt_exit_code() -> int:
-    """Somebody pressed Ctrl-C: they know."""
+    """Return the exit code after Ctrl-C, without a message."""
     return _INTERRUPT_EXIT_CODE
 
 
 def flush_output() -> None:
-    """Write what is still held back. Raises BrokenPipeError where nobody reads it."""
+    """Flush buffered output. Raises BrokenPipeError if the reader is gone."""
     for stream in _get_output_streams():
         stream.flush()
 
 
 def silence_broken_pipe() -> int:
-    """The reader of our output went away. Nothing more may be written, not even at the very end."""
+    """Stop all output after its reader has gone, including the flush at exit."""
     _discard_unwritten_output()
     return _BROKEN_PIPE_EXIT_CODE
 
@@ -108,6 +108,6 @@ def _discard_unwritten_output() -> None:
 
 
 def _get_output_streams() -> list[TextIO]:
-    """Those that are there: whoever starts us may have closed them."""
+    """Return the standard streams that are open; our parent may have closed some."""
     streams: list[TextIO | None] = [sys.stdout, sys.stderr]
     return [stream for stream in streams if stream is not None]

@@ -1,6 +1,6 @@
-"""A second small MCP server to try Toolyard with: a form with parts in parts, a picture, a question, a note.
+"""A second small MCP server to try Toolyard with: nested form fields, a picture, a question, notes.
 
-``python -m toolyard.cli.playground_server``; it speaks like the demo server, of which it is made.
+Run it with ``python -m toolyard.cli.playground_server``. It extends the demo server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BAR_COLOURS = {"blue": (36, 87, 176), "green": (23, 130, 80), "red": (190, 60, 
 _SERVER_INFO = {"name": "toolyard-playground", "title": "Toolyard playground", "version": "1.0.0"}
 _CLIENT_CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 _GREET_INPUT_NAME = "who"
-"""The name of the question that ``greet`` asks."""
+"""Name of the question that ``greet`` asks."""
 
 
 def _array_schema(items: JsonObject, description: str) -> JsonObject:
@@ -118,7 +118,7 @@ _TOOLS: list[JsonObject] = [
 
 
 class PlaygroundServer(DemoServer):
-    """One conversation, and the notes that were made in it."""
+    """One client, and the notes that it made."""
 
     tools = _TOOLS
     info = _SERVER_INFO
@@ -127,13 +127,13 @@ class PlaygroundServer(DemoServer):
     def __init__(self, write: Callable[[JsonObject], None], *, legacy: bool = False) -> None:
         super().__init__(write, legacy=legacy)
         self._pending_requests: dict[object, tuple[threading.Event, JsonObject]] = {}
-        """Questions to a client of the older era, by their ids, and what came back."""
+        """Requests to a legacy client by id, with its responses."""
         self._has_elicitation = False
-        """Whether such a client can be asked something."""
+        """Whether a legacy client supports elicitation."""
         self._notes: list[str] = []
 
     def receive(self, message: object) -> None:
-        """Take in one message; it may answer a question of ours."""
+        """Handle one message, which may be the response to a question of ours."""
         came = json_object(message)
         if "method" not in came and (waiting := self._pending_requests.get(came.get("id"))) is not None:
             waiting[1].update(json_object(came.get("result")))
@@ -181,7 +181,7 @@ class PlaygroundServer(DemoServer):
         return {"resultType": "input_required", "inputRequests": {_GREET_INPUT_NAME: asked}}
 
     def _request_client(self, method: str, params: JsonObject, stop: threading.Event) -> JsonObject:
-        """Ask a client of the older era, and wait until it answers or the call is cancelled."""
+        """Ask a legacy client, and wait until it answers or the call is cancelled."""
         id_ = f"ask-{len(self._pending_requests)}-{id(stop)}"
         came, answer = self._pending_requests[id_] = (threading.Event(), {})
         self.send({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
@@ -242,7 +242,7 @@ def _run_chart(arguments: JsonObject) -> JsonObject:
 
 
 def draw_bar_chart(values: list[int | float], colour: tuple[int, int, int]) -> bytes:
-    """A picture of bars: a PNG, 480 by 240 pixels."""
+    """Draw a bar chart: a PNG of 480 by 240 pixels."""
     width, height, slot, top = 480, 240, 456 // len(values), max(values) or 1
     white, base, bar = b"\xff\xff\xff", b"\xd8\xdd\xe4", bytes(colour)
     rows: list[bytes] = []
@@ -268,7 +268,7 @@ def draw_bar_chart(values: list[int | float], colour: tuple[int, int, int]) -> b
 
 
 def main() -> None:
-    """Be this server."""
+    """Run the server."""
     serve_stdio(PlaygroundServer)
 
 

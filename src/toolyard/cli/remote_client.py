@@ -1,4 +1,4 @@
-"""Talking to a Toolyard that runs elsewhere, by its API."""
+"""Client of another Toolyard's API, for ``--remote``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RemoteClient:
 
     @classmethod
     def from_options(cls, options: Options) -> RemoteClient:
-        """The one that the command line names. Raises Usage."""
+        """Build the client from the command line's options. Raises Usage."""
         url = options.remote or ""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -73,7 +73,7 @@ class RemoteClient:
         await self._session.close()
 
     async def get(self, path: str, **query: str | list[str] | None) -> Any:
-        """What is there. Raises the error that the remote answers with, or Unreachable."""
+        """Return the response to a GET request. Raises the error that the remote reports, or Unreachable."""
         given = [
             (name, each)
             for name, value in query.items()
@@ -83,7 +83,7 @@ class RemoteClient:
         return await self._send_request("GET", path, params=given)
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """What came of it. Raises as ``get``."""
+        """Return the response to a POST request. Raises like ``get``."""
         return await self._send_request("POST", path, json=body)
 
     async def _send_request(self, method: str, path: str, **request_options: Any) -> Any:
@@ -101,7 +101,7 @@ class RemoteClient:
 
 
 def quote_path_segment(name: str) -> str:
-    """A name as a part of a path."""
+    """Quote a name as a segment of a path."""
     return quote(name, safe="")
 
 
@@ -130,7 +130,7 @@ _ERRORS_BY_TYPE: dict[str, type[ServerError]] = {
 
 
 def _build_error(status: int, problem: dict[str, Any]) -> ToolyardError:
-    """The error that was answered, as it would have been raised here."""
+    """Rebuild the error that the remote reports, as it would have been raised here."""
     cause, hint = str(problem.get("detail", "")), problem.get("hint")
     word, server = (
         str(problem.get("type", "")).removeprefix(_PROBLEM_TYPE_PREFIX),

@@ -1,4 +1,4 @@
-"""``servers``, ``tools``, ``call`` and ``restart`` on a Toolyard that runs elsewhere."""
+"""The commands ``servers``, ``tools``, ``call`` and ``restart`` on another Toolyard."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = ["call_remotely", "restart_remotely", "show_remote_servers", "show_rem
 
 _UNREACHABLE_EXIT_CODE = 3
 _UNLIMITED_RESULT_CHARACTERS = 2**31
-"""A person, or a pipe, gets all of a result: the limit is for models."""
+"""People and pipes get the whole result: the limit is for models."""
 _WORKING_STATES = ("ready", "idle", "connecting", "disabled")
 
 
 async def show_remote_servers(options: Options, *, fail: bool, connect: bool) -> int:
-    """The servers there, and the instances of whoever asks."""
+    """Print the remote's servers and the caller's instances."""
     async with RemoteClient.from_options(options) as remote:
         listed: dict[str, Any] = {}
         async with ProgressIndicator("connecting", quiet=options.json):
@@ -67,7 +67,7 @@ async def show_remote_tools(
     fresh: bool,
     provider: Any,
 ) -> int:
-    """The tools there that whoever asks may use."""
+    """Print the remote's tools that the caller may use."""
     async with (
         RemoteClient.from_options(options) as remote,
         ProgressIndicator("listing", quiet=options.json or provider is not None),
@@ -95,7 +95,7 @@ async def show_remote_tools(
 async def call_remotely(
     options: Options, request: CallRequest, arguments: dict[str, Any] | None, *, quiet: bool
 ) -> Result:
-    """Call a tool there. Raises what the call there raised."""
+    """Call a tool remotely. Raises what the remote call raised."""
     bundles = list(request.bundles)
     name = quote_path_segment(request.name)
     try:
@@ -119,7 +119,7 @@ async def call_remotely(
 
 
 async def restart_remotely(options: Options, server: str) -> int:
-    """Start one of its servers again, and tell how it is."""
+    """Restart one of the remote's servers, and print its state."""
     async with (
         RemoteClient.from_options(options) as remote,
         ProgressIndicator(f"restarting {server}", quiet=options.json),
@@ -137,7 +137,7 @@ async def restart_remotely(options: Options, server: str) -> int:
 def _summarize_record(
     record: dict[str, Any], tools_response: dict[str, Any], has_connected: bool
 ) -> ServerSummary:
-    """A record of the API as it is shown here. An instance goes by its slug."""
+    """Return a record of the API as a summary line. An instance is named by its slug."""
     server = record["slug"] or record["id"]
     core_id = f"/{server}" if record["slug"] else server
     ages: dict[str, float] = tools_response.get("listed_seconds_ago", {})

@@ -1,4 +1,4 @@
-"""``toolyard lock --remote URL``: what a running Toolyard has that was not accepted there."""
+"""The command ``toolyard lock --remote URL``: tool changes that were not accepted on a running Toolyard."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNREACHABLE_EXIT_CODE = 3
 
 @dataclass(frozen=True, slots=True)
 class _RemoteServer:
-    """A server or an instance there."""
+    """A server or an instance of the remote."""
 
     path: str
     name: str
@@ -31,27 +31,28 @@ class _RemoteServer:
 
 @dataclass(frozen=True, slots=True)
 class _RemoteChange:
-    """One difference, as the API tells it."""
+    """One change, as the API reports it."""
 
     place: _RemoteServer
     told: dict[str, Any]
 
     @property
     def id(self) -> str:
-        """What accepts it."""
+        """Return the id by which the change is accepted."""
         tool = self.told["tool"]
         return f"{self.place.name}/{tool}" if tool else self.place.name
 
 
 async def lock_remotely(options: Options, task: str, names: tuple[str, ...]) -> int:
-    """Compare, show or accept what whoever asks may see: servers for admins, and their own instances."""
+    """Compare, show or accept the changes that the caller may see: servers for admins, and their own
+    instances."""
     done: list[_RemoteChange] = []
     left: list[_RemoteChange] = []
     failures: list[dict[str, Any]] = []
     async with RemoteClient.from_options(options) as remote, ProgressIndicator("listing", quiet=options.json):
         if task != "accept":
             failures = (await remote.get("/tools", fresh="true"))["failures"]
-        # One after the other: what is accepted of a server is no change of its instances any more.
+        # In sequence, because a change that is accepted for a server is no longer a change of its instances.
         async for place in _iter_servers(remote):
             found = [
                 _RemoteChange(place, one) for one in (await remote.get(f"{place.path}/changes"))["items"]
@@ -87,7 +88,7 @@ async def _iter_servers(remote: RemoteClient) -> AsyncIterator[_RemoteServer]:
 
 
 async def _fetch_admin_servers(remote: RemoteClient) -> list[_RemoteServer]:
-    """The servers there; none for somebody who may not accept for others."""
+    """Return the remote's servers; none for callers who may not accept changes for others."""
     config = [one for one in (await remote.get("/status"))["items"] if one["kind"] == "config"]
     found = [
         _RemoteServer(f"/servers/{quote_path_segment(one['id'])}", one["id"])

@@ -1,4 +1,4 @@
-"""Accounts that end at the command line: what they are signed in to servers with is given back."""
+"""Deletion and sign-out of accounts at the command line, with revocation of their tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["delete_user", "sign_out_user"]
 
 
 async def delete_user(options: Options, settings: Settings, database: Database, user: User) -> None:
-    """Delete an account, and give back what it held."""
+    """Delete an account, and revoke its tokens."""
     async with _open_revocation(settings, database) as (sign_outs, registry):
         held = await sign_outs.collect_user_grants(
             registry, user.principal, _load_configured_servers(options)
@@ -34,7 +34,7 @@ async def delete_user(options: Options, settings: Settings, database: Database, 
 
 
 async def sign_out_user(options: Options, settings: Settings, database: Database, user: User) -> None:
-    """Sign an account out of every server, and give back what it held."""
+    """Sign an account out of every server, and revoke its tokens."""
     async with _open_revocation(settings, database) as (sign_outs, registry):
         await sign_outs.sign_out_user(registry, user.principal, _load_configured_servers(options))
 
@@ -43,7 +43,7 @@ async def sign_out_user(options: Options, settings: Settings, database: Database
 async def _open_revocation(
     settings: Settings, database: Database
 ) -> AsyncGenerator[tuple[SignOuts, Registry]]:
-    """At the end what was to be given back is, as far as it goes within a minute."""
+    """Open the services for revocation; pending revocations get up to a minute at the end."""
     net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
     returning: list[Coroutine[Any, Any, None]] = []
     try:
@@ -54,7 +54,7 @@ async def _open_revocation(
 
 
 def _load_configured_servers(options: Options) -> Sequence[Server]:
-    """The servers of the files. An account can be deleted whatever is wrong with these."""
+    """Return the configured servers; errors in the files do not prevent deleting an account."""
     try:
         return tuple(load_config(options.config, data_dir=options.resolved_data_dir).servers.values())
     except ConfigError:

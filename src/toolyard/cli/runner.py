@@ -1,4 +1,4 @@
-"""Running what needs an event loop, and opening the yard in it."""
+"""Runs coroutines, and opens the library's Toolyard for commands."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end, on uvloop where that is installed.
+    """Run a coroutine, on uvloop if that is installed.
 
-    Ctrl-C cancels it, so that connections close and children end before KeyboardInterrupt comes out.
+    Ctrl-C cancels it, so that connections close and children end before KeyboardInterrupt is raised.
     """
     import asyncio  # slow to load, and not for the help
 
@@ -36,7 +36,7 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def open_yard(options: Options, **yard_options: Any) -> AbstractAsyncContextManager[Toolyard]:
-    """The yard of this command line, by ``Toolyard.open``. Raises ConfigError or AgentsError."""
+    """Open a Toolyard for this command line. Raises ConfigError or AgentsError."""
     from toolyard.yard import Toolyard  # slow to load, as the whole core is
 
     return Toolyard.open(options.config, data_dir=options.resolved_data_dir, **yard_options)
@@ -45,7 +45,7 @@ def open_yard(options: Options, **yard_options: Any) -> AbstractAsyncContextMana
 def open_offline_yard(
     configuration: Configuration, settings: Settings, data_dir: Path
 ) -> AbstractAsyncContextManager[Toolyard]:
-    """A yard to see what is stored, without agents. Where nothing is stored, nothing is written either."""
+    """Open a Toolyard that only reads stored data, without agents. Writes nothing if nothing is stored."""
     from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME  # slow to load, as the whole core is
     from toolyard.yard import Toolyard
 

@@ -1,4 +1,4 @@
-"""What ``login`` and ``logout`` have in common: which server, and under which key."""
+"""The server and storage key of ``login`` and ``logout``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["SignInServer", "find_sign_in_server"]
 
 @dataclass(frozen=True, slots=True)
 class SignInServer:
-    """A server that one can sign in to."""
+    """A server that supports sign-in."""
 
     server: Server
     spec: HttpSpec
 
 
 def find_sign_in_server(configuration: Configuration, server_id: str) -> SignInServer:
-    """The server of this id. Raises Usage where there is none, or where it needs nobody to sign in."""
+    """Return the server with this id. Raises Usage if it does not exist or needs no sign-in."""
     server = configuration.servers.get(server_id)
     if server is None:
         there = ", ".join(configuration.servers) or "none"

@@ -1,4 +1,4 @@
-"""A sign-in from a terminal: a browser is sent away, and comes back to a port of ours or by pasting."""
+"""OAuth sign-in from a terminal: the browser returns to a local port, or the person pastes the redirect."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ _MAX_PASTED_CHARACTERS = 20_000
 
 
 class PastedRedirectError(ValueError):
-    """What was pasted does not end this sign-in. Its words say why; nothing was used up."""
+    """Raised for a pasted text that does not complete the sign-in. The message says why; the sign-in can
+    continue."""
 
 
 def parse_pasted_redirect(
     text: str, state: str, redirect_uri: str, *, needs_address: bool
 ) -> AuthorizationResponse:
-    """Return the authorization response that a pasted text stands for. ``needs_address``: a code or a query
-    alone does not prove at which redirect address the browser arrived.
+    """Return the authorization response of a pasted text. Raises PastedRedirectError.
 
-    Raises WrongPaste.
+    ``needs_address``: a code or query alone does not prove at which redirect address the browser arrived.
     """
     text = text.strip().strip("<>\"'")
     if not text:
@@ -81,13 +81,13 @@ def _parse_redirect_url(url: str, state: str) -> AuthorizationResponse:
 
 
 def open_browser(url: str) -> bool:
-    """Try to open a page in a window of its own. False: there is no screen to open it on."""
+    """Try to open a page in a browser window. Return False without a graphical display."""
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     graphical = bool(screen) or sys.platform in ("darwin", "win32")
-    # Without a screen Python would find a browser for the terminal, and hand that over to it.
+    # Without a display, Python would start a text browser that takes over the terminal.
     if not graphical and not os.environ.get("BROWSER"):
         return False
-    # Some browsers keep whoever starts them waiting; nobody waits for this thread.
+    # Some browsers block the process that starts them, so a daemon thread does it.
     threading.Thread(target=_open_url, args=(url,), daemon=True).start()
     return True
 
@@ -96,18 +96,17 @@ def _open_url(url: str) -> None:
     try:
         webbrowser.open(url)
     except (OSError, webbrowser.Error):
-        # The address stands on the screen, too.
+        # The address is printed as well.
         return
 
 
 _MAX_PASTE_ATTEMPTS = 5
 _FIRST_DYNAMIC_PORT = 49_152
-"""From here on no port is anybody's."""
+"""The first port of the dynamic range, which is not assigned to any service."""
 
 
 class TerminalSignIn:
-    """Signs the person at this terminal in, and keeps what comes of it in the database. ``quiet`` says only
-    where to go."""
+    """Signs in the person at this terminal, and stores the grant. ``quiet`` prints only the address."""
 
     def __init__(self, settings: Settings, data_dir: Path, *, quiet: bool = False) -> None:
         self._settings = settings
@@ -117,7 +116,7 @@ class TerminalSignIn:
     async def sign_in(
         self, sign_in_server: SignInServer, *, paste: bool, browser: bool, timeout_seconds: float
     ) -> OAuthGrant:
-        """Raises AuthError, AuthUnavailable or StoreError; then nothing is kept."""
+        """Sign in. Raises AuthError, AuthUnavailable or StoreError, and then stores nothing."""
         name = sign_in_server.server.id
         settings = self._settings
         database = await Database.open_from_settings(settings, self._data_dir)
@@ -198,7 +197,7 @@ async def _run_flow(
 
 
 class _RedirectEndpoint:
-    """Where the browser comes back to. Without a listener nobody is there, and its address must be pasted."""
+    """The redirect address. Without a listener, the person pastes the address of the final page."""
 
     def __init__(self, redirect_uri: str, listener: CallbackListener | None) -> None:
         self.redirect_uri = redirect_uri
@@ -215,14 +214,17 @@ async def _open_redirect_endpoint(port: int, *, paste: bool) -> AsyncGenerator[_
 
 
 def _choose_callback_port(url: str) -> int:
-    """One on which nobody listens, so that no other program gets to see the code; for one server the same
-    each time, if it can be. We are registered with it, and some authorization servers take no other."""
+    """Return a free port, so that no other program sees the code; for one server the same each time, if
+    possible.
+
+    The client is registered with that port, and some authorization servers accept no other.
+    """
     usual = _FIRST_DYNAMIC_PORT + int.from_bytes(sha256(url.encode()).digest()[:4]) % (
         65_536 - _FIRST_DYNAMIC_PORT
     )
     for port in (usual, 0):
         with socket.socket() as probe, suppress(OSError):
-            # What a sign-in of a minute ago left behind is no listener.
+            # Remains of a recent sign-in (TIME_WAIT) are not a listener.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
             return probe.getsockname()[1]
@@ -230,7 +232,7 @@ def _choose_callback_port(url: str) -> int:
 
 
 class _SignInPrompt:
-    """Sends the person at the terminal to an address, and waits for the answer."""
+    """Sends the person at the terminal to an address, and waits for the response."""
 
     def __init__(
         self, server: str, redirect: _RedirectEndpoint, *, browser: bool, timeout_seconds: float, quiet: bool
@@ -242,7 +244,7 @@ class _SignInPrompt:
         self._quiet = quiet
 
     async def wait_for_response(self, request: AuthorizationRequest) -> AuthorizationResponse:
-        """Return the redirect. Raises AuthError where nobody comes in time."""
+        """Return the redirect. Raises AuthError if none arrives in time."""
         self._show_instructions(request)
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -254,12 +256,12 @@ class _SignInPrompt:
             ) from None
 
     def _show_instructions(self, request: AuthorizationRequest) -> None:
-        # As browsers read it, letters that look like others spelt out.
+        # Shown in punycode, so that look-alike letters are visible.
         host = URL(request.url).raw_host or ""
         self._print_message(
             f"Sign in to '{one_line(self.server)}' at {style_text(one_line(host), 'bold', sys.stderr)}:"
         )
-        # Alone on its line, whole, and also for programs: it must be copied.
+        # Printed whole on its own line, so that it can be copied.
         print(f"\n{request.url}\n", file=sys.stderr, flush=True)
         if self._opens_browser and open_browser(request.url):
             self._print_message("Your browser should open by itself.")
@@ -290,7 +292,7 @@ class _SignInPrompt:
     async def _read_pasted_response(
         self, request: AuthorizationRequest, *, wait_after_eof: bool = False
     ) -> AuthorizationResponse:
-        """What somebody pastes. ``patient``: the end of the input is not the end of the wait."""
+        """Return the pasted response. With ``wait_after_eof`` the end of input does not end the wait."""
         own = request.redirect_uri != self._redirect.redirect_uri
         for left in reversed(range(_MAX_PASTE_ATTEMPTS)):
             line = await read_line_async()

@@ -1,4 +1,4 @@
-"""A transport that is watched: how long each step of a conversation took, and what came of it."""
+"""A transport wrapper that records the duration and outcome of each step."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ __all__ = ["TraceStep", "TracedTransport"]
 
 @dataclass(slots=True)
 class TraceStep:
-    """One thing that was tried. ``seconds`` is None while it has not ended; ``refusal`` is an answer that
-    says no."""
+    """One step. ``seconds`` is None until it has ended; ``refusal`` holds an error response."""
 
     name: str
     started_at: float
@@ -27,13 +26,13 @@ class TraceStep:
     detail: str = ""
 
     def end(self, refusal: str | None = None) -> None:
-        """It ended now."""
+        """Record the end of the step."""
         if self.seconds is None:
             self.seconds, self.refusal = time.perf_counter() - self.started_at, refusal
 
 
 class TracedTransport:
-    """Stands between a link and its transport, writes down each step and changes nothing."""
+    """Wraps a transport and records each step, without changing anything."""
 
     def __init__(self, inner: Transport, steps: list[TraceStep], open_step_name: str | None) -> None:
         self._inner = inner
