@@ -1,1 +1,1 @@
-"""A chat in the terminal: the same chats as in the web app, over the same loop."""
+"""Chat in the terminal: the same chats as in the web app, run by the same turns."""

@@ -1,4 +1,4 @@
-"""What a person is asked in the middle of a turn: may this call be made, and what servers want to know."""
+"""Questions to the person during a turn: approvals of calls, and elicitation of servers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _MAX_SHOWN_CHOICES = 50
 
 
 class InputEnded(Exception):
-    """Nobody types any more. What was asked stays unanswered."""
+    """Raised at the end of input. The question stays unanswered."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalReply:
-    """What the person said about a call."""
+    """The person's answer to an approval question."""
 
     yes: bool
     remember: GrantScope | None = None
@@ -43,14 +43,14 @@ class ApprovalReply:
 
 @dataclass(frozen=True, slots=True)
 class QuestionReply:
-    """What the person said to a server. ``action`` is accept, decline or cancel."""
+    """The person's answer to a server. ``action`` is accept, decline or cancel."""
 
     action: str
     content: Mapping[str, Any] | None = None
 
 
 async def ask_approval(call: EventBody, reason: str) -> ApprovalReply:
-    """Whether a call may be made. Raises InputEnded."""
+    """Ask for approval of a call. Raises InputEnded."""
     name, server = one_line(str(call.get("name")), 80), one_line(str(call.get("server") or ""), 60)
     _print_message(
         f"{style_text(name, 'bold', sys.stderr)} of {server} needs your approval: {one_line(reason, 300)}"
@@ -77,7 +77,7 @@ async def ask_approval(call: EventBody, reason: str) -> ApprovalReply:
 
 
 async def ask_question(question: EventBody) -> QuestionReply:
-    """What a server wants to know. Raises InputEnded."""
+    """Ask a server's question. Raises InputEnded."""
     server = one_line(str(question.get("server") or ""), 60)
     _print_message(
         f"{style_text(server, 'bold', sys.stderr)} asks: {make_printable(str(question.get('message') or ''))}"

@@ -1,4 +1,4 @@
-"""Everything that a chat in the terminal needs, opened and closed together."""
+"""The services of a chat in the terminal, opened and closed together."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from toolyard.web.instance_sync import InstanceSync
 __all__ = ["LOCAL_OWNER_ID", "ChatApp", "no_model_error", "open_chat_app", "open_existing_database"]
 
 LOCAL_OWNER_ID = LOCAL_PRINCIPAL.id
-"""Chats of the terminal belong to whoever sits at this machine, as those of the web app in the mode none."""
+"""Owner of terminal chats: the local user, as in the web app with the mode none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatApp:
-    """The chats, and what can be picked for one."""
+    """The chats, and the agents and models to choose from."""
 
     chats: ChatService
     agents: Mapping[str, Agent]
@@ -48,7 +48,7 @@ class ChatApp:
 
 @asynccontextmanager
 async def open_existing_database(options: Options) -> AsyncGenerator[Database | None]:
-    """The database alone, for looking at what is in it; None where there is none. Raises StoreError."""
+    """Open the database for reading, or yield None if there is none. Raises StoreError."""
     settings = load_settings(options.resolved_data_dir)
     if settings.database_url is None and not (options.resolved_data_dir / DATABASE_FILE_NAME).exists():
         yield None
@@ -64,10 +64,10 @@ async def open_existing_database(options: Options) -> AsyncGenerator[Database | 
 async def open_chat_app(
     options: Options, bundles: tuple[str, ...] = (), *, model: str | None = None
 ) -> AsyncGenerator[ChatApp]:
-    """All of it. Turns that run when it is left end as interrupted, every connection is closed and every
-    child has ended. ``model`` is one that somebody names, which need not be among those of the settings.
+    """Open all services. Raises ConfigError, AgentsError, StoreError, and Usage if there is no model.
 
-    Raises ConfigError, AgentsError, StoreError, and Usage where there is no model.
+    At the end, running turns end as interrupted, every connection is closed and every child process has
+    ended. ``model`` names a model that need not be in the settings.
     """
     settings = load_settings(options.resolved_data_dir)
     models = Models.from_settings(settings)
@@ -113,7 +113,7 @@ async def _open_database(options: Options, settings: Settings) -> Database:
 
 
 class _ListChangeHandler:
-    """Servers that say that they have other tools now."""
+    """Handles changed tool lists of servers."""
 
     parts: Parts
 
@@ -144,7 +144,7 @@ def _build_audit_entry(record: CallRecord) -> AuditEntry:
 
 
 def no_model_error(options: Options) -> Usage:
-    """What to do where there is none."""
+    """Return the error for a missing model, with a hint."""
     file = options.resolved_data_dir / "toolyard.toml"
     return Usage(
         "no model is configured",

@@ -1,4 +1,4 @@
-"""What a chat in the terminal may use: everything of whoever sits at this machine."""
+"""The tools of a chat in the terminal: everything that the local user may use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["LocalChatBackend"]
 
 @dataclass(slots=True)
 class LocalChatBackend:
-    """A ChatYard for one person. ``selected`` are bundles that count in every chat of this process."""
+    """Chat backend for the local user. ``selected`` bundles apply to every chat of this process."""
 
     parts: Parts
     instance_sync: InstanceSync
@@ -32,17 +32,15 @@ class LocalChatBackend:
     bundles: Mapping[str, Bundle]
     selected_bundles: tuple[str, ...] = ()
     _callers: dict[tuple[object, ...], Caller] = field(default_factory=dict[tuple[object, ...], Caller])
-    """The core keeps what it prepared for a caller under the object itself."""
+    """The core caches prepared data per Caller object, so equal callers must be the same object."""
 
     async def load_tool_set(self, chat: Chat) -> ToolSet:
-        """See ChatYard."""
         caller = self._get_caller(chat)
         await self.instance_sync.sync(LOCAL_PRINCIPAL)
         parts = self.parts
         return ToolSet(parts.manager, parts.tool_directory, parts.call_path, parts.meta_tools, caller)
 
     async def release_chat(self, chat_id: str) -> None:
-        """See ChatYard."""
         await self.parts.manager.close_dedicated_connections(chat_id)
 
     def _get_caller(self, chat: Chat) -> Caller:

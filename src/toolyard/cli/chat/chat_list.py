@@ -1,4 +1,4 @@
-"""``toolyard chat --list``: the chats that there are."""
+"""``toolyard chat --list``: list the chats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = (
 
 
 async def list_chats(options: Options) -> int:
-    """Show them, the one that changed last first. Nothing is connected."""
+    """Print the chats, the last changed first. No server is connected."""
     async with open_existing_database(options) as database:
         chats = (
             () if database is None else await database.chats.chats(LOCAL_OWNER_ID, limit=_MAX_LISTED_CHATS)

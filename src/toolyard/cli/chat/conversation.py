@@ -1,4 +1,4 @@
-"""A chat that somebody has at the terminal: line by line, until they leave."""
+"""An interactive chat at the terminal."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from toolyard.types.chat import Kind, TurnState
 __all__ = ["TerminalConversation"]
 
 _MAX_SHOWN_PAST_EVENTS = 100
-"""Events of a chat that is taken up again which are shown, or some more, up to the beginning of a turn."""
+"""Minimum number of past events to show when a chat is resumed, extended to the start of a turn."""
 _INTERRUPTED_EXIT_CODE = 130
 
 
 class TerminalConversation:
-    """One person at one terminal. ``seat`` is the chat that they are in."""
+    """One person at one terminal, in the chat ``current_chat``."""
 
     def __init__(
         self, chats: ChatService, current_chat: CurrentChat, line_editor: LineEditor, interrupts: Interrupts
@@ -39,9 +39,9 @@ class TerminalConversation:
         self._commands = SlashCommands(chats, current_chat, self._follow_turn)
 
     async def run(self) -> int:
-        """Until they leave; the exit code."""
+        """Run until the person leaves, and return the exit code."""
         self._print_greeting()
-        # Slow to load, and needed with the first message: there is time while it is being typed.
+        # The model library is slow to import, so it is imported while the person types the first message.
         warming = asyncio.ensure_future(self._chats.preload(self._current_chat.model))
         try:
             await self._resume_chat()
@@ -64,7 +64,7 @@ class TerminalConversation:
         return code
 
     async def _read_input(self) -> str:
-        """What they type next. Raises Left at the end of the input, too."""
+        """Read the next input. Raises UserLeft, also at the end of input."""
         self._interrupts.clear()
         reading = asyncio.ensure_future(self._line_editor.read())
         pressed = asyncio.ensure_future(self._interrupts.wait())
@@ -99,7 +99,7 @@ class TerminalConversation:
             show_error(error.cause, error.hint)
 
     async def _follow_turn(self, turn: int) -> None:
-        """A turn runs: follow it to its end."""
+        """Follow a running turn to its end."""
         chat = await self._current_chat.refresh()
         await TurnFollower(
             self._chats, chat, self._screen, self._interrupts, can_ask=is_interactive()
@@ -107,7 +107,7 @@ class TerminalConversation:
         await self._current_chat.refresh()
 
     async def _resume_chat(self) -> None:
-        """What happened in a chat before, and what goes on in it still."""
+        """Show the past of a chat, and follow its running turn."""
         chat = self._current_chat.chat
         if chat is None:
             return

@@ -1,4 +1,4 @@
-"""The chat that somebody is in, which may not have begun yet: one without a word is not kept."""
+"""The current chat, which is created with its first message: empty chats are not stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CurrentChat", "find_chat", "find_last_chat"]
 
 
 class CurrentChat:
-    """Where somebody sits: in a chat, or before a new one with the agent and the model that they want."""
+    """A chat, or the agent and model for a new one."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class CurrentChat:
         agent: str | None = None,
         model: str | None = None,
     ) -> None:
-        """Raises NoSuchModel, or Usage for an agent that there is not."""
+        """Raises NoSuchModel, or Usage for an unknown agent."""
         self._chat_app = chat_app
         self.chat = chat
         self._agent = None if agent is None else self._resolve_agent_id(agent)
@@ -34,18 +34,18 @@ class CurrentChat:
 
     @property
     def agent(self) -> str | None:
-        """The id of the agent; None: all tools."""
+        """Return the agent's id; None for all tools."""
         return self._agent if self.chat is None else self.chat.agent
 
     @property
     def model(self) -> str | None:
-        """The model that is asked; None where it cannot be told."""
+        """Return the model; None if it is unknown."""
         own = self._model if self.chat is None else self.chat.model
         agent = None if self.agent is None else self._chat_app.agents.get(self.agent)
         return own or (None if agent is None else agent.model) or self._chat_app.models.default
 
     async def get_or_create(self) -> Chat:
-        """The chat, begun where it was not."""
+        """Return the chat, and create it if necessary."""
         if self.chat is None:
             self.chat = await self._chat_app.chats.create(
                 LOCAL_OWNER_ID, agent=self._agent, model=self._model
@@ -53,14 +53,14 @@ class CurrentChat:
         return self.chat
 
     async def refresh(self) -> Chat:
-        """The chat as it is now."""
+        """Return the chat with its current data."""
         self.chat = await self._chat_app.chats.get(LOCAL_OWNER_ID, (await self.get_or_create()).id)
         return self.chat
 
     async def choose(
         self, *, agent: str | Unchanged | None = UNCHANGED, model: str | Unchanged | None = UNCHANGED
     ) -> None:
-        """Another agent or model from the next message on. Raises as the making of it does."""
+        """Choose another agent or model for the next message. Raises like the constructor."""
         if not isinstance(agent, Unchanged) and agent is not None:
             agent = self._resolve_agent_id(agent)
         if not isinstance(model, Unchanged) and model is not None:
@@ -74,22 +74,22 @@ class CurrentChat:
         self._model = self._model if isinstance(model, Unchanged) else model
 
     def start_new(self) -> None:
-        """Before a new chat, with the same agent and model."""
+        """Prepare a new chat with the same agent and model."""
         if self.chat is not None:
             self._agent, self._model, self.chat = self.chat.agent, self.chat.model, None
 
     def describe(self) -> str:
-        """In one line: what it is called, who answers, and as what."""
+        """Describe the chat in one line: title, model and agent."""
         title = "a new chat" if self.chat is None else f"“{one_line(self.chat.title or 'a chat', 60)}”"
         agent = f", agent {self.agent}" if self.agent is not None else ""
         return f"{title} with {one_line(self.model or 'no model', 60)}{agent}"
 
     def agents(self) -> list[tuple[str, str]]:
-        """Those to pick from, with what is said of each."""
+        """Return the agents to choose from, with descriptions."""
         return [(each.id, each.description) for each in self._chat_app.agents.values()]
 
     def models(self) -> list[tuple[str, str]]:
-        """Those to pick from, with what is known of each."""
+        """Return the models to choose from, with descriptions."""
         return [(each.id, each.base_url or each.provider) for each in self._chat_app.models.choices]
 
     def _resolve_agent_id(self, agent: str) -> str:
@@ -104,7 +104,7 @@ _MAX_SEARCHED_CHATS = 1_000
 
 
 async def find_chat(chat_app: ChatApp, id_prefix: str) -> Chat:
-    """The chat of this id, or the only one whose id begins so. Raises NoSuchChat."""
+    """Return the chat with this id, or the only one whose id has this prefix. Raises NoSuchChat."""
     found = [
         chat
         for chat in await chat_app.chats.list(LOCAL_OWNER_ID, limit=_MAX_SEARCHED_CHATS)
@@ -117,7 +117,7 @@ async def find_chat(chat_app: ChatApp, id_prefix: str) -> Chat:
 
 
 async def find_last_chat(chat_app: ChatApp) -> Chat:
-    """The one that changed last. Raises NoSuchChat."""
+    """Return the last changed chat. Raises NoSuchChat."""
     for chat in await chat_app.chats.list(LOCAL_OWNER_ID, limit=1):
         return chat
     raise NoSuchChat("there is no chat to come back to", hint="`toolyard chat` begins one")

@@ -1,4 +1,4 @@
-"""A form that a server sent, as fields that a person is asked for one by one."""
+"""A server's form as fields that are asked one by one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BOOLEAN_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False,
 
 
 class InvalidFieldInput(ValueError):
-    """What was typed does not fit the field. Its words say why."""
+    """Raised for input that does not fit the field; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElicitationChoice:
-    """One of several values, and what people call it."""
+    """One of several values, with its label."""
 
     value: Any
     label: str
@@ -32,7 +32,7 @@ class ElicitationChoice:
 
 @dataclass(frozen=True, slots=True)
 class ElicitationField:
-    """One question. ``kind`` is text, integer, number, flag, choice, choices or json."""
+    """One field. ``kind`` is text, integer, number, flag, choice, choices or json."""
 
     name: str
     label: str
@@ -44,12 +44,12 @@ class ElicitationField:
 
     @property
     def default(self) -> Any:
-        """What counts where nothing is typed; None: nothing."""
+        """Return the value for empty input; None if there is none."""
         return self.schema.get("default")
 
     @property
     def default_text(self) -> str:
-        """The same as people would type it."""
+        """Return the default as text."""
         value = self.default
         if isinstance(value, bool):
             return "y" if value else "n"
@@ -59,7 +59,7 @@ class ElicitationField:
 
 
 def parse_fields(schema: object) -> list[ElicitationField]:
-    """The fields of a form's schema, in its order. Whatever a server put there is borne."""
+    """Return the fields of a form's schema, in order. Invalid parts of the schema are tolerated."""
     root = _mapping_or_empty(schema)
     required: Any = root.get("required")
     names: set[str] = {name for name in _list_or_empty(required) if isinstance(name, str)}
@@ -68,7 +68,7 @@ def parse_fields(schema: object) -> list[ElicitationField]:
 
 
 def parse_field_input(field: ElicitationField, text: str) -> Any:
-    """The value that a typed text means; None: nothing is given, and need not be. Raises Unfit."""
+    """Return the value of a typed text; None for an empty optional field. Raises InvalidFieldInput."""
     text = text.strip()
     if not text:
         if field.default is not None:
@@ -111,7 +111,7 @@ def _list_schema_choices(schema: Mapping[str, Any]) -> tuple[ElicitationChoice, 
     )
 
 
-# Reading what was typed.
+# Parsing input.
 
 
 def _parse_text(field: ElicitationField, text: str) -> str:
@@ -161,7 +161,7 @@ def _parse_flag(field: ElicitationField, text: str) -> bool:
 
 
 def _parse_choice(field: ElicitationField, text: str) -> Any:
-    """By its number in the list, by its value, or by its name."""
+    """Find a choice by its number in the list, its value or its label."""
     if text.isdecimal() and 0 < int(text) <= len(field.choices):
         return field.choices[int(text) - 1].value
     for choice in field.choices:

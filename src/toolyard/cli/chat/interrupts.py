@@ -1,4 +1,4 @@
-"""Ctrl-C as something to wait for, in place of the end of the program."""
+"""Ctrl-C as an awaitable event, instead of the end of the program."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from types import TracebackType
 __all__ = ["Interrupts"]
 
 _UNSUPPORTED_SIGNAL_ERRORS = (NotImplementedError, RuntimeError, ValueError)
-"""Another system, or not the main thread."""
+"""Raised on other platforms, and outside the main thread."""
 
 
 class Interrupts:
-    """While it lasts, Ctrl-C ends nothing by itself. Where signals cannot be had, it ends the program as
-    ever."""
+    """While active, Ctrl-C does not end the program, if signal handlers are available."""
 
     def __init__(self) -> None:
         self._interrupt_event = asyncio.Event()
@@ -33,10 +32,10 @@ class Interrupts:
             self._loop.remove_signal_handler(signal.SIGINT)
 
     async def wait(self) -> None:
-        """Wait until it is pressed; each press counts once."""
+        """Wait for Ctrl-C; each press counts once."""
         await self._interrupt_event.wait()
         self._interrupt_event.clear()
 
     def clear(self) -> None:
-        """What was pressed so far was meant for something that is over."""
+        """Discard earlier presses, which were meant for work that has ended."""
         self._interrupt_event.clear()

@@ -1,4 +1,4 @@
-"""Reading what the person writes, with line editing and history where the terminal has them."""
+"""Input lines with editing and history, where the terminal supports them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _DISABLE_BRACKETED_PASTE = "\x1b[?2004l"
 
 
 class LineEditor:
-    """The line that the person types on. Whoever stops waiting for it in the middle must leave: the terminal
-    is put back as it was at the end."""
+    """Reads lines. After a cancelled read the program must end, since only the exit restores the terminal."""
 
     def __init__(self) -> None:
         self._readline = _import_readline() if is_terminal(sys.stdin) and is_terminal(sys.stdout) else None
@@ -46,13 +45,13 @@ class LineEditor:
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._saved_terminal_attributes)
 
     def add_history(self, text: str) -> None:
-        """Something that was said before, for the arrow keys."""
+        """Add a line to the history."""
         if self._readline is not None and text.isprintable():
             self._readline.add_history(text)
 
     async def read(self) -> str | None:
-        """What was typed, without blanks at its end; None at the end of the input. A line that ends with a
-        backslash goes on in the next one."""
+        """Return the input without trailing blanks, or None at the end of input. A backslash at the end
+        continues the line."""
         lines: list[str] = []
         while True:
             line = await self._read_line("  " if lines else _PROMPT_TEXT)
@@ -72,8 +71,8 @@ class LineEditor:
 
 
 async def _read_line_in_thread(prompt: str) -> str | None:
-    """Python's line editor waits for keys in a thread, since nothing else may wait for it. The thread ends
-    with the line, or with the program."""
+    """Read a line in a thread, because Python's line editor blocks. The thread ends with the line or the
+    program."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str | None] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""The events of a chat on a terminal or in a pipe: the model's words on standard output, all else beside."""
+"""Prints chat events: the model's text on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _OUTCOME_MESSAGES = {
 
 
 class Screen:
-    """Shows events in the order in which they come. Whatever is in them may not move the cursor."""
+    """Prints events in their order. Control characters in them are escaped."""
 
     def __init__(self) -> None:
         self._is_terminal = is_terminal(sys.stderr)
         self._open_line_kind: str = ""
-        """What the unfinished line is of: ``text``, ``reasoning``, ``progress``, or nothing."""
+        """Kind of the unfinished line: ``text``, ``reasoning``, ``progress``, or empty."""
         self._shown_text: dict[tuple[str, Kind], str] = {}
-        """By part and kind, the words of the model that are on the screen."""
+        """Text of the model that has been printed, by part and kind."""
         self._call_names: dict[str, str] = {}
         self._tokens = (0, 0)
         self._cost: float | None = None
 
     def show(self, event: ChatEvent) -> None:
-        """Put an event on the screen."""
+        """Print an event."""
         body = event.body
         match event.kind:
             case Kind.USER | Kind.RUN:
@@ -61,7 +61,7 @@ class Screen:
                 pass
 
     def show_past(self, event: ChatEvent) -> None:
-        """The same for what happened before: the person's words too."""
+        """Print a past event, including the user's messages."""
         if event.kind is Kind.USER:
             self._print_line(
                 style_text(f"> {make_printable(str(event.body.get('text') or ''))}", "bold", sys.stderr)
@@ -71,7 +71,7 @@ class Screen:
         self.show(event)
 
     def end_line(self) -> None:
-        """Leave an unfinished line, so that something else can be put on the screen."""
+        """End an unfinished line, so that other output can follow."""
         if self._open_line_kind == "progress":
             _write_text("\r\x1b[2K", sys.stderr)
         elif self._open_line_kind:
@@ -90,13 +90,13 @@ class Screen:
         self._open_line_kind = kind.value
         self._shown_text[part, kind] = self._shown_text.get((part, kind), "") + delta
         if kind is Kind.TEXT:
-            # On a screen a model's text may not move the cursor; a pipe gets it as it is.
+            # On a terminal, control characters of the model's text are escaped; a pipe gets it unchanged.
             _write_text(make_printable(delta) if is_terminal(sys.stdout) else delta, sys.stdout)
         else:
             _write_text(style_text(make_printable(delta), "dim", sys.stderr), sys.stderr)
 
     def _show_model_message(self, event: ChatEvent) -> None:
-        """A whole answer: what of it was not seen in pieces follows."""
+        """Print the part of a complete answer that was not streamed."""
         for kind in (Kind.REASONING, Kind.TEXT):
             text, seen = str(event.body.get(kind.value) or ""), self._shown_text.get((event.part, kind), "")
             if not text.startswith(seen):

@@ -1,4 +1,4 @@
-"""``toolyard chat -p``: one turn, for scripts and for those in a hurry."""
+"""``toolyard chat -p``: one turn, for scripts."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ EXIT_CODES = {
     TurnOutcome.LIMIT: 6,
     TurnOutcome.STOPPED: 130,
 }
-"""Exit codes by how a turn ended; where something was refused because nobody could be asked, 4."""
+"""Exit codes by the outcome of the turn; 4 if something was refused because nobody could be asked."""
 _REFUSED_EXIT_CODE = 4
 _INTERRUPTED_EXIT_CODE = 130
 
 
 @dataclass(slots=True)
 class JsonLinesDisplay:
-    """Events as lines of JSON, exactly as the API gives them."""
+    """Prints events as JSON lines, as in the API."""
 
     def show(self, event: ChatEvent) -> None:
-        """Print one."""
+        """Print one event."""
         from toolyard.web.api.chat_models import build_event_model  # one shape for all who read events
 
         sys.stdout.write(build_event_model(event).model_dump_json() + "\n")
         sys.stdout.flush()
 
     def end_line(self) -> None:
-        """Every line is whole."""
+        """Do nothing: every line is complete."""
 
 
 async def run_single_turn(
     chat_app: ChatApp, current_chat: CurrentChat, text: str, *, can_ask: bool, json: bool
 ) -> int:
-    """Say something, follow the turn to its end, and give the exit code. Raises ToolyardError."""
+    """Send a message, follow the turn to its end, and return the exit code. Raises ToolyardError."""
     chat = await current_chat.get_or_create()
     with Interrupts() as interrupts:
         begun = await chat_app.chats.send(LOCAL_OWNER_ID, chat.id, text)

@@ -1,4 +1,4 @@
-"""What can be said to the program instead of the model: lines that begin with a slash."""
+"""Slash commands of the terminal chat."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _COMMAND_HELP = {
     "/quit": "leave, as Ctrl-D does",
 }
 COMMAND_NAMES = frozenset(name.partition(" ")[0] for name in _COMMAND_HELP)
-"""Their first words."""
+"""Names of the commands."""
 
 _NO_AGENT = "-"
 
 
 class SlashCommands:
-    """Does what was said. ``begun`` follows a turn that was begun."""
+    """Runs slash commands. ``on_turn_started`` follows a turn that a command started."""
 
     def __init__(
         self, chats: ChatService, current_chat: CurrentChat, follow_turn: Callable[[int], Awaitable[None]]
@@ -45,7 +45,7 @@ class SlashCommands:
         self._follow_turn = follow_turn
 
     async def run(self, name: str, argument: str) -> None:
-        """One command, with what stands after it. Raises ToolyardError."""
+        """Run one command with its argument. Raises ToolyardError."""
         match name:
             case "/agent":
                 await self._change_agent(argument)
@@ -111,7 +111,7 @@ def _write_export(file: str, text: str) -> None:
 
 
 def _format_tool_name(tool: ToolView) -> str:
-    """Our own tools have another sign than those of servers."""
+    """Return the tool's name; built-in tools have another mark than those of servers."""
     return f"{'◇' if tool.native else '●'} {tool.name}"
 
 

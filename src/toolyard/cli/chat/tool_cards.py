@@ -1,4 +1,4 @@
-"""What a chat shows beside the words of the model: a tool that is called, how far it is, what came of it."""
+"""Lines for tool calls: the call, its progress and its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _INDENT = "  "
 
 
 def call_line(body: EventBody) -> str:
-    """Which tool of which server, and with what. Our own tools have another sign than those of servers."""
+    """Return the line for a call: tool, server and arguments. Built-in tools have another mark than those of
+    servers."""
     sign = "◇" if body.get("native") else "●"
     server = one_line(str(body.get("server") or ""), 40)
     where = f" ({server})" if server and not body.get("native") else ""
@@ -29,7 +30,7 @@ def call_line(body: EventBody) -> str:
 
 
 def arguments_text(body: EventBody, width: int | None = None) -> str:
-    """The arguments of a call; as the model wrote them where they are no JSON."""
+    """Return the arguments of a call, as the model wrote them if they are not valid JSON."""
     arguments: Any = body.get("arguments")
     if isinstance(arguments, str):
         return one_line(arguments, width)
@@ -39,7 +40,7 @@ def arguments_text(body: EventBody, width: int | None = None) -> str:
 
 
 def progress_line(name: str, body: EventBody) -> str:
-    """How far a call is, as its server tells it."""
+    """Return the line for the progress of a call."""
     done, total = _number_or_none(body.get("progress")), _number_or_none(body.get("total"))
     share = "" if done is None else f" {done:g}" if total is None else f" {done:g} of {total:g}"
     message = body.get("message")
@@ -48,7 +49,7 @@ def progress_line(name: str, body: EventBody) -> str:
 
 
 def result_lines(body: EventBody) -> tuple[bool, str]:
-    """Whether it went well, and what came: of a success the beginning, of an error all of it."""
+    """Return whether the call succeeded, and its text: the beginning of a result, or the whole error."""
     took = format_duration(float(body.get("seconds") or 0))
     text = make_printable(str(body.get("text") or ""))
     media = _format_media(body)
@@ -66,7 +67,7 @@ def result_lines(body: EventBody) -> tuple[bool, str]:
 
 
 def usage_line(tokens_in: int, tokens_out: int, cost: float | None, seconds: float) -> str:
-    """What a turn took."""
+    """Return the line with tokens, cost and duration of a turn."""
     spent = f", ${cost:.4f}" if cost else ""
     return f"{format_count(tokens_in, 'token')} in, {tokens_out:,} out{spent}, {format_duration(seconds)}"
 

@@ -1,4 +1,4 @@
-"""Following a turn to its end: what happens is shown, what is asked is put to the person."""
+"""Follows a turn to its end: prints its events, and asks the person where needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOBODY_TO_ASK = "nobody is here who could be asked"
 
 
 class UserLeft(Exception):
-    """The person leaves before the turn is over. ``by_interrupt``: with Ctrl-C."""
+    """Raised when the person leaves before the turn has ended. ``by_interrupt``: with Ctrl-C."""
 
     def __init__(self, *, by_interrupt: bool) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class UserLeft(Exception):
 
 
 class EventDisplay(Protocol):
-    """Where events go to."""
+    """Receives the events of a turn."""
 
     def show(self, event: ChatEvent) -> None: ...
 
@@ -46,14 +46,14 @@ class EventDisplay(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """How a turn ended. ``refused``: something was refused because nobody could be asked."""
+    """The outcome of a turn. ``refused``: something was refused because nobody could be asked."""
 
     why: TurnOutcome
     has_refusals: bool
 
 
 class TurnFollower:
-    """One turn of a chat, as somebody follows it. ``asks``: there is a person who can be asked."""
+    """Follows one turn of a chat. ``can_ask``: a person can answer questions."""
 
     def __init__(
         self, chats: ChatService, chat: Chat, display: EventDisplay, interrupts: Interrupts, *, can_ask: bool
@@ -65,21 +65,21 @@ class TurnFollower:
         self._can_ask = can_ask
         self._calls: dict[str, EventBody] = {}
         self._open_requests: deque[ChatEvent] = deque()
-        """What is still to be asked, the oldest first."""
+        """Open questions, the oldest first."""
         self._active_prompt: tuple[ChatEvent, asyncio.Task[ApprovalReply | QuestionReply]] | None = None
         self._deferred_events: list[ChatEvent] = []
-        """What happened while the person was asked: the screen is theirs until they have answered."""
+        """Events that arrived during a question; they are printed after the answer."""
         self._is_stopping = False
         self._has_refusals = False
         self._outcome: TurnOutcome | None = None
 
     def catch_up(self, events: Sequence[ChatEvent]) -> None:
-        """What happened before and is on the screen: calls to know, questions that are open."""
+        """Process past events that are on the screen already: known calls and open questions."""
         for event in events:
             self._track_event(event)
 
     async def follow(self, after: int) -> TurnResult:
-        """Show what comes after a number until the turn is over. Raises Left."""
+        """Print the events after a sequence number until the turn has ended. Raises UserLeft."""
         pressed = asyncio.ensure_future(self._interrupts.wait())
         coming: asyncio.Task[Sequence[ChatEvent]] | None = None
         try:
@@ -110,7 +110,7 @@ class TurnFollower:
     async def _wait_for_events(self, after: int) -> Sequence[ChatEvent]:
         return await self._chats.wait_for_events(self._chat.owner, self._chat.id, after, _EVENT_POLL_SECONDS)
 
-    # What happens.
+    # Events.
 
     def _handle_event(self, event: ChatEvent) -> None:
         if self._active_prompt is not None and _settles_request(event, self._active_prompt[0]):
@@ -146,7 +146,7 @@ class TurnFollower:
         for event in held:
             self._show_event(event)
 
-    # Asking.
+    # Questions.
 
     async def _ask_next(self) -> None:
         while self._active_prompt is None and self._open_requests:
@@ -186,7 +186,7 @@ class TurnFollower:
             answer = task.result()
         except InputEnded:
             if event.kind is Kind.APPROVAL_REQUEST:
-                # It can be answered another time, here or in the web app.
+                # The question can be answered later, here or in the web app.
                 raise UserLeft(by_interrupt=False) from None
             answer = QuestionReply("cancel")
         await self._send_answer(event, answer)
@@ -225,7 +225,7 @@ class TurnFollower:
 
 
 def _settles_request(event: ChatEvent, request: ChatEvent) -> bool:
-    """Whether an event leaves nothing to ask of an earlier one."""
+    """Return whether an event settles an earlier question."""
     if event.kind is Kind.END:
         return True
     if request.kind is Kind.APPROVAL_REQUEST:

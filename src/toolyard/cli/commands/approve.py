@@ -1,4 +1,4 @@
-"""``toolyard approve``: look at a file that was found, and trust it."""
+"""``toolyard approve``: review a discovered configuration file and trust it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _CHANGE_COLOURS = {"new": "green", "changed": "yellow", "same": "dim"}
 @click.pass_obj
 def command(options: Options, path: str | None, yes: bool) -> int:
     """Show what a configuration file would run, with which environment, where it would connect and which
-    variables it would read; then remember it as approved.
+    variables it would read; then store the approval.
 
     Without PATH: the file found in this folder or above. A file that was found, not named, is used only after
-    this, and a changed one waits for a new approval. The approval covers the file, not the programs that it
-    names: code of the project can change without a new one.
+    approval, and again after each change. The approval covers the file, not the programs that it names: code
+    of the project can change without a new approval.
     """
     chosen = path or options.config or discover_config_path()
     if chosen is None:

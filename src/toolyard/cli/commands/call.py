@@ -1,4 +1,4 @@
-"""``toolyard call``: call a tool and print its answer."""
+"""``toolyard call``: call a tool and print its result."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from toolyard.types.server import Timeouts
 __all__ = ["command"]
 
 _UNLIMITED_RESULT_CHARACTERS = 2**31
-"""A person, or a pipe, gets all of a result: the limit is for models."""
+"""People and pipes get the whole result: the limit is for models."""
 _MAX_INLINE_ARGUMENT_CHARACTERS = 500
-"""Characters of arguments that stand within the question."""
+"""Maximum length of arguments that are shown within the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """What is to be called, and by whom."""
+    """The tool to call, and the caller."""
 
     name: str
     words: tuple[str, ...]
@@ -56,15 +56,15 @@ class CallRequest:
     metavar="B",
     multiple=True,
     shell_complete=complete_bundles,
-    help="With this bundle selected. May be repeated.",
+    help="Select this bundle. May be repeated.",
 )
 @click.option(
     "--timeout",
     metavar="S",
     type=PositiveSeconds(),
-    help="Seconds for all of it. Default: the server's own timeouts.",
+    help="Seconds for the whole call. Default: the server's timeouts.",
 )
-@click.option("--raw", is_flag=True, help="Print the server's result as it came, in JSON.")
+@click.option("--raw", is_flag=True, help="Print the server's unmodified result as JSON.")
 @click.option(
     "--save", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Write media to files."
 )
@@ -79,10 +79,10 @@ def command(
     raw: bool,
     save: Path | None,
 ) -> int:
-    """Call the tool NAME and print the text of its answer.
+    """Call the tool NAME and print the text of its result.
 
-    Arguments are one JSON object, or - for JSON from standard input, or words: key=value becomes what the
-    tool's schema says (a repeated key makes a list, a.b=1 leads into an object), key:=json is taken as JSON.
+    Arguments are one JSON object, - for JSON from standard input, or words: key=value is converted by the
+    tool's schema (a repeated key makes a list, a.b=1 sets a nested key), key:=json is parsed as JSON.
     """
     wanted = CallRequest(name, words, agent, bundles, timeout)
     arguments = None if needs_schema(words) else read_json_arguments(words, sys.stdin)

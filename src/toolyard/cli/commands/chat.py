@@ -1,4 +1,4 @@
-"""``toolyard chat``: talk to a model that uses your tools."""
+"""``toolyard chat``: chat with a model that uses your tools."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _MAX_PROMPT_CHARACTERS = 4_000_000
-"""Characters of a prompt that are read; a chat takes fewer, and says so."""
+"""Maximum length of a prompt that is read; a chat accepts less, and reports that."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """What was said on the command line."""
+    """Options of the command."""
 
     agent: str | None
     model: str | None
     bundles: tuple[str, ...]
     prompt: str | None
     resume: str | None
-    """The id of a chat, or its beginning; empty: the last one."""
+    """The id of a chat, or its beginning; empty for the last chat."""
 
 
 @click.command("chat", cls=Command, short_help=COMMAND_SUMMARIES["chat"])
@@ -51,17 +51,22 @@ class ChatOptions:
     metavar="B",
     multiple=True,
     shell_complete=complete_bundles,
-    help="With this bundle selected. May be repeated.",
+    help="Select this bundle. May be repeated.",
 )
-@click.option("-p", "--prompt", metavar="TEXT", help="Say this, print the answer and end; - reads it.")
+@click.option(
+    "-p",
+    "--prompt",
+    metavar="TEXT",
+    help="Send this message, print the answer and exit; - reads it from standard input.",
+)
 @click.option(
     "--resume",
     metavar="[CHAT]",
     is_flag=False,
     flag_value="",
-    help="Go on with a chat, by the beginning of its id. Default: the last one.",
+    help="Resume a chat, by the beginning of its id. Default: the last one.",
 )
-@click.option("--list", "listed", is_flag=True, help="List the chats and end.")
+@click.option("--list", "listed", is_flag=True, help="List the chats and exit.")
 @click.pass_obj
 def command(
     options: Options,
@@ -72,14 +77,14 @@ def command(
     resume: str | None,
     listed: bool,
 ) -> int:
-    """Talk to a model that uses your tools. Chats are kept, and are the same as in the web app.
+    """Chat with a model that uses your tools. Chats are stored, and are the same as in the web app.
 
-    Ctrl-C stops the answer; once more, Ctrl-D or /quit leaves. /help lists what else can be said.
+    Ctrl-C stops the answer; a second Ctrl-C, Ctrl-D or /quit leaves. /help lists the other commands.
 
-    With -p the answer goes to standard output and everything else to standard error; --json prints the
-    events of the turn, a line each. Calls that need an approval are refused where nobody can be asked. Exit
-    codes: 0 answered; 1 the chat is busy; 2 usage, or no model; 3 the model failed; 4 answered, but something
-    was refused because nobody could be asked; 6 a limit ended it; 130 stopped.
+    With -p the answer goes to standard output and everything else to standard error; --json prints the events
+    of the turn, one per line. Calls that need approval are refused when nobody can be asked. Exit codes: 0
+    answered; 1 the chat is busy; 2 usage error, or no model; 3 the model failed; 4 answered, but something
+    was refused because nobody could be asked; 6 a limit was reached; 130 stopped.
     """
     if listed:
         from toolyard.cli.chat.chat_list import list_chats  # only to list them
@@ -121,7 +126,7 @@ async def _run_chat(options: Options, chat_options: ChatOptions, *, may_ask: boo
 
 
 async def _open_current_chat(chat_app: ChatApp, chat_options: ChatOptions) -> CurrentChat:
-    """The chat that is meant, with the agent and the model that are wanted. Raises Usage."""
+    """Open or create the chat with the requested agent and model. Raises Usage."""
     from toolyard.agents.chat.errors import ChatError  # slow to load, as the whole core is
     from toolyard.agents.models.errors import NoSuchModel
     from toolyard.cli.chat.current_chat import CurrentChat, find_chat, find_last_chat

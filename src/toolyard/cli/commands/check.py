@@ -1,4 +1,4 @@
-"""``toolyard check``: is everything that was written fine?"""
+"""``toolyard check``: validate all files."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ __all__ = ["command"]
 @click.command("check", cls=Command, short_help=COMMAND_SUMMARIES["check"])
 @click.pass_obj
 def command(options: Options) -> int:
-    """Check the configuration, the settings and AGENTS.md, and tell everything that is wrong at once.
+    """Check the configuration, the settings and AGENTS.md, and report all problems at once.
 
-    Starts nothing: what it says about tools, it knows from the stored catalogue. Notes stop nothing; exit
-    code 1 means that there are problems.
+    No server is started: findings about tools come from the stored catalogue. Notes do not affect the exit
+    code; exit code 1 means that there are problems.
     """
     found = check_files(options)
     if found.configuration is not None and found.settings is not None:
@@ -70,7 +70,7 @@ async def _bound(configuration: Configuration, settings: Settings, folder: Path)
 
     database, bound = LazyDatabase(settings, folder), dict[str, str]()
     try:
-        # Trouble with the database is told by those who need it.
+        # Problems of the database are reported by the commands that need it.
         with suppress(ToolyardError):
             if (storage := await database.open_auth_storage()) is not None:
                 for server in unnamed_issuers(configuration):
@@ -103,7 +103,7 @@ def _show_problems(kind: str, problems: Iterable[Problem]) -> None:
 
 
 def _describe_sources(report: CheckReport) -> list[tuple[str, str]]:
-    """What was looked at."""
+    """Return the files that were checked."""
     configuration, agents = report.configuration, report.agents
     if configuration is None:
         servers = "cannot be used"

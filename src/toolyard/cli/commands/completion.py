@@ -1,4 +1,4 @@
-"""``toolyard completion``: the script that completes names in a shell."""
+"""``toolyard completion``: the shell completion script."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SETUP_BY_SHELL = {
 )
 @click.argument("shell", type=click.Choice(list(_SETUP_BY_SHELL)))
 def command(shell: str) -> None:
-    """Print the script that completes commands, options and names of tools, servers and agents.
+    """Print the shell completion script for commands, options, and names of tools, servers and agents.
 
-    Names come from the configuration and the stored catalogue; nothing is started.
+    Names come from the configuration and the stored catalogue; no server is started.
     """
     made = get_completion_class(shell)
     assert made is not None

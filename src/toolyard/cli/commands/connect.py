@@ -1,4 +1,4 @@
-"""``toolyard connect``: what to put into a client so that it uses the gateway, shown or written."""
+"""``toolyard connect``: show or write the entry with which a client uses the gateway."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _CLIENT_NAMES = ("claude-code", "claude-desktop", "codex", "cursor", "opencode",
 
 @click.command("connect", cls=Command, short_help=COMMAND_SUMMARIES["connect"])
 @click.argument("client", type=click.Choice(_CLIENT_NAMES))
-@click.option("--write", is_flag=True, help="Write it into the client's own file, which keeps all else.")
-@click.option("--remove", is_flag=True, help="Take it out of the client's file again.")
-@click.option("--project", is_flag=True, help="The file of the project in this folder, not yours.")
+@click.option("--write", is_flag=True, help="Write it to the client's configuration file.")
+@click.option("--remove", is_flag=True, help="Remove it from the client's file.")
+@click.option("--project", is_flag=True, help="The project's file in this folder, not your own.")
 @click.option("--to", metavar="PATH", help="Another file of the client.")
 @click.option("--url", metavar="URL", help="The address of a running Toolyard. Default: `toolyard stdio`.")
-@click.option("--token", is_flag=True, help="With --url: a token is needed there.")
-@click.option("--token-file", metavar="PATH", help="The file that holds the token to write.")
-@click.option("--agent", metavar="NAME", help="Only what this agent of AGENTS.md may use.")
-@click.option("--bundle", metavar="NAME", help="Only what this bundle holds.")
-@click.option("--server", metavar="ID", help="Only this server, under its own names.")
+@click.option("--token", is_flag=True, help="With --url: a token is required there.")
+@click.option("--token-file", metavar="PATH", help="The file with the token to write.")
+@click.option("--agent", metavar="NAME", help="Only the tools of this agent of AGENTS.md.")
+@click.option("--bundle", metavar="NAME", help="Only the tools of this bundle.")
+@click.option("--server", metavar="ID", help="Only this server, with its own tool names.")
 @click.pass_obj
 def command(
     options: Options,
@@ -52,10 +52,10 @@ def command(
     bundle: str | None,
     server: str | None,
 ) -> int:
-    """Show what to put into a client's configuration so that it uses all your servers through Toolyard.
+    """Show the entry with which a client uses all your servers through Toolyard.
 
-    --write puts it there: comments and layout stay, what stood in the file is kept beside it, and writing it
-    again changes nothing. A token to write comes from --token-file or from TOOLYARD_REMOTE_TOKEN.
+    --write adds it to the client's file: comments and layout are kept, the previous file is kept as a backup,
+    and writing it again changes nothing. The token comes from --token-file or from TOOLYARD_REMOTE_TOKEN.
     """
     from toolyard.gateway.client_snippets import (  # not for the help
         ConnectionMethod,
@@ -70,7 +70,7 @@ def command(
     )
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
     if client == "claude-code" and url is None and not remove and (project or not write):
-        # What is shown is for the project's file, too.
+        # The entry is shown for the project's file as well.
         options = _with_explicit_config(options)
     way = ConnectionMethod(
         (*(_find_program() if write else ("toolyard",)), *_build_location_options(options), "stdio", *words),
@@ -134,8 +134,8 @@ def _is_web_url(url: str) -> bool:
 
 
 def _build_location_options(options: Options) -> list[str]:
-    """Where the client's Toolyard finds its own: what this command line was told, since the client has
-    another folder and another environment."""
+    """Return the options that locate this Toolyard's files, since the client has another folder and
+    environment."""
     folder = options.data_dir or os.environ.get("TOOLYARD_DATA_DIR")
     found = {"--data-dir": folder, "--config": options.config}
     return [
@@ -147,7 +147,8 @@ def _build_location_options(options: Options) -> list[str]:
 
 
 def _with_explicit_config(options: Options) -> Options:
-    """With a file named to read, where Toolyard would else find `.mcp.json`, the very file that starts it."""
+    """Name a configuration file explicitly where Toolyard would otherwise find `.mcp.json`, the file that
+    starts it."""
     from toolyard.config import discover_config_path  # not for the help
 
     found = discover_config_path()
@@ -160,7 +161,7 @@ def _with_explicit_config(options: Options) -> Options:
 
 
 def _find_program() -> tuple[str, ...]:
-    """This very program: a client that a desktop starts has no path on which it would be found."""
+    """Return the path of this program: a client that a desktop starts may lack it in its PATH."""
     script = Path(sys.executable).with_name("toolyard")
     return (str(script),) if script.exists() else (sys.executable, "-m", "toolyard")
 

@@ -1,4 +1,4 @@
-"""``toolyard demo``: a short walk with a server that comes with the package."""
+"""``toolyard demo``: a short tour with a server that comes with the package."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ Servers stand in an mcp.json; `toolyard check` says where yours is.
 @click.command("demo", cls=Command, short_help=COMMAND_SUMMARIES["demo"])
 @click.pass_obj
 def command(options: Options) -> int:
-    """Walk through the commands with a small server that comes with Toolyard.
+    """Show the main commands with a small server that comes with Toolyard.
 
-    It runs in a temporary folder and touches nothing of yours.
+    It runs in a temporary folder and changes none of your files.
     """
     with tempfile.TemporaryDirectory(prefix="toolyard-demo-") as folder:
         config = Path(folder, "mcp.json")
@@ -60,12 +60,12 @@ def command(options: Options) -> int:
 
 
 def demo_config() -> str:
-    """A configuration with the demo server."""
+    """Return a configuration with the demo server."""
     return _format_config({"demo": _DEMO_SERVER_ENTRY})
 
 
 def first_config() -> str:
-    """What the web app of a fresh checkout begins with: the demo server, and one to play with."""
+    """Return the first configuration of `make run`: the demo server and the playground server."""
     about = "Forms, a picture, a question and a note, to try things with"
     playground = {
         "label": "Playground",

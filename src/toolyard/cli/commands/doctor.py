@@ -1,4 +1,4 @@
-"""``toolyard doctor``: why does it not work?"""
+"""``toolyard doctor``: find out why a server does not work."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _UNREACHABLE_EXIT_CODE = 3
 @click.argument("servers", metavar="[SERVER]...", nargs=-1, shell_complete=complete_servers)
 @click.pass_obj
 def command(options: Options, servers: tuple[str, ...]) -> int:
-    """Look at this machine, then start each enabled server step by step, with times, and say what to do about
-    each failure. With SERVER, only those.
+    """Check this machine, then start each enabled server step by step, with times, and suggest a remedy for
+    each failure. With SERVER, only those servers.
 
     Exits with 3 when a server does not work, with 2 when the configuration cannot be read.
     """
@@ -83,7 +83,7 @@ def _select_servers(configuration: Configuration, server_ids: Sequence[str]) -> 
 
 
 async def _check_servers(servers: list[Server], options: Options) -> list[ServerCheck]:
-    """One after the other: side by side they would spoil each other's times."""
+    """Check the servers in sequence: in parallel they would distort each other's times."""
     from toolyard.cli.doctor_checks import check_server  # loaded with the machine's part
 
     examined: list[ServerCheck] = []
@@ -99,7 +99,7 @@ async def _check_servers(servers: list[Server], options: Options) -> list[Server
 
 @asynccontextmanager
 async def _open_stored_sign_ins(options: Options) -> AsyncGenerator[Callable[[Server], AuthProvider | None]]:
-    """How one is signed in to each server by `toolyard login`."""
+    """Open the sign-ins of `toolyard login`."""
     from toolyard.core.composition import auth_providers_from_database
     from toolyard.net import OutboundHttp
     from toolyard.store.lazy_database import LazyDatabase

@@ -1,4 +1,4 @@
-"""``toolyard import``: bring in the servers of other clients."""
+"""``toolyard import``: import the servers of other clients."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _COLUMNS = (
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @click.pass_obj
 def command(options: Options, sources: tuple[str, ...], write: bool | None, to: str | None, yes: bool) -> int:
-    """Merge the servers of other clients into one file, which keeps what stands in it, with a backup.
+    """Merge the servers of other clients into one file. Existing entries stay, and a backup is made.
 
     SOURCE is a file, or a client: claude-desktop, claude-code, cursor, vs-code, opencode, codex, windsurf or
-    zed. Without one, the known places of these clients in your home are looked at. Files of a project must be
-    named: whoever wrote it may have put them there.
+    zed. Without one, the usual files of these clients in your home folder are read. Files of a project must
+    be named, because its author may have put them there.
     """
     target = Path(to or options.config or options.resolved_data_dir / "mcp.json")
     files = _resolve_sources(sources) if sources else _find_client_files(target)
@@ -145,7 +145,7 @@ def _show_plan(plan: ImportPlan, files: list[Path], *, has_sources: bool) -> Non
 
 
 def _describe_servers(plan: ImportPlan) -> dict[str, str]:
-    """The command or address of each server, with variables as they are written."""
+    """Return the command or address of each server, with variables unexpanded."""
     try:
         servers = parse_config(plan.after).servers.values()
     except ConfigError:  # The target refers to entries of another source.

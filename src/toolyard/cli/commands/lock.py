@@ -1,4 +1,4 @@
-"""``toolyard lock``: pin what the tools are, see what changed, accept it."""
+"""``toolyard lock``: pin tool definitions, show changes and accept them."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _UNREACHABLE_EXIT_CODE = 3
 
 
 @click.command("lock", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["lock"])
-@click.option("--check", is_flag=True, help="Only compare; any difference ends with 1. For CI.")
-@click.option("--diff", is_flag=True, help="Only show what is different, to the letter.")
+@click.option("--check", is_flag=True, help="Only compare; exit with 1 if there are differences. For CI.")
+@click.option("--diff", is_flag=True, help="Only show the exact differences.")
 @click.option(
     "--accept", "names", metavar="NAME", multiple=True, help="Accept the changes of a tool or a server."
 )
 @click.option("--all", "every", is_flag=True, help="Accept all changes.")
 @click.pass_obj
 def command(options: Options, check: bool, diff: bool, names: tuple[str, ...], every: bool) -> int:
-    """Write mcp.lock beside the configuration file: what each tool is, whole, with its hash.
+    """Write mcp.lock beside the configuration file: the full definition of each tool, with its hash.
 
-    With a lock, a tool that is new or changed is in quarantine until it is accepted. Without one this holds
-    for untrusted servers (see the setting pin_tools), and --accept writes no file. Servers that are not in
-    the lock yet are put in; what changed is told, and accepted with --accept NAME (server/tool, server, or
-    the name that `toolyard tools` shows) or --all. --accept takes what was listed last, which --diff showed.
+    With a lock, a new or changed tool is quarantined until it is accepted. Without one this applies to
+    untrusted servers (see the setting pin_tools), and --accept writes no file. Servers that are not in the
+    lock yet are added; changes are shown, and accepted with --accept NAME (server/tool, server, or the name
+    that `toolyard tools` shows) or --all. --accept accepts the last listing, as --diff showed it.
 
-    With --remote URL it is about a Toolyard that runs: its servers, for admins, and your own instances.
+    With --remote URL it works on a running Toolyard: its servers, for admins, and your own instances.
     """
     given = {"check": check, "diff": diff, "accept": bool(names), "all": every}
     tasks = [task for task, wanted in given.items() if wanted]
@@ -62,18 +62,18 @@ def command(options: Options, check: bool, diff: bool, names: tuple[str, ...], e
 
 @dataclass(frozen=True, slots=True)
 class _LockComparison:
-    """What there is now, held against the lock."""
+    """The current definitions compared with the lock."""
 
     path: Path
     lock: PinsByServer | None
     now: Mapping[str, ServerPins]
     changes: list[Change]
     gone: list[str]
-    """Servers in the lock that are not configured any more."""
+    """Servers in the lock that are no longer configured."""
     unpinned_packages: Mapping[str, str]
     failures: Mapping[str, str]
     first_use_pins: Mapping[str, ServerPins]
-    """Definitions that servers were pinned to at first use; empty where there is a lock file."""
+    """Definitions that servers were pinned to at first use; empty if there is a lock file."""
 
     @property
     def baseline(self) -> PinsByServer:
@@ -91,7 +91,7 @@ async def _run_lock(options: Options, task: str, names: tuple[str, ...]) -> int:
             await yard.tools(fresh=task != "accept")
         first_use = await _load_first_use_pins(yard)
         with lock_for_editing(path):
-            # Others may have accepted something while the servers were listed.
+            # Another process may have accepted changes while the servers were listed.
             found = _compare_with_lock(yard, path, read_lock(path), first_use)
             wanted = _select_changes(task, names, found, yard)
             pinned = found.lock is None and task == "accept" and _are_pinned_at_first_use(wanted, found)
@@ -117,7 +117,7 @@ def _find_lock_path(yard: Toolyard, options: Options) -> Path:
 
 
 async def _load_first_use_pins(yard: Toolyard) -> dict[str, ServerPins]:
-    """The definitions that untrusted servers were pinned to at first use."""
+    """Return the definitions that untrusted servers were pinned to at first use."""
     lock, found = yard.locks.first_use, dict[str, "ServerPins"]()
     for server_id, server in yard.configuration.servers.items():
         pins = None if lock is None else await lock.load_accepted_pins(server)
@@ -167,13 +167,13 @@ def _compare_with_lock(
 def _select_changes(
     task: str, names: tuple[str, ...], comparison: _LockComparison, yard: Toolyard
 ) -> list[Change]:
-    """The changes that are accepted now."""
+    """Return the changes to accept now."""
     if task in ("check", "diff"):
         return []
     if task == "all":
         return list(comparison.changes)
     if task == "write":
-        # What was never seen is trusted on first use: the whole server, never a tool of a known one.
+        # A new server is trusted on first use as a whole; a new tool of a known server is not.
         return [change for change in comparison.changes if change.server_id not in comparison.baseline]
     wanted: dict[int, Change] = {}
     for name in names:
@@ -199,7 +199,7 @@ def _build_lock(comparison: _LockComparison, to_accept: list[Change], task: str)
     from toolyard.catalog.lock import apply_changes
 
     before = comparison.lock or {}
-    # A server that could not be listed, or is switched off, keeps what was accepted of it.
+    # A server that could not be listed, or is disabled, keeps its accepted definitions.
     written = {id: pins for id, pins in before.items() if id not in comparison.gone or task == "accept"}
     for server_id, now in comparison.now.items():
         mine = [change for change in to_accept if change.server_id == server_id]
@@ -221,7 +221,7 @@ def _write_lock_file(path: Path, lock: PinsByServer) -> None:
         ) from error
 
 
-# Telling.
+# Output.
 
 
 def _show_outcome(

@@ -1,4 +1,4 @@
-"""``toolyard login``: sign in to a server of the configuration."""
+"""``toolyard login``: sign in to a configured server."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ def command(
     issuer: str | None,
     timeout: float,
 ) -> int:
-    """Sign in to SERVER by OAuth, in your browser. What comes of it is kept, encrypted, in the data
-    directory, and used by every command and the library from then on.
+    """Sign in to SERVER by OAuth, in your browser. The tokens are stored encrypted in the data directory, and
+    are used by every command and the library.
 
-    The browser comes back to this machine. If it runs on another one, paste the address that it ends on, or
-    the code that it shows.
+    The browser returns to this machine. If it runs on another one, paste the final address, or the code that
+    it shows.
 
-    A client secret or key of the entry is sent only to an issuer that is known: from the entry, from an
-    earlier sign-in, or because you confirm it, here or with --issuer. A server with the grant
-    client_credentials signs in by itself once its issuer is confirmed.
+    A client secret or key of the entry is sent only to a known issuer: from the entry, from an earlier
+    sign-in, or because you confirm it, here or with --issuer. A server with the grant client_credentials
+    signs in by itself once its issuer is confirmed.
     """
     configuration = load_config(options.config, data_dir=options.resolved_data_dir)
     chosen = find_sign_in_server(configuration, server)
@@ -113,7 +113,7 @@ async def _sign_in(
             sign_in_server, paste=paste, browser=browser, timeout_seconds=timeout_seconds
         )
     except DiscoveryFailed:
-        # A server that needs no sign-in says nothing about one either.
+        # A server that needs no sign-in does not report one either.
         state, _, _ = await _check_server(options, sign_in_server.server.id)
         if state is not State.READY:
             raise
@@ -155,7 +155,7 @@ def _show_no_sign_in_needed(options: Options, name: str) -> int:
 
 
 async def _check_server(options: Options, name: str) -> tuple[State, int | None, ServerError | None]:
-    """Connect to one server as every command does, and list its tools."""
+    """Connect to one server as other commands do, and list its tools."""
     async with open_yard(options) as yard, ProgressIndicator(f"connecting to {name}", quiet=options.json):
         await yard.tools(server=name, fresh=True)
         roster = yard.known()

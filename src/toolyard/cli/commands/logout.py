@@ -1,4 +1,4 @@
-"""``toolyard logout``: forget the sign-in to a server of the configuration."""
+"""``toolyard logout``: delete the sign-in to a configured server."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["command"]
 @click.argument("server", shell_complete=complete_servers)
 @click.pass_obj
 def command(options: Options, server: str) -> int:
-    """Forget what `toolyard login SERVER` has kept, and give it back where the authorization server takes
-    that; where it does not, its own page of connected programs takes back what it gave."""
+    """Delete the tokens of `toolyard login SERVER`, and revoke them if the authorization server supports
+    that. If it does not, revoke access on its page of connected apps."""
     chosen = find_sign_in_server(load_config(options.config, data_dir=options.resolved_data_dir), server)
     there_was = run_async(_sign_out(options, chosen))
     if options.json:

@@ -1,4 +1,4 @@
-"""``toolyard move``: from SQLite to PostgreSQL."""
+"""``toolyard move``: copy the data from SQLite to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["command"]
 @click.command("move", cls=Command, short_help=COMMAND_SUMMARIES["move"])
 @click.pass_obj
 def command(options: Options) -> int:
-    """Copy all that SQLite keeps in the data directory into an empty PostgreSQL database.
+    """Copy all data of SQLite in the data directory into an empty PostgreSQL database.
 
-    Stop the server, set database_url to the new database and secret_key to the text of the file secret.key,
-    run this, and start the server again. People stay signed in. The file is not changed. Either everything is
-    copied or nothing.
+    Stop the server, set database_url to the new database and secret_key to the content of the file
+    secret.key, run this command, and start the server again. People stay signed in. The SQLite file is not
+    changed. Either everything is copied or nothing.
     """
     from toolyard.store.lazy_database import DATABASE_FILE_NAME
 

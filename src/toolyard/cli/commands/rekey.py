@@ -1,4 +1,4 @@
-"""``toolyard rekey``: encrypt what is stored with another key."""
+"""``toolyard rekey``: encrypt the stored data with another key."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["command"]
 @click.command("rekey", cls=Command, short_help=COMMAND_SUMMARIES["rekey"])
 @click.pass_obj
 def command(options: Options) -> int:
-    """Encrypt what is stored with the key that is set now, in place of the former one.
+    """Encrypt the stored data with the current key instead of the former one.
 
-    Set secret_key to the new key and secret_key_former to the one until now, for every server that uses the
-    database; then run this, and unset secret_key_former. Servers may run meanwhile, and it may be broken off
-    and begun again.
+    Set secret_key to the new key and secret_key_former to the previous one, for every server that uses the
+    database; then run this command, and unset secret_key_former. Servers may keep running, and an interrupted
+    run can be repeated.
     """
     settings = load_settings(options.resolved_data_dir)
     if settings.secret_key_former is None:

@@ -1,4 +1,4 @@
-"""``toolyard restart``: start a server of a running Toolyard again."""
+"""``toolyard restart``: restart a server of a running Toolyard."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["command"]
 @click.argument("server")
 @click.pass_obj
 def command(options: Options, server: str) -> int:
-    """Close all connections of SERVER in the Toolyard that runs at --remote URL, and connect anew.
+    """Close all connections of SERVER in the Toolyard at --remote URL, and connect again.
 
-    Exits with 3 when it cannot be used afterwards either.
+    Exits with 3 if the server does not work afterwards.
     """
     if options.remote is None:
         raise Usage(

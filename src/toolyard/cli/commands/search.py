@@ -1,4 +1,4 @@
-"""``toolyard search``: find a tool by what it should do."""
+"""``toolyard search``: find a tool by its purpose."""
 
 from __future__ import annotations
 
@@ -33,31 +33,33 @@ _MAX_DESCRIPTION_CHARACTERS = 200
 @click.command("search", cls=Command, short_help=COMMAND_SUMMARIES["search"])
 @click.argument("words", nargs=-1)
 @click.option(
-    "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="At most so many."
+    "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="Maximum number of tools."
 )
-@click.option("--agent", metavar="A", shell_complete=complete_agents, help="Among what this agent can reach.")
+@click.option(
+    "--agent", metavar="A", shell_complete=complete_agents, help="Only tools that this agent can reach."
+)
 @click.option(
     "--bundle",
     "bundles",
     metavar="B",
     multiple=True,
     shell_complete=complete_bundles,
-    help="With this bundle selected. May be repeated.",
+    help="Select this bundle. May be repeated.",
 )
 @click.pass_obj
 def command(
     options: Options, words: tuple[str, ...], limit: int, agent: str | None, bundles: tuple[str, ...]
 ) -> None:
-    """Find tools by WORDS: what they should do, in any order. The best come first.
+    """Find tools by WORDS that describe their purpose, in any order. The best matches come first.
 
-    Looks in what was listed before and starts nothing; `toolyard tools` lists.
+    Searches the stored listings and starts no server; `toolyard tools` lists.
     """
     query = " ".join(words) if words else _read_query_from_stdin()
     run_async(_search_tools(options, query, limit, agent, bundles))
 
 
 def _read_query_from_stdin() -> str:
-    """The words from standard input, where none stand on the command line."""
+    """Read the query from standard input, if there are no words on the command line."""
     if sys.stdin is None or sys.stdin.isatty():
         raise click.UsageError("say what you look for, e.g. toolyard search read a file")
     return sys.stdin.read(100_000)

@@ -1,4 +1,4 @@
-"""``toolyard serve``: the web app, until it is told to stop."""
+"""``toolyard serve``: run the web app until it is stopped."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _START_FAILED_EXIT_CODE = 2
 )
 @click.pass_obj
 def command(options: Options, host: str | None, port: int | None) -> int:
-    """Serve the web app: pages under /ui, the API under /api/v1.
+    """Run the web app: pages under /ui, the API under /api/v1.
 
-    On this machine alone, which is the default, no account is needed. SIGTERM or Ctrl-C stops it: open
-    requests get a few seconds to end, and every server that was started is gone. A second one hurries.
+    By default it listens on this machine only and needs no account. SIGTERM or Ctrl-C stops it: open requests
+    get a few seconds to end, and every server that it started is stopped. A second signal stops it at once.
     """
     try:
         return _serve_web_app(options, host, port)
     except ToolyardError as error:
-        # Whatever keeps it from starting is for the operator to change.
+        # Errors at start-up are for the operator to correct.
         report_error(error, options)
         return _START_FAILED_EXIT_CODE
 
@@ -55,7 +55,8 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
     warnings = check_startup_settings(settings, settings.host)
     listener = open_listener(settings.host, settings.port)
 
-    # What is loaded now stays loaded: a tenth of the time would go into looking for what could be freed.
+    # Loaded modules are never freed. Without this, a tenth of the start-up time is spent in garbage
+    # collection.
     gc.disable()
     from toolyard.web.server.logs import start_logging  # slow to load, and by now others can connect and wait
     from toolyard.web.server.startup import ServeOptions, serve

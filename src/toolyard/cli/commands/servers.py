@@ -1,4 +1,4 @@
-"""``toolyard servers``: connect to all of them, and show how they are."""
+"""``toolyard servers``: connect to all servers and show their states."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _UNREACHABLE_EXIT_CODE = 3
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """One server as it is shown."""
+    """One server in the list."""
 
     server: Server
     status: Status
@@ -52,7 +52,7 @@ class ServerView:
 
     @property
     def state(self) -> State:
-        """A server that answers, but cannot tell its tools, has failed for whoever wants them."""
+        """Return the state; a connected server whose tools cannot be listed counts as failed."""
         failed = self.failure is not None and self.status.state is State.READY
         return State.FAILED if failed else self.status.state
 
@@ -81,13 +81,13 @@ class ServerView:
 
 
 @click.command("servers", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["servers"])
-@click.option("--fail", is_flag=True, help="Exit with 3 when an enabled server cannot be used.")
-@click.option("--no-connect", is_flag=True, help="Show what is known, without connecting.")
+@click.option("--fail", is_flag=True, help="Exit with 3 if an enabled server does not work.")
+@click.option("--no-connect", is_flag=True, help="Show stored data, without connecting.")
 @click.pass_obj
 def command(options: Options, fail: bool, no_connect: bool) -> int:
-    """Connect to all enabled servers at once, list their tools, and show how each of them is.
+    """Connect to all enabled servers at once, list their tools, and show the state of each.
 
-    Tokens are an estimate of what the definitions of all its tools cost in a model's context.
+    Tokens are an estimate of the cost of all its tool definitions in a model's context.
     """
     if options.remote is not None:
         from toolyard.cli.remote_commands import show_remote_servers  # only for --remote

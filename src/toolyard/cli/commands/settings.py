@@ -1,4 +1,4 @@
-"""``toolyard settings``: every setting, its value and where that comes from."""
+"""``toolyard settings``: every setting with its value and origin."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _COLUMNS = (
 @click.command("settings", cls=Command, short_help=COMMAND_SUMMARIES["settings"])
 @click.pass_obj
 def command(options: Options) -> None:
-    """List the settings of the platform, each with its value, its origin and what it is for.
+    """List the settings, each with its value, origin and description.
 
-    They stand in toolyard.toml in the data directory; each can be set by a variable too, such as
+    Settings are read from toolyard.toml in the data directory, and from variables such as
     TOOLYARD_WRITE_TOOLS for write_tools. Secrets are not shown.
     """
     settings = load_settings(options.resolved_data_dir)

@@ -19,13 +19,13 @@ __all__ = ["command"]
 
 
 @click.command("stdio", cls=Command, short_help=COMMAND_SUMMARIES["stdio"])
-@click.option("--agent", metavar="NAME", help="Only what this agent of AGENTS.md may use.")
-@click.option("--bundle", metavar="NAME", help="Only what this bundle holds.")
-@click.option("--server", metavar="ID", help="Only this server, under its own names.")
+@click.option("--agent", metavar="NAME", help="Only the tools of this agent of AGENTS.md.")
+@click.option("--bundle", metavar="NAME", help="Only the tools of this bundle.")
+@click.option("--server", metavar="ID", help="Only this server, with its own tool names.")
 @click.option(
     "--mode",
     type=click.Choice(["direct", "meta"]),
-    help="Show the tools themselves, or a few through which all are reached. Default: what the agent says.",
+    help="Show the tools themselves, or the meta tools. Default: the agent's mode.",
 )
 @click.pass_obj
 def command(
@@ -35,10 +35,10 @@ def command(
     server: str | None,
     mode: Literal["direct", "meta"] | None,
 ) -> int:
-    """Be one MCP server that speaks for all of them: for clients that start their servers as programs.
+    """Run one MCP server that offers all of yours, for clients that start servers as programs.
 
-    Reads messages from standard input and writes them to standard output, in either era of the protocol,
-    until the input ends. What is logged goes to standard error.
+    Reads messages from standard input and writes them to standard output, in both protocol eras, until the
+    input ends. Logs go to standard error.
     """
     if sum(word is not None for word in (agent, bundle, server)) > 1:
         raise Usage("--agent, --bundle and --server exclude each other", hint="give one of them")
@@ -54,14 +54,15 @@ def command(
     agents = () if path is None else read_agents(path).agents
     caller = resolve_caller(configuration, agents, agent=agent, bundle=bundle, server=server)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    # Whatever else prints in this process must not come between the messages.
+    # Other output of this process must not appear between the messages.
     sys.stdout = sys.stderr
     run_async(serve_local(configuration, settings, folder, caller, server, mode, source, sink))
     return 0
 
 
 def _check_stream(name: str, stream: TextIO) -> None:
-    """Event loops cannot wait for files, and one of them ends the process without a word."""
+    """Refuse regular files, which event loops cannot wait for; uvloop would end the process without a
+    message."""
     mode = os.fstat(stream.fileno()).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()):
         hint = "an MCP client starts this command; to call a tool yourself, use `toolyard call`"

@@ -1,4 +1,4 @@
-"""``toolyard tools``: the tools there are, or those that an agent gets."""
+"""``toolyard tools``: list all tools, or those of an agent."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ _UNREACHABLE_EXIT_CODE = 3
 
 @click.command("tools", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["tools"])
 @click.option("--agent", metavar="A", shell_complete=complete_agents, help="As this agent sees them.")
-@click.option("--server", metavar="S", shell_complete=complete_servers, help="Of this server only.")
+@click.option("--server", metavar="S", shell_complete=complete_servers, help="Only this server.")
 @click.option(
     "--bundle",
     "bundles",
     metavar="B",
     multiple=True,
     shell_complete=complete_bundles,
-    help="With this bundle selected. May be repeated.",
+    help="Select this bundle. May be repeated.",
 )
 @click.option(
-    "--mode", type=click.Choice(["direct", "meta"]), help="As if the agent had this mode: meta tools or all."
+    "--mode", type=click.Choice(["direct", "meta"]), help="Override the agent's mode: meta tools or all."
 )
-@click.option("--fresh", is_flag=True, help="Ask every server again.")
+@click.option("--fresh", is_flag=True, help="List every server again.")
 @click.option(
-    "--provider", type=click.Choice(_PROVIDERS), help="Print definitions as this API takes them, in JSON."
+    "--provider", type=click.Choice(_PROVIDERS), help="Print the definitions in the JSON format of this API."
 )
 @click.pass_obj
 def command(
@@ -63,9 +63,9 @@ def command(
     fresh: bool,
     provider: Any,
 ) -> int:
-    """List the tools by name, each with the first line of what it says it does.
+    """List the tools by name, each with the first line of its description.
 
-    From the stored catalogue where there is one. Only servers that were never listed are connected to.
+    Uses the stored catalogue. Only servers that were never listed are connected to.
     """
     if options.remote is not None:
         from toolyard.cli.remote_commands import show_remote_tools  # only for --remote

@@ -1,4 +1,4 @@
-"""``toolyard users``: who has an account, on the database itself, whether a server runs or not."""
+"""``toolyard users``: manage accounts in the database, whether or not a server is running."""
 
 from __future__ import annotations
 
@@ -39,20 +39,21 @@ _COLUMNS = (
 
 @click.group("users", short_help=COMMAND_SUMMARIES["users"])
 def command() -> None:
-    """Manage the people who have accounts here.
+    """Manage accounts.
 
-    In the mode password, accounts are made here or on the page People; a link lets each person set their own
-    password. In the modes proxy and oidc accounts come by themselves, and the setting admins names admins.
+    In the mode password, accounts are created here or on the page People; an invite link lets each person set
+    their own password. In the modes proxy and oidc accounts are created at the first sign-in, and the setting
+    admins names the admins.
     """
 
 
 command.params += shared_params()
 
 
-@command.command("list", cls=Command, short_help="Show who has an account.")
+@command.command("list", cls=Command, short_help="List accounts.")
 @click.pass_obj
 def list_users(options: Options) -> None:
-    """Show who has an account, with role and state."""
+    """List accounts with role and state."""
     users = _run_with_accounts(options, lambda hall: hall.users())
     if options.json:
         print_json({"items": [_user_json(user) for user in users]})
@@ -62,12 +63,16 @@ def list_users(options: Options) -> None:
     show_table(_COLUMNS, (_make_row(user) for user in users))
 
 
-@command.command("add", cls=Command, short_help="Make an account, and a link to set its password.")
+@command.command("add", cls=Command, short_help="Create an account and a link to set its password.")
 @click.argument("name")
-@click.option("--admin", is_flag=True, help="They may change the registry and see people and the audit log.")
+@click.option(
+    "--admin",
+    is_flag=True,
+    help="Make the account an admin, who manages the registry and accounts and sees the audit log.",
+)
 @click.pass_obj
 def add_account(options: Options, name: str, admin: bool) -> None:
-    """Make an account and print a link, with which its owner sets the password. It works once, for a day."""
+    """Create an account and print an invite link for setting the password. It works once, for a day."""
 
     async def create_account(accounts: _AccountAdmin) -> str:
         from toolyard.accounts.errors import NameTaken
@@ -81,15 +86,16 @@ def add_account(options: Options, name: str, admin: bool) -> None:
     _show_link(options, name, _run_with_accounts(options, create_account))
 
 
-@command.command("invite", cls=Command, short_help="Print a new link for somebody who has an account.")
+@command.command("invite", cls=Command, short_help="Print a new link for an existing account.")
 @click.argument("name")
 @click.pass_obj
 def invite_account(options: Options, name: str) -> None:
-    """Print a link with which somebody sets a new password. It works once, for a day; earlier ones do not.
+    """Print a link with which a person sets a new password. It works once, for a day, and replaces earlier
+    links.
 
-    Their old password and their sessions work until the link is used. Then every browser is signed out, and
-    the sign-ins and keys that they stored for servers are removed, since whoever used the link may not be
-    them. Their pages tell them of the link, and of its use. API tokens stay unless they revoke them.
+    The old password and sessions work until the link is used. Then every browser is signed out, and the
+    sign-ins and keys that the person stored for servers are removed, since somebody else may have used the
+    link. The person's pages report the link and its use. API tokens stay until they are revoked.
     """
 
     async def create_link(accounts: _AccountAdmin) -> str:
@@ -101,13 +107,12 @@ def invite_account(options: Options, name: str) -> None:
     _show_link(options, name, _run_with_accounts(options, create_link))
 
 
-@command.command("disable", cls=Command, short_help="Keep an account, but let nobody in with it.")
+@command.command("disable", cls=Command, short_help="Disable an account.")
 @click.argument("name")
-@click.option("--undo", is_flag=True, help="Let them in again.")
+@click.option("--undo", is_flag=True, help="Enable the account again.")
 @click.pass_obj
 def disable_account(options: Options, name: str, undo: bool) -> None:
-    """Keep an account, but let nobody in with it: sessions end at once, tokens stop working, and sign-ins to
-    servers are given back."""
+    """Disable an account: sessions end at once, tokens stop working, and sign-ins to servers are revoked."""
 
     async def set_disabled(accounts: _AccountAdmin) -> str:
         user = await accounts.get_user(name)
@@ -123,7 +128,7 @@ def disable_account(options: Options, name: str, undo: bool) -> None:
     _print_outcome(options, f"{done} is {'enabled' if undo else 'disabled'}", name=done, disabled=not undo)
 
 
-@command.command("delete", cls=Command, short_help="Delete an account with all that belongs to it.")
+@command.command("delete", cls=Command, short_help="Delete an account with all its data.")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 @click.pass_obj
@@ -149,7 +154,7 @@ def delete_account(options: Options, name: str, yes: bool) -> int:
 
 
 class _AccountAdmin:
-    """The database, open, and who is in it."""
+    """The open database and its accounts."""
 
     def __init__(self, database: Database, people: AccountService, settings: Settings) -> None:
         self.database = database
@@ -183,7 +188,7 @@ class _AccountAdmin:
 
 
 def _run_with_accounts(options: Options, operation: Callable[[_AccountAdmin], Awaitable[T]]) -> T:
-    """Do it with the database open."""
+    """Run an operation with the database open."""
     from toolyard.accounts import AccountService
     from toolyard.config import load_settings  # slow to load, as the whole store is
     from toolyard.store import Database

@@ -1,4 +1,4 @@
-"""``toolyard why``: may this tool be seen and called, and which rule says so?"""
+"""``toolyard why``: explain whether a tool is visible and callable."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _OUTCOME_COLOURS = {RuleOutcome.HIDE: "red", RuleOutcome.REFUSE: "red", RuleOutc
     metavar="B",
     multiple=True,
     shell_complete=complete_bundles,
-    help="With this bundle selected. May be repeated.",
+    help="Select this bundle. May be repeated.",
 )
 @click.pass_obj
 def command(options: Options, name: str, agent: str | None, bundles: tuple[str, ...]) -> None:
-    """Say whether the tool NAME may be seen and called, with the chain of rules that decides.
+    """Explain whether the tool NAME is visible and callable, with the rules that decide.
 
-    NAME is the name that `toolyard tools` shows, or server/tool. An arrow points at the rule that decides.
-    Any decision ends with 0; a name that is not known ends with 4.
+    NAME is the name that `toolyard tools` shows, or server/tool. An arrow marks the deciding rule. Exits with
+    0 for any decision, and with 4 for an unknown name.
     """
     run_async(_explain_tool(options, name, agent, bundles))
 
@@ -74,7 +74,7 @@ async def _find_decision(yard: Toolyard, name: str, agent: str | None, bundles: 
         return yard.why(name, agent=agent, bundles=bundles)
     except ToolRefused as error:
         told = add_refusal_hint(error, name, yard.configuration)
-        # To whoever asks why, the advice to ask why is none.
+        # The usual hint is `toolyard why` itself, which does not help here.
         hint = "`toolyard tools` lists them" if told.hint and "toolyard why" in told.hint else told.hint
         raise ToolRefused(told.cause, hint=hint) from None
 

@@ -1,1 +1,1 @@
-"""What commands read: options, arguments of a tool, answers of a person, names to complete."""
+"""Input of commands: options, tool arguments, answers, and shell completion."""

@@ -1,7 +1,7 @@
-"""A tool's arguments as people type them: a JSON object, ``key=value`` words, or JSON on standard input.
+"""Tool arguments on the command line: a JSON object, ``key=value`` words, or JSON on standard input.
 
-``key=value`` becomes what the tool's input schema says of that key; ``key:=json`` is JSON as it stands; dots
-lead into objects. What the schema does not know stays a text: the server is the one who checks.
+``key=value`` is converted by the tool's input schema, ``key:=json`` is parsed as JSON, and dots address
+nested objects. Values without a schema stay strings: the server validates them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _TRUE_WORDS, _FALSE_WORDS = ("true", "yes", "on", "1"), ("false", "no", "off", "
 
 
 def needs_schema(words: Sequence[str]) -> bool:
-    """Whether the words are ``key=value``, which only a schema can read."""
+    """Return whether the words are ``key=value`` pairs, which need a schema."""
     return bool(words) and words[0] != "-" and not words[0].lstrip().startswith("{")
 
 
 def read_json_arguments(words: Sequence[str], stdin: TextIO) -> dict[str, Any]:
-    """The arguments of words that need no schema. Raises Usage."""
+    """Return the arguments of words that need no schema. Raises Usage."""
     if not words:
         return {}
     if len(words) > 1:
@@ -50,7 +50,7 @@ def read_json_arguments(words: Sequence[str], stdin: TextIO) -> dict[str, Any]:
 
 
 def coerce_key_values(words: Sequence[str], schema: Schema) -> dict[str, Any]:
-    """The arguments of ``key=value`` words. Raises Usage, naming the key."""
+    """Return the arguments of ``key=value`` words. Raises Usage, naming the key."""
     arguments: dict[str, Any] = {}
     for word in words:
         found = _ARGUMENT_PATTERN.fullmatch(word)
@@ -71,11 +71,12 @@ def coerce_key_values(words: Sequence[str], schema: Schema) -> dict[str, Any]:
     return arguments
 
 
-# Where a key leads.
+# Resolving keys.
 
 
 def _resolve_key(key: str, node: SchemaNode) -> tuple[KeyPath, SchemaNode]:
-    """The steps of a key, and what the schema says of its end. A name that holds dots itself comes first."""
+    """Return the steps of a key, and the schema at its end. A property name that contains dots takes
+    precedence."""
     if node.has_property(key) or "." not in key:
         return (key,), node.get_property(key)
     first = node.first_key_segment(key)
@@ -106,11 +107,11 @@ def _append_item(parent: dict[str, Any], name: str, value: Any, key: str) -> Non
     cast("list[Any]", held).append(value)
 
 
-# What a text becomes.
+# Converting values.
 
 
 def _is_list_item(text: str, node: SchemaNode) -> bool:
-    """Whether the text is one item of a list, and not the whole list as JSON, or null."""
+    """Return whether a text is one item of a list, not the whole list as JSON, nor null."""
     types = node.allowed_types()
     if "array" not in types or not types <= {"array", "null"} or text.lstrip().startswith("["):
         return False
@@ -184,7 +185,7 @@ _PARSERS_BY_TYPE: dict[str, Callable[[str], object]] = {
     "object": _parse_object,
     "array": _parse_array,
 }
-"""By type, the strictest first. A text is what is left when no other fits."""
+"""Parsers by type, the strictest first. A string is the fallback."""
 _TYPE_DESCRIPTIONS = {
     "boolean": "true or false",
     "integer": "a whole number",
@@ -206,7 +207,7 @@ def _parse_json(text: str, source: str) -> Any:
 
 
 def _load_strict_json(text: str) -> Any:
-    """JSON as every server reads it. Raises ValueError also for numbers that it does not have."""
+    """Parse standard JSON. Raises ValueError for NaN and infinities too."""
     return json.loads(text, parse_float=_parse_finite_float, parse_constant=_parse_finite_float)
 
 

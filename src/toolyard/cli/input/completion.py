@@ -1,4 +1,4 @@
-"""Names for the shell to complete, from files and the stored catalogue. Nothing is started, nothing said."""
+"""Names for shell completion, from files and the stored catalogue. Starts no server and prints no errors."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 __all__ = ["complete_agents", "complete_bundles", "complete_models", "complete_servers", "complete_tools"]
 
 _SHELL_SAFE_PATTERN = re.compile(r"[\w.@:+/-]+")
-"""What a shell takes as one plain word. Names from a file that nobody has looked at yet could be commands."""
+"""Text that a shell treats as one plain word. Names from an unapproved file could otherwise be commands."""
 
 
 def complete_servers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ids of servers."""
+    """Complete server ids."""
     configuration = _load_configuration(ctx)
     servers = () if configuration is None else configuration.servers.values()
     return _make_items(((server.id, server.description or "") for server in servers), incomplete)
 
 
 def complete_bundles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ids of bundles."""
+    """Complete bundle ids."""
     configuration = _load_configuration(ctx)
     bundles = () if configuration is None else configuration.bundles.values()
     return _make_items(((bundle.id, bundle.label or "") for bundle in bundles), incomplete)
 
 
 def complete_agents(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ids of agents."""
+    """Complete agent ids."""
     from toolyard.agents.definitions.agents_md import (  # only while a shell completes
         find_agents_file,
         read_agents,
@@ -56,7 +56,7 @@ def complete_agents(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Models that the settings name."""
+    """Complete the models of the settings."""
     from toolyard.config import load_settings  # only while a shell completes
 
     try:
@@ -68,7 +68,7 @@ def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def complete_tools(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Exposed names of tools, as far as they were ever listed."""
+    """Complete exposed tool names from the stored listings."""
     options, configuration = ctx.ensure_object(Options), _load_configuration(ctx)
     if configuration is None:
         return []
@@ -92,7 +92,8 @@ def _load_configuration(ctx: click.Context) -> Configuration | None:
 
 
 def _load_stored_listing(options: Options, configuration: Configuration) -> ToolListing:
-    """As the yard reads it at its start, without what is only needed to connect: a key press waits for it."""
+    """Load the stored listing as Toolyard does at start-up, without the parts for connecting, since a key
+    press waits for it."""
     import asyncio  # only while a shell completes
 
     from toolyard.catalog.cache import CatalogueCache

@@ -1,4 +1,4 @@
-"""The options that every command has, before its name or after it."""
+"""Options that every command accepts, before or after its name."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["Command", "Options", "PositiveSeconds", "RemoteCommand", "remote_par
 
 @dataclass(slots=True)
 class Options:
-    """What was said for the whole command line. It is filled while the words are parsed."""
+    """Common options of the command line, filled while it is parsed."""
 
     config: str | None = None
     data_dir: str | None = None
     json: bool = False
     verbose: bool = False
     remote: str | None = None
-    """The address of a running Toolyard to act on, instead of servers of our own."""
+    """URL of a running Toolyard to work on, instead of local servers."""
     token_file: str | None = None
 
     @property
     def resolved_data_dir(self) -> Path:
-        """The data directory. Nothing is created."""
+        """Return the data directory. Nothing is created."""
         from toolyard.config import default_data_dir  # the help needs no folder
 
         named = self.data_dir and os.path.abspath(os.path.expanduser(self.data_dir))
@@ -38,7 +38,7 @@ class Options:
 
 
 class Command(click.Command):
-    """A command with the shared options."""
+    """A command with the common options."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -61,7 +61,7 @@ class Command(click.Command):
 
 
 class RemoteCommand(Command):
-    """A command that can act on a running Toolyard."""
+    """A command that can work on a running Toolyard."""
 
     supports_remote = True
 
@@ -71,14 +71,14 @@ class RemoteCommand(Command):
 
 
 def remote_params() -> list[click.Parameter]:
-    """Those for a running Toolyard; fresh ones each time."""
+    """Return new parameters for a running Toolyard."""
     return [
         click.Option(
             ["--remote"],
             metavar="URL",
             expose_value=False,
             callback=_store_option,
-            help="Act on the Toolyard that runs there. Its token is in TOOLYARD_REMOTE_TOKEN.",
+            help="Use the Toolyard running at this URL. The token comes from TOOLYARD_REMOTE_TOKEN.",
         ),
         click.Option(
             ["--token-file"],
@@ -86,13 +86,13 @@ def remote_params() -> list[click.Parameter]:
             type=click.Path(dir_okay=False, path_type=str),
             expose_value=False,
             callback=_store_option,
-            help="With --remote: the file that holds the token.",
+            help="With --remote: the file with the token.",
         ),
     ]
 
 
 def shared_params() -> list[click.Parameter]:
-    """Fresh ones each time: a parameter belongs to one command."""
+    """Return new common parameters: each parameter belongs to one command."""
     return [
         click.Option(
             ["--config"],
@@ -108,7 +108,7 @@ def shared_params() -> list[click.Parameter]:
             type=click.Path(file_okay=False, path_type=str),
             expose_value=False,
             callback=_store_option,
-            help="Where Toolyard keeps what is its own.",
+            help="The folder for Toolyard's data.",
         ),
         click.Option(
             ["--json"],
@@ -116,7 +116,7 @@ def shared_params() -> list[click.Parameter]:
             default=None,
             expose_value=False,
             callback=_store_option,
-            help="Print JSON, errors too.",
+            help="Print JSON, including errors.",
         ),
         click.Option(
             ["-v", "--verbose"],
@@ -142,7 +142,7 @@ def _start_logging(verbose: bool) -> None:
     if log.handlers:
         return
     if not verbose:
-        # What the library warns of, the commands tell in their own words.
+        # Commands report in their own words what the library logs as warnings.
         log.addHandler(logging.NullHandler())
         return
     handler = logging.StreamHandler(sys.stderr)
@@ -152,7 +152,7 @@ def _start_logging(verbose: bool) -> None:
 
 
 class PositiveSeconds(click.FloatRange):
-    """Above 0. What is no number at all, ``nan``, is neither below it nor above, and no time to wait."""
+    """A number above 0. Rejects ``nan``, which is neither below nor above."""
 
     def __init__(self) -> None:
         super().__init__(0, min_open=True)

@@ -1,4 +1,4 @@
-"""Asking the person at the terminal."""
+"""Questions to the person at the terminal."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["ask_yes_no", "ask_yes_no_async", "format_arguments_for_approval", "r
 
 _YES_ANSWERS = {"y", "yes"}
 MAX_ARGUMENT_CHARACTERS = 100_000
-"""Length of arguments up to which a person can be expected to read them at a terminal."""
+"""Maximum length of arguments that a person can be expected to read at a terminal."""
 
 
 def format_arguments_for_approval(
     arguments: object, *, indent: int | None = None, max_characters: int = MAX_ARGUMENT_CHARACTERS
 ) -> str | None:
-    """Return all arguments of a call as text; None where they cannot be shown, and so not be approved."""
+    """Return all arguments of a call as text, or None if they cannot be shown and so cannot be approved."""
     from toolyard.agents.chat.argument_review import review_text  # only where somebody is asked
 
     text = review_text(arguments, indent=indent)
@@ -24,19 +24,19 @@ def format_arguments_for_approval(
 
 
 def ask_yes_no(question: str) -> bool:
-    """Yes or no; anything but yes is no. Somebody must be there."""
+    """Ask a yes/no question; anything but yes is no. Requires an interactive terminal."""
     _print_question(question)
     return _is_yes(sys.stdin.readline())
 
 
 async def ask_yes_no_async(question: str) -> bool:
-    """The same inside the event loop, which goes on; Ctrl-C and timeouts end the wait."""
+    """Ask a yes/no question without blocking the event loop; Ctrl-C and timeouts end the wait."""
     _print_question(question)
     return _is_yes(await read_line_async())
 
 
 async def read_line_async() -> str:
-    """The next line of standard input, while the event loop goes on; empty at its end."""
+    """Read the next line of standard input without blocking the event loop; empty at the end of input."""
     import asyncio  # the loop that runs us
 
     loop = asyncio.get_running_loop()
@@ -47,10 +47,10 @@ async def read_line_async() -> str:
             answer.set_result(sys.stdin.readline())
 
     try:
-        # A terminal hands over whole lines, so the read does not wait.
+        # A terminal delivers whole lines, so the read does not block.
         loop.add_reader(sys.stdin.fileno(), on_readable)
     except (NotImplementedError, PermissionError):
-        # A system without it, or a file, which never makes anybody wait.
+        # A platform without readers, or a regular file, which never blocks.
         return await asyncio.to_thread(sys.stdin.readline)
     try:
         return await answer

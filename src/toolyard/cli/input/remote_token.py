@@ -1,4 +1,4 @@
-"""The API token of a Toolyard that runs elsewhere: from a file or the environment, never from the words."""
+"""The API token for ``--remote``: from a file or the environment, never from the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REMOTE_TOKEN_VARIABLE = "TOOLYARD_REMOTE_TOKEN"
 
 
 def read_token(file: str | None) -> str | None:
-    """The token that a file holds, else the variable's; None where there is neither. Raises Usage."""
+    """Return the token of a file, else of the variable; None if there is neither. Raises Usage."""
     if file is None:
         return _check_token(os.environ.get(REMOTE_TOKEN_VARIABLE, ""), REMOTE_TOKEN_VARIABLE)
     try:

@@ -1,4 +1,4 @@
-"""What a JSON Schema says about one key: enough to read what a person typed, and no more."""
+"""The parts of a JSON Schema that are needed to convert command-line values."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ Schema: TypeAlias = Mapping[str, Any]
 
 JSON_TYPES = ("null", "boolean", "integer", "number", "object", "array", "string")
 _MAX_BRANCHES = 64
-"""Branches looked at; a schema that refers to itself without end ends there."""
+"""Maximum number of branches that are followed, so that recursive schemas end."""
 
 
 class SchemaNode:
-    """A place in a schema. Every answer takes in what it refers to and its alternatives."""
+    """A position in a schema. Every property includes references and alternatives."""
 
     def __init__(self, schema: object, root: Schema | None = None) -> None:
         self._schema: Schema = _as_schema(schema)
         self._root: Schema = self._schema if root is None else root
 
     def get_property(self, name: str) -> SchemaNode:
-        """What it says of one of its keys."""
+        """Return the schema of a property."""
         return SchemaNode(
             self._collect_properties().get(name, self._find_keyword("additionalProperties")), self._root
         )
 
     def has_property(self, name: str) -> bool:
-        """Whether it knows the key by name."""
+        """Return whether the schema names the property."""
         return name in self._collect_properties()
 
     def first_key_segment(self, key: str) -> str:
-        """The first step of a dotted key: the longest known name that it begins with, else up to the dot."""
+        """Return the first segment of a dotted key: the longest known property name, else the text up to the
+        dot."""
         names = [name for name in self._collect_properties() if key.startswith(f"{name}.")]
         return max(names, key=len, default=key.partition(".")[0])
 
     def items(self) -> SchemaNode:
-        """What it says of the items of a list."""
+        """Return the schema of list items."""
         return SchemaNode(self._find_keyword("items"), self._root)
 
     def allowed_types(self) -> set[str]:
-        """The types that a value may have; empty where it does not say."""
+        """Return the allowed types; empty if the schema does not say."""
         found: set[str] = set()
         for branch in self._iter_branches():
             named: object = branch.get("type")
@@ -52,7 +53,7 @@ class SchemaNode:
         return found
 
     def choices(self) -> list[Any]:
-        """The values that it names one by one."""
+        """Return the enumerated values."""
         found: list[Any] = []
         for branch in self._iter_branches():
             listed: object = branch.get("enum")

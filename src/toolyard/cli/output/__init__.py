@@ -1,1 +1,1 @@
-"""What commands print: for a terminal, for a pipe, for a program."""
+"""Output of commands: for terminals, pipes and programs."""

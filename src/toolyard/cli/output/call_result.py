@@ -1,4 +1,4 @@
-"""What a tool answered, for people and for programs."""
+"""Printing of tool results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["make_folder", "result_json", "save_media", "show_result"]
 
 
 def show_result(result: Result, saved_paths: Sequence[Path], tool: str) -> None:
-    """The text on standard output, media described; a tool's error on standard error."""
+    """Print the text on standard output, with descriptions of media; a tool error goes to standard error."""
     if result.is_error:
         show_error(f"{tool} answered with an error: {result.text}")
         return
@@ -30,7 +30,7 @@ def show_result(result: Result, saved_paths: Sequence[Path], tool: str) -> None:
     has_text = any(isinstance(block, TextBlock | TextResource) for block in result.blocks)
     if has_text or not media:
         text = result.text
-        # On a screen a server's text may not move the cursor; a pipe gets it as it is.
+        # On a terminal, control characters of a server are escaped; a pipe gets the text unchanged.
         sys.stdout.write(make_printable(text) if is_terminal(sys.stdout) else text)
         sys.stdout.write("" if text.endswith("\n") else "\n")
     for place, one in enumerate(media):
@@ -44,7 +44,7 @@ def show_result(result: Result, saved_paths: Sequence[Path], tool: str) -> None:
 
 
 def result_json(result: Result, saved_paths: Sequence[Path]) -> dict[str, Any]:
-    """The answer as a JSON object. A tool's own failure has ``error`` beside it."""
+    """Return the result as a JSON object. A tool's own failure also has ``error``."""
     found: dict[str, Any] = {
         "text": result.text,
         "is_error": result.is_error,
@@ -75,7 +75,7 @@ _MAX_NAME_ATTEMPTS = 10_000
 
 
 def make_folder(folder: Path) -> None:
-    """Have the folder, before anything is done whose result might then be lost. Raises Usage."""
+    """Create the folder, before a call whose result could be lost otherwise. Raises Usage."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -83,7 +83,7 @@ def make_folder(folder: Path) -> None:
 
 
 def save_media(media: Sequence[Media], folder: Path, tool: str) -> tuple[Path, ...]:
-    """Write each to a file of its own, replacing none, and return where. Raises Usage."""
+    """Write each item to a new file, and return the paths. Raises Usage."""
     try:
         return tuple(_write_media_file(one, folder, tool) for one in media)
     except OSError as error:
@@ -106,7 +106,7 @@ def _write_media_file(media: Media, folder: Path, tool: str) -> Path:
 
 
 def _choose_file_name(media: Media, tool: str) -> tuple[str, str]:
-    """A name that cannot leave the folder, and an ending that fits the type."""
+    """Return a name that cannot leave the folder, and a suffix for the media type."""
     ending = mimetypes.guess_extension(media.mime.partition(";")[0].strip()) or ".bin"
     if media.uri:
         last = PurePosixPath(unquote(urlsplit(media.uri).path)).name

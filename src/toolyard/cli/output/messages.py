@@ -1,4 +1,4 @@
-"""Errors, hints and notes: what happened, where, what to do next."""
+"""Errors, hints and notes on standard error."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _COLOURS_BY_KIND = {"error": "red", "problem": "red", "hint": "cyan", "note": "y
 
 
 def show_error(cause: str, hint: str | None = None) -> None:
-    """``error: …`` on standard error, with its hint."""
+    """Print ``error: …`` on standard error, with its hint."""
     show_message("error", cause, hint, sys.stderr)
 
 
 def show_note(text: str, hint: str | None = None) -> None:
-    """Something worth knowing that stops nothing, on standard error."""
+    """Print a note on standard error."""
     show_message("note", text, hint, sys.stderr)
 
 
 def show_problems(problems: Iterable[Problem]) -> None:
-    """Every problem of a file, each with its place."""
+    """Print every problem of a file, with its position."""
     for problem in problems:
         show_error(format_problem(problem), problem.hint)
 
 
 def show_message(kind: str, text: str, hint: str | None, stream: TextIO) -> None:
-    """One finding and what to do about it."""
+    """Print one message and its hint."""
     print(f"{style_text(f'{kind}:', _COLOURS_BY_KIND[kind], stream)} {make_printable(text)}", file=stream)
     if hint:
         print(f"{style_text('hint:', 'cyan', stream)} {make_printable(hint)}", file=stream)
 
 
 def format_problem(problem: Problem) -> str:
-    """A problem in one line, without its hint: file, line, path, what is wrong."""
+    """Return a problem as one line, without its hint: file, line, path, message."""
     place = problem.file or ""
     if problem.line is not None:
         place = f"{place}:{problem.line}" if place else f"line {problem.line}"
@@ -56,12 +56,12 @@ def format_problem(problem: Problem) -> str:
 
 
 def problem_json(problem: Problem) -> dict[str, Any]:
-    """A problem as a JSON object."""
+    """Return a problem as a JSON object."""
     return asdict(problem)
 
 
 def error_json(error: ToolyardError) -> dict[str, Any]:
-    """An error as a JSON object. ``kind`` is its class in the error tree."""
+    """Return an error as a JSON object. ``kind`` is its class name."""
     found: dict[str, Any] = {
         "kind": type(error).__name__,
         "message": error.cause,

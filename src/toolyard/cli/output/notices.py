@@ -1,4 +1,4 @@
-"""What a command tells beside its own output, on standard error: who is off, who failed, what is old."""
+"""Notices of commands on standard error: disabled and failed servers, stale listings, quarantined tools."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAX_NAMED_TOOLS = 5
 
 
 def clean_server_text(text: str, server: Server | None) -> str:
-    """What a server said, on one line and without its secrets."""
+    """Return a server's text on one line, without its secrets."""
     from toolyard.clients.server_secrets import find_secrets  # loaded with the yard
     from toolyard.results.redaction import redact_secrets
 
@@ -41,31 +41,32 @@ def clean_server_text(text: str, server: Server | None) -> str:
 
 
 def show_no_servers_notice(configuration: Configuration, data_dir: Path) -> None:
-    """There is no server at all."""
+    """Report that no server is configured."""
     if not configuration.servers:
         place = configuration.file or str(data_dir / "mcp.json")
         show_note("no servers are configured", f"write them into {place}, or run `toolyard import`")
 
 
 def show_unapproved_file_notice(configuration: Configuration) -> None:
-    """Which file waits for approval."""
+    """Report the configuration file that needs approval."""
     for hint in configuration.hints:
         if hint.file == configuration.waiting and hint.line is None:
             show_note(format_problem(hint), hint.hint)
 
 
 def show_disabled_servers_notice(configuration: Configuration) -> None:
-    """Which file waits; which servers are off though their entries say otherwise, and why."""
+    """Report the file that needs approval, and the servers that are disabled against their entries, with
+    reasons."""
     show_unapproved_file_notice(configuration)
     for server in configuration.servers.values():
         reason = server.disabled_reason
-        # Those that wait for approval have one reason in common, which was told just now.
+        # Servers of an unapproved file share one reason, which has just been printed.
         if reason is not None and not reason.startswith("not approved"):
             show_note(f"server '{server.id}' is disabled: {reason}")
 
 
 def show_failures(failures: Mapping[str, ServerError], configuration: Configuration) -> None:
-    """Which servers could not be asked, a line each."""
+    """Report the servers that could not be listed, one line each."""
     for server_id, failure in failures.items():
         show_error(
             f"server '{server_id}': {clean_server_text(failure.cause, configuration.servers.get(server_id))}"
@@ -73,7 +74,7 @@ def show_failures(failures: Mapping[str, ServerError], configuration: Configurat
 
 
 def show_stale_listings_notice(tool_listing: ToolListing, server: str | None = None) -> None:
-    """Whose tools are shown from a copy that is past its time."""
+    """Report servers whose tools come from a stale listing."""
     old = {
         server_id: catalogue.age
         for server_id, catalogue in tool_listing.catalogues.items()
@@ -88,14 +89,14 @@ def show_stale_listings_notice(tool_listing: ToolListing, server: str | None = N
 
 
 def show_quarantined_tools_notice(tool_listing: ToolListing, server: str | None = None) -> None:
-    """Which tools cannot be used, a line each."""
+    """Report the tools that cannot be used, one line each."""
     for one in tool_listing.quarantined():
         if server in (None, one.server_id):
             show_note(str(one))
 
 
 def show_unaccepted_tools_notice(tool_listing: ToolListing, locks: CombinedLocks) -> None:
-    """Which tools a lock keeps in quarantine."""
+    """Report the tools that a lock quarantines."""
     lock = locks.file
     if lock is not None and lock.problem is not None:
         show_problems(lock.problem.problems)
@@ -116,7 +117,7 @@ def show_unaccepted_tools_notice(tool_listing: ToolListing, locks: CombinedLocks
 
 
 def find_disabled_server(tool_name: str, configuration: Configuration) -> Server | None:
-    """The disabled server that a tool of this name would belong to, as far as names tell."""
+    """Return the disabled server that a tool of this name would belong to, judging by its prefix."""
     for server in configuration.servers.values():
         if not server.enabled and tool_name.startswith((f"{server.id}/", f"{server.id}_")):
             return server
@@ -124,7 +125,8 @@ def find_disabled_server(tool_name: str, configuration: Configuration) -> Server
 
 
 def add_refusal_hint(error: ToolRefused, tool_name: str, configuration: Configuration) -> ToolRefused:
-    """The same refusal with a hint for the operator. It says the same of a hidden tool and of no tool."""
+    """Return the refusal with a hint for the operator. It does not distinguish a hidden tool from a missing
+    one."""
     off = find_disabled_server(tool_name, configuration)
     if off is not None:
         reason = off.disabled_reason or "its entry says so"

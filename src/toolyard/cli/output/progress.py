@@ -1,4 +1,4 @@
-"""Work that takes a while: a spinner or a bar on the terminal's standard error, which vanishes at the end."""
+"""Progress on a terminal's standard error: a spinner or a bar that disappears at the end."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["ProgressIndicator"]
 
 _SHOW_AFTER_SECONDS = 0.3
-"""Seconds before anything is shown: what is quicker should not flicker."""
+"""Delay before anything is shown, so that fast work does not flicker."""
 
 
 class ProgressIndicator:
-    """Shows that something is under way, and how far it is. ``quiet`` shows nothing.
+    """Shows that work is in progress. ``quiet`` shows nothing.
 
-    Off a terminal only ``verbose`` shows progress, a line each.
+    Without a terminal, only ``verbose`` prints progress, one line each.
     """
 
     def __init__(self, label: str, *, quiet: bool = False, verbose: bool = False) -> None:
@@ -48,7 +48,7 @@ class ProgressIndicator:
         self.stop()
 
     def stop(self) -> None:
-        """Take it off the screen, e.g. to ask something."""
+        """Clear the indicator, for example before a question."""
         if self._show_timer is not None:
             self._show_timer.cancel()
             self._show_timer = None
@@ -57,13 +57,13 @@ class ProgressIndicator:
             self._progress = None
 
     def label(self, text: str) -> None:
-        """Say something else."""
+        """Change the label."""
         self._label = text
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], description=text)
 
     def told(self, params: Mapping[str, Any]) -> None:
-        """A progress notification came. Whatever a server put into it is borne."""
+        """Handle a progress notification, whatever values a server put into it."""
         done, total = _parse_number(params.get("progress")), _parse_number(params.get("total"))
         message = params.get("message")
         words = one_line(message, 60) if isinstance(message, str) else ""

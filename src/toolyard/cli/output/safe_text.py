@@ -1,4 +1,4 @@
-"""Texts of others made fit for a screen, and JSON."""
+"""Escaping of foreign text for terminals, and JSON output."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def make_printable(text: str) -> str:
 
 
 def one_line(text: str, width: int | None = None) -> str:
-    """On one line, fit for a screen, cut where it is longer than ``width``."""
+    """Return a text on one line, escaped, and truncated to ``width``."""
     line = make_printable(" ".join(text.split()))
     return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
 
 
 def format_count(number: int, singular: str, plural: str | None = None) -> str:
-    """``1 tool``, ``2 tools``."""
+    """Return ``1 tool`` or ``2 tools``."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def format_duration(seconds: float) -> str:
-    """How long something took."""
+    """Format a duration."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def format_age(seconds: float) -> str:
-    """How long ago something was, as roughly as people say it."""
+    """Format an age, roughly as people say it."""
     for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= size:
             return f"{format_count(int(seconds // size), unit)} ago"
@@ -44,7 +44,7 @@ def format_age(seconds: float) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=_to_jsonable) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""How servers are: a table, and what helps with those that cannot be used. For ours and a remote's alike."""
+"""States of servers: a table, and hints for those that do not work. For local and remote servers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STATE_STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class ServerSummary:
-    """One server as it is shown. ``about`` is what to say where nothing is wrong."""
+    """One server in the list. ``about`` is its description if nothing is wrong."""
 
     server: str
     state: str
@@ -57,12 +57,12 @@ class ServerSummary:
 
 
 def show_servers(summaries: Sequence[ServerSummary]) -> None:
-    """The table."""
+    """Print the table."""
     show_table(_COLUMNS, [_make_row(line) for line in summaries])
 
 
 def show_server_hints(summaries: Sequence[ServerSummary]) -> None:
-    """What helps with a server that cannot be used: on standard error, so that a pipe keeps its lines."""
+    """Print hints for servers that do not work, on standard error, so that a pipe gets only the table."""
     for line in summaries:
         if not line.broken or not (line.hint or line.stderr):
             continue
@@ -76,7 +76,7 @@ def show_server_hints(summaries: Sequence[ServerSummary]) -> None:
 
 
 def servers_json(summaries: Sequence[ServerSummary]) -> list[dict[str, Any]]:
-    """The same for programs."""
+    """Return the servers as JSON."""
     return [
         {
             "server": line.server,
@@ -99,7 +99,7 @@ def servers_json(summaries: Sequence[ServerSummary]) -> list[dict[str, Any]]:
 
 
 def describe_server_info(info: Mapping[str, Any]) -> str:
-    """What a server calls itself."""
+    """Return the name that a server reports for itself."""
     words = (info.get("title") or info.get("name"), info.get("version"))
     return one_line(" ".join(word for word in words if isinstance(word, str)), 60)
 

@@ -1,4 +1,4 @@
-"""Rows: a table on a terminal, lines with tabs in a pipe."""
+"""Rows: a table on a terminal, tab-separated lines in a pipe."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Cell", "Column", "Row", "show_table"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. ``wraps``: on a terminal it may take several lines, instead of being cut. ``whole``: it is
-    never cut, because people need it to the letter."""
+    """A column. ``wraps``: it may take several lines on a terminal. ``never_truncate``: it is always shown in
+    full."""
 
     title: str
     align_right: bool = False
@@ -27,7 +27,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text with a style of its own."""
+    """A text with its own style."""
 
     text: str
     style: str = ""
@@ -40,7 +40,7 @@ Row: TypeAlias = Sequence[str | Cell]
 
 
 def show_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
-    """Print the rows. In a pipe each is one line, its cells parted by tabs, without a heading."""
+    """Print the rows. In a pipe each is one tab-separated line, without a heading."""
     if is_terminal(sys.stdout):
         _show_on_terminal(columns, list(rows))
         return
@@ -74,13 +74,13 @@ def _show_on_terminal(columns: Sequence[Column], rows: Sequence[Row]) -> None:
             no_wrap=not column.wraps,
             overflow="fold" if column.wraps else "ellipsis",
             min_width=widths[place] if column.whole else None,
-            # What is last and cannot wrap gets the room that the others leave.
+            # A last column that cannot wrap gets the remaining width.
             max_width=max(room, _MIN_LAST_COLUMN_CHARACTERS)
             if place == len(columns) - 1 and not column.wraps
             else None,
         )
     for row, line in zip(rows, lines, strict=True):
         styles = [cell.style if isinstance(cell, Cell) else "" for cell in row]
-        # As Text, so that nothing a server says is taken for markup.
+        # As Text, so that server text is not interpreted as markup.
         table.add_row(*(Text(text, style=style) for text, style in zip(line, styles, strict=True)))
     console.print(table)

@@ -1,4 +1,4 @@
-"""Who reads: a person at a terminal, or a pipe."""
+"""Properties of the output streams: terminal or pipe, colours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ANSI_CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold":
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a stream leads to a terminal."""
+    """Return whether a stream is a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # It was closed.
@@ -20,17 +20,17 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def has_colour(stream: TextIO | None) -> bool:
-    """Whether colours are wanted there: a terminal that has them, and no NO_COLOR."""
+    """Return whether to use colours: on a terminal that supports them, without NO_COLOR."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def is_interactive() -> bool:
-    """Whether somebody can be asked."""
+    """Return whether a person can be asked."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
 def style_text(text: str, style: str, stream: TextIO | None) -> str:
-    """``text`` in a colour, where the stream has colours."""
+    """Return ``text`` in a colour, if the stream supports colours."""
     if not text or not has_colour(stream):
         return text
     return f"\x1b[{_ANSI_CODES[style]}m{text}\x1b[0m"

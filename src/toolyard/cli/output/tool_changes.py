@@ -1,4 +1,4 @@
-"""What is not as it was accepted, a line each."""
+"""Printing of tool changes that are not accepted yet."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["show_change", "show_unaccepted_changes_notice"]
 
 
 def show_change(kind: str, id: str, was: str | None, diff: Iterable[str] = ()) -> None:
-    """One change, and to the letter what it is where ``diff`` says."""
+    """Print one change, with its ``diff`` if there is one."""
     print(f"{kind:<12} {one_line(id)}{f' (was {one_line(was)})' if was else ''}")
     for line in diff:
         print(f"    {one_line(line) if line[:1] != ' ' else make_printable(line)}")
 
 
 def show_unaccepted_changes_notice(number: int) -> None:
-    """How many wait, and what to do."""
+    """Print how many changes are not accepted, and how to accept them."""
     hint = "see them with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
     show_note(f"{format_count(number, 'change')} not accepted", hint)

@@ -1,4 +1,4 @@
-"""Tools: a table, or JSON. The same for ours and a remote's."""
+"""Tools as a table or as JSON, for local and remote tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS = (Column("tool", style="cyan", whole=True), Column("what it does"))
 
 
 def show_tools(tools: Sequence[Tool]) -> None:
-    """Each with the first line of what it says it does."""
+    """Print each tool with the first line of its description."""
     if tools or not is_terminal(sys.stdout):
         show_table(_COLUMNS, [(tool.name, _first_line(tool)) for tool in tools])
     if is_terminal(sys.stdout):
@@ -30,7 +30,7 @@ def show_tools(tools: Sequence[Tool]) -> None:
 
 
 def tools_json(tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    """The same for programs."""
+    """Return the tools as JSON."""
     return [
         {
             "name": tool.name,
