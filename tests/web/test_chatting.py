@@ -65,7 +65,7 @@ async def test_calls_of_a_chat_are_written_down_with_the_owners_name(
     local = await open_site(config, models={"fake": fake_model(model)}, people_mode="password")
     site, ann = local.site, (await local.person("Ann")).user
     chat = await site.chats.create(ann.id)
-    await over(site, ann.id, chat.id, await site.chats.run(ann.id, chat.id, "s_look", {"text": "a"}))
+    await over(site, ann.id, chat.id, await site.chats.run_tool(ann.id, chat.id, "s_look", {"text": "a"}))
     await over(site, ann.id, chat.id, await site.chats.send(ann.id, chat.id, "call s_look {}\nthen"))
     async with asyncio.timeout(30):
         found: Sequence[Any] = ()
@@ -101,7 +101,7 @@ async def test_an_agent_that_is_not_there_is_named_with_those_that_are(
     local = await open_site({}, models={"fake": fake_model(model)}, agents=[agent])
     with pytest.raises(ChatRefused) as caught:
         await local.site.chats.create("local", agent="bold")
-    assert caught.value.hint == "choose another; there are: careful"
+    assert caught.value.hint == "choose another; available: careful"
     with pytest.raises(ChatRefused, match="agent 'careful': there is no bundle 'nothing'"):
         await local.site.chats.create("local", agent="careful")
 

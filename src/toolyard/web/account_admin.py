@@ -1,4 +1,4 @@
-"""What admins may do with people's accounts, and what nobody may do to their own; for the API and pages."""
+"""User administration by admins, shared by the API and the pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A link with which somebody sets their password. It is shown once."""
+    """A link for a user to set their password. It is shown only once."""
 
     user: User
     url: str
@@ -39,12 +39,12 @@ class Invitation:
 
 
 async def list_users(site: Services) -> Sequence[User]:
-    """Return all accounts by name, each with the role that it has now."""
+    """Return all accounts, sorted by name, with their effective roles."""
     return [_with_effective_role(site, user) for user in await site.database.accounts.users()]
 
 
 async def find_user(site: Services, user_id: str) -> User:
-    """One account, with the role that it has now. Raises NotFound."""
+    """Return an account with its effective role. Raises NotFound."""
     user = await site.database.accounts.user(user_id)
     if user is None:
         raise NotFound("there is no such user", hint="it may have been deleted")
@@ -52,17 +52,17 @@ async def find_user(site: Services, user_id: str) -> User:
 
 
 async def add_user(site: Services, visitor: RequestUser, name: str, role: Role, base_url: str) -> Invitation:
-    """An account for somebody new, and the link for them. Raises Invalid, NameTaken or NotAllowed."""
-    fit = validate_name(name)
+    """Create an account and an invitation to it. Raises Invalid, NameTaken or NotAllowed."""
+    valid_name = validate_name(name)
     _require_password_mode(site)
-    user = await site.database.accounts.add_user(fit, role)
+    user = await site.database.accounts.add_user(valid_name, role)
     invitation = await _create_invitation(site, visitor, user, base_url)
     await site.changed(visitor, "user.add", user.id, name=user.name, role=user.role.value)
     return invitation
 
 
 async def invite_user(site: Services, visitor: RequestUser, user_id: str, base_url: str) -> Invitation:
-    """A new link for somebody; earlier ones are void. Raises NotFound or NotAllowed."""
+    """Create a new invitation, which replaces earlier ones. Raises NotFound or NotAllowed."""
     user = await find_user(site, user_id)
     _require_password_mode(site)
     invitation = await _create_invitation(site, visitor, user, base_url)
@@ -80,20 +80,20 @@ async def accept_invite(
     user_agent: str,
     revoke_tokens: bool,
 ) -> tuple[User, str]:
-    """Set the password of an invited user; return them and the text of a cookie.
+    """Set the password of an invited user; return the user and the value of the session cookie.
 
-    The credentials that they stored for servers are removed, here and, as far as their issuers take them
-    back, there. Raises Invalid or SignInRefused.
+    The user's stored credentials for servers are deleted, and revoked at issuers that support it. Raises
+    Invalid or SignInRefused.
     """
-    held = await site.sign_outs.collect_user_grants(
+    grants = await site.sign_outs.collect_user_grants(
         site.registry, invited_user.principal, _list_config_servers(site)
     )
     accepted = await site.people.accept_invite(
         invite_secret, password, address=address, user_agent=user_agent, revoke_tokens=revoke_tokens
     )
-    # Connections that are open were made with the old credentials.
+    # Open connections still use the old credentials.
     await site.parts.forget_principal(invited_user.id)
-    site.sign_outs.revoke_in_background(held)
+    site.sign_outs.revoke_in_background(grants)
     return accepted
 
 
@@ -106,28 +106,33 @@ async def change_user(
     role: Role | None = None,
     disabled: bool | None = None,
 ) -> User:
-    """Rename, give another role, disable; what is None stays. Whoever is disabled is signed out, also of
-    servers, and their tokens open nothing. Raises NotFound, Invalid, NameTaken or NotAllowed."""
+    """Rename a user, change their role, or disable them; None leaves a property unchanged.
+
+    Disabling signs the user out, also of servers, and invalidates their tokens. Raises NotFound, Invalid,
+    NameTaken or NotAllowed.
+    """
     user, people = await find_user(site, user_id), site.database.accounts
     if user.id == visitor.user.id and (disabled or role is Role.USER):
-        raise NotAllowed("you cannot disable yourself, or stop being an admin", hint="ask another admin")
+        raise NotAllowed(
+            "you cannot disable your own account or remove your own admin role", hint="ask another admin"
+        )
     if role is not None and site.settings.people_mode is not PeopleMode.PASSWORD:
         raise NotAllowed(
-            f"in the mode {site.settings.people_mode} the settings say who is an admin",
+            f"in mode {site.settings.people_mode}, admins are defined by the settings",
             hint="change the setting admins",
         )
     if name is not None and site.settings.people_mode is PeopleMode.PROXY:
-        # The name is how the proxy tells accounts apart: another name would hand this account over.
+        # The proxy identifies accounts by name: a rename would give this account to another person.
         raise NotAllowed(
-            "in the mode proxy an account belongs to whom the proxy gives its name",
-            hint="rename the person where the proxy knows them",
+            "in mode proxy, accounts are identified by the name that the proxy sends",
+            hint="rename the user in the identity system behind the proxy",
         )
     changes: dict[str, object] = {}
     try:
         if name is not None:
-            fit = validate_name(name)
-            await people.rename_user(user.id, fit)
-            changes["new_name"] = fit
+            valid_name = validate_name(name)
+            await people.rename_user(user.id, valid_name)
+            changes["new_name"] = valid_name
         if role is not None:
             await people.set_role(user.id, role)
             changes["role"] = role.value
@@ -139,22 +144,27 @@ async def change_user(
                 await site.parts.forget_principal(user.id)
                 await site.sign_outs.sign_out_user(site.registry, user.principal, _list_config_servers(site))
     finally:
-        # Also if a later step fails: what was changed is changed.
+        # If a later step fails, the earlier changes remain and must be audited.
         if changes:
             await site.changed(visitor, "user.edit", user.id, name=user.name, **changes)
     return await find_user(site, user_id)
 
 
 async def delete_user(site: Services, visitor: RequestUser, user_id: str) -> User:
-    """With sessions, tokens, instances and their sign-ins; who they were. Raises NotFound or NotAllowed."""
+    """Delete a user with their sessions, tokens, instances and sign-ins; return the deleted user.
+
+    Raises NotFound or NotAllowed.
+    """
     user = await find_user(site, user_id)
     if user.id == visitor.user.id:
-        raise NotAllowed("you cannot delete yourself", hint="ask another admin")
+        raise NotAllowed("you cannot delete your own account", hint="ask another admin")
     await site.chats.stop_all_turns(user.id)
-    held = await site.sign_outs.collect_user_grants(site.registry, user.principal, _list_config_servers(site))
+    grants = await site.sign_outs.collect_user_grants(
+        site.registry, user.principal, _list_config_servers(site)
+    )
     await site.database.accounts.delete_user(user.id)
     await site.parts.forget_principal(user.id)
-    site.sign_outs.revoke_in_background(held)
+    site.sign_outs.revoke_in_background(grants)
     await site.changed(visitor, "user.delete", user.id, name=user.name)
     return user
 
@@ -175,6 +185,6 @@ async def _create_invitation(site: Services, visitor: RequestUser, user: User, b
 def _require_password_mode(site: Services) -> None:
     if site.settings.people_mode is not PeopleMode.PASSWORD:
         raise NotAllowed(
-            f"in the mode {site.settings.people_mode} nobody is invited",
-            hint="accounts are made when people first come",
+            f"invitations are not available in mode {site.settings.people_mode}",
+            hint="accounts are created automatically on first sign-in",
         )

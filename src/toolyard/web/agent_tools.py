@@ -1,4 +1,4 @@
-"""What an agent has: which tools its model sees or reaches, and for each of the others, why not."""
+"""Tools of an agent: those visible to its model, and the reason for each hidden one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AgentTool:
-    """One tool, as an agent in a chat has it."""
+    """A tool as seen by an agent in a chat."""
 
     name: str
     id: str
@@ -44,10 +44,10 @@ class AgentTool:
     title: str | None
     description: str
     through: Literal["direct", "meta"] | None
-    """How its model gets at it: with a definition of its own, or by the meta tools; None: not at all."""
+    """Access of the model: its own definition (direct), the meta tools, or None if hidden."""
     asks: bool
     why: str
-    """The words of the rule that hides it, or that asks first; empty where nothing stands in the way."""
+    """Reason given by the rule that hides the tool or requires approval; empty if neither applies."""
     tokens: int
 
 
@@ -62,28 +62,28 @@ class ListingFailure:
 
 @dataclass(frozen=True, slots=True)
 class AgentTools:
-    """All tools that are known, by name, as far as the visitor's token reaches."""
+    """All known tools that the user's token covers."""
 
     tools: tuple[AgentTool, ...]
     because: str
-    """Why there are meta tools, where there are."""
+    """Reason for offering meta tools, if they are offered."""
     failures: tuple[ListingFailure, ...]
     unmatched: tuple[str, ...]
-    """Patterns of the agent that none of these names fits."""
+    """Tool patterns of the agent that match no tool."""
 
 
 def list_usable_agents(site: Services, visitor: RequestUser) -> list[Agent]:
-    """The agents that this visitor may use, in the order of the file."""
+    """Return the agents that the user's token covers, in file order."""
     return [agent for agent in site.agents.values() if _can_use_agent(visitor, agent)]
 
 
 def find_usable_agent(site: Services, visitor: RequestUser, agent_id: str) -> Agent:
-    """One of them. Raises AgentsError, the same for what there is not and for what is not theirs."""
+    """Return an agent. Raises the same AgentsError for a missing and for a forbidden agent."""
     agent = site.agents.get(agent_id)
     if agent is None or not _can_use_agent(visitor, agent):
-        there = ", ".join(each.id for each in list_usable_agents(site, visitor)) or "none"
+        available = ", ".join(each.id for each in list_usable_agents(site, visitor)) or "none"
         raise AgentsError(
-            [Problem(f"there is no agent '{agent_id}'", path="agent", hint=f"there are: {there}")]
+            [Problem(f"there is no agent '{agent_id}'", path="agent", hint=f"available: {available}")]
         )
     return agent
 
@@ -94,7 +94,7 @@ def _can_use_agent(visitor: RequestUser, agent: Agent) -> bool:
 
 
 def find_agent_problems(site: Services, agent: Agent) -> Sequence[Problem]:
-    """What keeps an agent of a good file from being used: bundles that there are not."""
+    """Return the problems of an agent that refers to missing bundles."""
     try:
         select_bundles(agent.bundles, site.configuration.bundles)
     except ConfigError as error:
@@ -104,33 +104,35 @@ def find_agent_problems(site: Services, agent: Agent) -> Sequence[Problem]:
 
 
 async def resolve_agent_tools(site: Services, visitor: RequestUser, agent: Agent) -> AgentTools:
-    """Every tool that this visitor has, and what becomes of it with an agent. Servers that were never listed
-    are asked. Raises ConfigError for an agent that cannot be used."""
+    """Return all of the user's tools with the access that an agent has to each.
+
+    Lists the servers that were never listed. Raises ConfigError for an agent that cannot be used.
+    """
     await site.sync_instances(visitor)
     caller = site.get_chat_caller(visitor, agent.id, Surface.MODEL_DIRECT)
-    through = site.get_chat_caller(visitor, agent.id, Surface.MODEL_META)
+    meta_caller = site.get_chat_caller(visitor, agent.id, Surface.MODEL_META)
     parts = site.parts
-    roster = await parts.tool_directory.refresh(caller.principal)
-    offer = parts.meta_tools.offer(roster, caller)
-    there = {
+    listing = await parts.tool_directory.refresh(caller.principal)
+    offer = parts.meta_tools.offer(listing, caller)
+    servers = {
         id_: server
         for id_, server in _list_visible_servers(site, visitor).items()
         if scope_covers_server(caller.scope, server)
     }
-    found = tuple(_build_agent_tools(site, caller, through, roster, offer, there))
+    tools = tuple(_build_agent_tools(site, caller, meta_caller, listing, offer, servers))
     failures = [
-        ListingFailure(id_, _get_server_label(there[id_]), error)
-        for id_, error in roster.failures.items()
-        if id_ in there
+        ListingFailure(id_, _get_server_label(servers[id_]), error)
+        for id_, error in listing.failures.items()
+        if id_ in servers
     ]
     for failure in failures:
         parts.call_path.redact_error(failure.error)
-    unmatched = unused_patterns(agent.tools or (), [tool.name for tool in found])
-    return AgentTools(found, offer.because, tuple(failures), unmatched)
+    unmatched = unused_patterns(agent.tools or (), [tool.name for tool in tools])
+    return AgentTools(tools, offer.because, tuple(failures), unmatched)
 
 
 def _list_visible_servers(site: Services, visitor: RequestUser) -> dict[str, Server]:
-    """Those that exist for a visitor, with our own."""
+    """Return the servers visible to a user, including the built-in one."""
     manager = site.parts.manager
     native = manager.find(NATIVE_SERVER_ID, visitor.principal)
     return {
@@ -142,21 +144,22 @@ def _list_visible_servers(site: Services, visitor: RequestUser) -> dict[str, Ser
 def _build_agent_tools(
     site: Services,
     caller: Caller,
-    through: Caller,
-    roster: ToolListing,
+    meta_caller: Caller,
+    listing: ToolListing,
     offer: ToolOffer,
-    there: Mapping[str, Server],
+    servers: Mapping[str, Server],
 ) -> Iterator[AgentTool]:
     calls = site.parts.call_path
-    may_know = compile_patterns(None if caller.scope is None else caller.scope.tools)
-    for name, definition in roster.tools.items():
-        server = there.get(definition.server_id)
-        if server is None or not may_know.allows(name):
+    covered_names = compile_patterns(None if caller.scope is None else caller.scope.tools)
+    for name, definition in listing.tools.items():
+        server = servers.get(definition.server_id)
+        if server is None or not covered_names.allows(name):
             continue
         direct = name in offer.direct
         try:
-            # What a model reaches by the meta tools is hidden from its direct ones, which is no reason.
-            decision = calls.explain(name, caller if direct else through)
+            # A tool reachable through meta tools is hidden as a direct tool; that must not be reported as
+            # the reason, so that such a tool is explained for the meta surface.
+            decision = calls.explain(name, caller if direct else meta_caller)
         except ToolRefused:
             continue
         yield AgentTool(

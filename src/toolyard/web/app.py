@@ -1,4 +1,4 @@
-"""The application: every route, behind one guard."""
+"""The ASGI application: all routes and the middleware in front of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ __all__ = ["VersionedStaticFiles", "make_app"]
 
 
 class VersionedStaticFiles(StaticFiles):
-    """The folder of the pages' files."""
+    """Static files of the pages, cached for a year if the URL names the current version.
+
+    Files requested without the right ``?v=`` are revalidated each time, so that an old page never pins an old
+    script.
+    """
 
     def __init__(self) -> None:
         super().__init__(directory=STATIC_FOLDER)
@@ -35,14 +39,20 @@ class VersionedStaticFiles(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
         if response.status_code in (200, 304):
-            asked = parse_qs(scope["query_string"].decode("latin-1")).get("v")
-            named = asked and static_url(path).endswith(f"?v={asked[0]}")
-            response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if named else "no-cache"
+            versions = parse_qs(scope["query_string"].decode("latin-1")).get("v")
+            is_current = versions and static_url(path).endswith(f"?v={versions[0]}")
+            response.headers["Cache-Control"] = (
+                "public, max-age=31536000, immutable" if is_current else "no-cache"
+            )
         return response
 
 
 class _Application(FastAPI):
-    """Requests to the gateway pass the same guard, and nothing of what is done for routes: they are many."""
+    """FastAPI application that dispatches gateway requests before routing.
+
+    Gateway requests are frequent. They pass the same guard as all others, but skip FastAPI's routing and
+    dependency handling.
+    """
 
     gateway: ASGIApp
 
@@ -55,11 +65,11 @@ class _Application(FastAPI):
 
 
 def make_app(site: Services) -> FastAPI:
-    """The application that serves a site. The site is opened and closed by whoever made it."""
+    """Create the application. The caller opens and closes the services."""
     app = _Application(
         title="Toolyard",
         version=__version__,
-        # The document is ours, and a page that shows it would be loaded from elsewhere.
+        # We serve our own OpenAPI document; FastAPI's documentation pages load scripts from other hosts.
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -73,7 +83,7 @@ def make_app(site: Services) -> FastAPI:
     app.mount("/static", VersionedStaticFiles())
     app.openapi = lambda: build_openapi_document(app)
     add_error_handlers(app, _render_error_page)
-    # The last one added is the first to see a request.
+    # Middleware added last runs first.
     app.add_middleware(AuthenticateFirst, bodies=site.body_limits, as_page=_render_error_page)
     app.add_middleware(UnexpectedErrorMiddleware, as_page=_render_error_page)
     app.add_middleware(RequestGuard, site=site)

@@ -1,4 +1,4 @@
-"""Chats of the web app: who their owners are, and what these may use."""
+"""Chat backend of the web application: resolves the owner of a chat and their tools."""
 
 from __future__ import annotations
 
@@ -30,31 +30,34 @@ _CALLER_CACHE_ENTRIES = 1024
 
 
 class WebChatBackend:
-    """A ChatYard over a site."""
+    """Implementation of ``ChatBackend`` on top of ``Services``."""
 
     def __init__(self, site: Services) -> None:
         self._services = site
         self._callers: OrderedDict[tuple[object, ...], Caller] = OrderedDict()
 
     async def load_tool_set(self, chat: Chat) -> ToolSet:
-        """See ChatYard."""
+        """Return the tools that the owner of a chat may use in it.
+
+        Raises ChatRefused if the owner, the agent or a bundle no longer exists.
+        """
         site = self._services
         visitor = RequestUser(await self._find_owner(chat.owner), None, "", "", "")
         caller = self._get_caller(chat, visitor.principal)
         await site.sync_instances(visitor)
         parts = site.parts
-        entering = partial(site.set_current_user, visitor)
+        set_current_user = partial(site.set_current_user, visitor)
         return ToolSet(
             parts.manager,
             parts.tool_directory,
             parts.call_path,
             parts.meta_tools,
             caller,
-            before_call=entering,
+            before_call=set_current_user,
         )
 
     async def release_chat(self, chat_id: str) -> None:
-        """See ChatYard."""
+        """Forget the callers of a chat and close its dedicated connections."""
         for key in [key for key in self._callers if key[0] == chat_id]:
             del self._callers[key]
         await self._services.parts.manager.close_dedicated_connections(chat_id)
@@ -62,37 +65,37 @@ class WebChatBackend:
     async def _find_owner(self, owner: str) -> User:
         site = self._services
         if owner == LOCAL_PRINCIPAL.id and site.settings.people_mode is PeopleMode.NONE:
-            found: User | None = await site.people.local_user()
+            stored: User | None = await site.people.local_user()
         else:
-            found = await site.database.accounts.user(owner)
-        known = None if found is None else resolve_effective_user(found, site.settings)
-        if known is None or known.disabled:
-            raise ChatRefused("the owner of this chat has no account any more, or it is disabled")
-        return known
+            stored = await site.database.accounts.user(owner)
+        user = None if stored is None else resolve_effective_user(stored, site.settings)
+        if user is None or user.disabled:
+            raise ChatRefused("the account of this chat's owner was deleted or is disabled")
+        return user
 
-    # Who calls. The core keeps what it prepared for a caller under the object itself.
+    # The core caches by the identity of the caller object, so that a chat must reuse the same object.
 
     def _get_caller(self, chat: Chat, principal: Principal) -> Caller:
         agent = None if chat.agent is None else self._find_agent(chat.agent)
         bundles = () if agent is None else self._select_bundles(agent)
         key = (chat.id, principal, chat.choice, id(agent), bundles)
-        known = self._callers.get(key)
-        # An id may be given again to another agent.
-        if known is None or known.agent is not agent:
+        caller = self._callers.get(key)
+        # Python may reuse the id() of an agent that was replaced.
+        if caller is None or caller.agent is not agent:
             choice = None if chat.choice is None else frozenset(chat.choice)
-            known = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat.id)
-            self._callers[key] = known
+            caller = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat.id)
+            self._callers[key] = caller
         self._callers.move_to_end(key)
         while len(self._callers) > _CALLER_CACHE_ENTRIES:
             self._callers.popitem(last=False)
-        return known
+        return caller
 
     def _find_agent(self, agent_id: str) -> Agent:
         agent = self._services.agents.get(agent_id)
         if agent is None:
-            there = ", ".join(self._services.agents) or "none"
+            available = ", ".join(self._services.agents) or "none"
             raise ChatRefused(
-                f"there is no agent '{agent_id}' here", hint=f"choose another; there are: {there}"
+                f"there is no agent '{agent_id}'", hint=f"choose another; available: {available}"
             )
         return agent
 

@@ -1,4 +1,4 @@
-"""Each person's own sign-in to a server of the operator's files: begun, finished, ended, and in force."""
+"""Users' personal sign-ins to servers of the configuration: start, completion and sign-out."""
 
 from __future__ import annotations
 
@@ -26,22 +26,21 @@ __all__ = [
 ]
 
 _CONNECT_WAIT_SECONDS = 10.0
-"""Seconds that somebody waits for a server to answer to their new sign-in."""
+"""Maximum wait for the server to be listed again after a sign-in or sign-out, in seconds."""
 
 
 def find_config_server(site: Services, visitor: RequestUser, server_id: str) -> Server:
-    """A server of the files, as far as the visitor's token reaches. Raises NotFound."""
+    """Return a configured server. Raises NotFound, also if the user's token does not cover it."""
     server = site.configuration.servers.get(server_id)
     if server is None or not scope_covers_server(visitor.scope, server):
-        raise NotFound("there is no such server", hint="it may have been taken out of its file")
+        raise NotFound("there is no such server", hint="it may have been removed from the configuration")
     return server
 
 
 async def get_sign_in_action(
     site: Services, visitor: RequestUser, server: Server, state: str
 ) -> tuple[str, bool]:
-    """The word on the button that signs in, empty where there is nothing to sign in to; and whether somebody
-    is signed in."""
+    """Return the label of the sign-in button, empty for none, and whether the user is signed in."""
     if not server.enabled or not can_sign_in(server, visitor.principal):
         return "", False
     if await site.config_sign_ins.is_signed_in(server, visitor.principal):
@@ -50,43 +49,46 @@ async def get_sign_in_action(
 
 
 async def begin_config_sign_in(site: Services, visitor: RequestUser, server: Server, request: Request) -> str:
-    """Where to send the visitor. Raises Invalid, AuthError or AuthUnavailable."""
-    ourselves = site.build_client_identity(site.base_url(request))
-    url = await site.config_sign_ins.begin(server, visitor.principal, visitor.browser, ourselves)
+    """Return the authorization URL to redirect to. Raises Invalid, AuthError or AuthUnavailable."""
+    client_identity = site.build_client_identity(site.base_url(request))
+    url = await site.config_sign_ins.begin(server, visitor.principal, visitor.browser, client_identity)
     await site.changed(visitor, "server.connect", server.id)
     return url
 
 
 def is_config_sign_in(pending: PendingSignIn, visitor: RequestUser) -> bool:
-    """Whether what was begun is a sign-in to a server of the files."""
+    """Return True if a pending sign-in is for a configured server."""
     return server_id_from_key(pending.key, visitor.principal) is not None
 
 
 async def complete_config_sign_in(
     site: Services, visitor: RequestUser, pending: PendingSignIn, response: AuthorizationResponse
 ) -> Server:
-    """The server, signed in to and connected, if it answers soon. Raises AuthError or AuthUnavailable."""
-    named = server_id_from_key(pending.key, visitor.principal) or ""
-    known = site.configuration.servers.get(named)
-    server = await site.config_sign_ins.complete(pending, response, known, visitor.principal)
+    """Complete a sign-in and reconnect the server; return the server.
+
+    Raises AuthError or AuthUnavailable.
+    """
+    server_id = server_id_from_key(pending.key, visitor.principal) or ""
+    configured = site.configuration.servers.get(server_id)
+    server = await site.config_sign_ins.complete(pending, response, configured, visitor.principal)
     await site.changed(visitor, "server.sign_in", server.id)
     await _reconnect_server(site, visitor, server)
     return server
 
 
 async def sign_out_of_config_server(site: Services, visitor: RequestUser, server: Server) -> bool:
-    """Forget the visitor's sign-in, and give it back to who gave it; whether there was one."""
+    """Delete the user's sign-in and revoke it at the issuer. Returns False if there was none."""
     if not can_sign_in(server, visitor.principal):
         return False
-    there_was = await site.sign_outs.sign_out_of_server(server, visitor.principal)
-    if there_was:
+    was_signed_in = await site.sign_outs.sign_out_of_server(server, visitor.principal)
+    if was_signed_in:
         await site.changed(visitor, "server.sign_out", server.id)
         await _reconnect_server(site, visitor, server)
-    return there_was
+    return was_signed_in
 
 
 async def _reconnect_server(site: Services, visitor: RequestUser, server: Server) -> None:
-    """Nothing that came with the old credentials counts; how it is with the new ones is soon known."""
+    """Drop the connection and listing made with the old credentials, and list the server again."""
     await site.parts.reconnect(server.id, visitor.principal)
 
     async def refresh_listing() -> None:

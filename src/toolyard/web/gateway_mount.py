@@ -1,4 +1,4 @@
-"""The gateway in the web app: who comes to which address, and what they get there."""
+"""The gateway inside the web application: authentication of MCP clients and their endpoints by URL."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ GATEWAY_PREFIX = "/mcp"
 _ENDPOINT_CACHE_ENTRIES = 1024
 _ADMISSION_CACHE_ENTRIES = 4096
 _MAX_CACHE_KEY_CHARACTERS = 8_192
-"""Characters of a token and an address that are remembered; whoever sends more is looked up each time."""
+"""Maximum length of a cache key (token, path, query). Longer requests are authenticated every time."""
 _ADMISSION_CACHE_SECONDS = 1.0
-"""Seconds for which a token that was just looked up needs no second look, nor its owner's instances."""
+"""Time for which a token and its owner's instances are not looked up again, in seconds."""
 _CREDENTIAL_HEADERS = (b"authorization", b"cookie")
 DATABASE_UNAVAILABLE_MESSAGE = "Toolyard's database is not available. Try again later."
-"""Sent to callers who are not known yet: the details are in the log."""
+"""Message for callers that are not authenticated yet. The details are only logged."""
 log = logging.getLogger("toolyard.web")
 _require_call_right = require_right(Right.CALL)
 _TOOL_MODES: tuple[ToolMode, ...] = ("direct", "meta")
@@ -57,6 +57,8 @@ _TOOL_MODES: tuple[ToolMode, ...] = ("direct", "meta")
 
 @dataclass(frozen=True, slots=True)
 class _GatewayRoute:
+    """Stand-in for a route object, so that metrics can label gateway requests by path template."""
+
     path: str
 
 
@@ -70,7 +72,7 @@ _ROUTES_BY_KIND = {
 
 
 class GatewayMount:
-    """Gives each caller their front, and keeps it for the next request."""
+    """ASGI application of the gateway. Authenticates callers and caches an endpoint for each."""
 
     def __init__(self, site: Services) -> None:
         self._services = site
@@ -83,14 +85,14 @@ class GatewayMount:
         self._invalidation_count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # For those who count requests by route.
+        # Read by the metrics middleware.
         scope["route"] = _ROUTES_BY_KIND.get(
             scope["path"][len(GATEWAY_PREFIX) + 1 :].partition("/")[0] or "all"
         )
         if scope["method"] != "POST":
             await self.http_gateway(scope, receive, send)
             return
-        # Read when the gateway asks for it, which it does once ``admit`` has let the caller in.
+        # The gateway reads the body only after ``admit`` has authenticated the caller.
         body = RequestBody(self._services.body_limits, scope, receive)
         try:
             await self.http_gateway(scope, body.receive, send)
@@ -102,48 +104,48 @@ class GatewayMount:
             body.release()
 
     async def admit(self, scope: Any) -> Endpoint:
-        """The front for a request. Raises TurnedAway."""
+        """Authenticate a request and return its endpoint. Raises HttpErrorResponse."""
         try:
             return await self._admit_request(scope)
         except DatabaseUnavailable as error:
-            log.warning("a request to the gateway is refused: %s", error.cause)
+            log.warning("gateway request refused: %s", error.cause)
             headers = {"Retry-After": f"{error.retry_after:.0f}"}
             raise HttpErrorResponse(503, DATABASE_UNAVAILABLE_MESSAGE, headers, INTERNAL_ERROR) from None
 
     async def _admit_request(self, scope: Any) -> Endpoint:
         key = self._build_admission_key(scope)
-        known = None if key is None else self._admissions.get(key)
-        if known is not None and known[0] > time.monotonic():
-            self._set_current_user(scope, known[1])
-            return known[2]
-        forgotten = self._invalidation_count
+        admission = None if key is None else self._admissions.get(key)
+        if admission is not None and admission[0] > time.monotonic():
+            self._set_current_user(scope, admission[1])
+            return admission[2]
+        invalidation_count = self._invalidation_count
         visitor = await self._authenticate_request(scope)
         await self._services.sync_instances(visitor)
         self._set_current_user(scope, visitor)
-        front = self._get_endpoint(visitor, *_parse_gateway_path(scope), _parse_mode(scope))
-        # What was looked up before something changed may be out of date by now.
-        if key is not None and forgotten == self._invalidation_count:
-            self._admissions[key] = (time.monotonic() + _ADMISSION_CACHE_SECONDS, visitor, front)
+        endpoint = self._get_endpoint(visitor, *_parse_gateway_path(scope), _parse_mode(scope))
+        # An invalidation during the look-up makes its result stale, so that it must not be cached.
+        if key is not None and invalidation_count == self._invalidation_count:
+            self._admissions[key] = (time.monotonic() + _ADMISSION_CACHE_SECONDS, visitor, endpoint)
             self._admissions.move_to_end(key)
             if len(self._admissions) > _ADMISSION_CACHE_ENTRIES:
                 self._admissions.popitem(last=False)
-        return front
+        return endpoint
 
     def _set_current_user(self, scope: Any, visitor: RequestUser) -> None:
         get_request_context(scope).user_id = visitor.user.id
         self._services.set_current_user(visitor)
 
     def clear_admissions(self) -> None:
-        """Whoever comes next is looked up."""
+        """Authenticate every caller again on their next request."""
         self._invalidation_count += 1
         self._admissions.clear()
 
     def _build_admission_key(self, scope: Any) -> tuple[object, ...] | None:
         """Return the cache key of a request, or None if its admission must not be cached.
 
-        A key has to hold everything that decides who the caller is. An API token of ours decides that alone,
-        and so does the mode ``none`` without credentials. Cookies, a proxy's header and access tokens, whose
-        audience depends on the Host header, are looked up for every request.
+        A key has to hold everything that determines the caller. One of our API tokens does so alone, and so
+        does mode ``none`` without credentials. Cookies, a proxy's header, and access tokens, whose audience
+        depends on the Host header, are checked on every request.
         """
         credentials = [value for name, value in scope["headers"] if name in _CREDENTIAL_HEADERS]
         if credentials:
@@ -153,17 +155,18 @@ class GatewayMount:
                 return None
         elif self._services.settings.people_mode is not PeopleMode.NONE:
             return None
-        said = (*credentials, scope["path"], scope["query_string"])
-        if sum(map(len, said)) > _MAX_CACHE_KEY_CHARACTERS:
+        parts = (*credentials, scope["path"], scope["query_string"])
+        if sum(map(len, parts)) > _MAX_CACHE_KEY_CHARACTERS:
             return None
-        return (*said, get_request_context(scope).address, self._services.revision)
+        return (*parts, get_request_context(scope).address, self._services.revision)
 
     async def _authenticate_request(self, scope: Any) -> RequestUser:
-        # What was found out for a request is kept with it, and one that listens is asked about again.
+        # The user is cached in the request state. A fresh state is needed, because the same scope is
+        # authenticated again while a client listens on it.
         request = Request({**scope, "state": {}})
         try:
-            known = await self.resource.authenticate(request) if self.resource.is_enabled else None
-            return known or await _require_call_right(request)
+            user = await self.resource.authenticate(request) if self.resource.is_enabled else None
+            return user or await _require_call_right(request)
         except NotSignedIn as error:
             raise HttpErrorResponse(
                 401, str(error), self.resource.build_challenge(scope, error.cause)
@@ -177,14 +180,14 @@ class GatewayMount:
 
     def _get_endpoint(self, visitor: RequestUser, kind: str, name: str, mode: ToolMode | None) -> Endpoint:
         key = (visitor.principal, visitor.scope, kind, name, mode, self._services.revision)
-        front = self._endpoints.get(key)
-        if front is None:
-            front = self._endpoints[key] = self._create_endpoint(
+        endpoint = self._endpoints.get(key)
+        if endpoint is None:
+            endpoint = self._endpoints[key] = self._create_endpoint(
                 visitor.principal, visitor.scope, kind, name, mode
             )
             if len(self._endpoints) > _ENDPOINT_CACHE_ENTRIES:
                 self._endpoints.popitem(last=False)
-        return front
+        return endpoint
 
     def _create_endpoint(
         self, principal: Principal, scope: TokenScope | None, kind: str, name: str, mode: ToolMode | None
@@ -210,24 +213,27 @@ class GatewayMount:
         return Endpoint(self.gateway, caller, only, mode)
 
     def stop(self) -> None:
-        """Streams that only listen end now."""
+        """End the streams that only deliver notifications."""
         self.gateway.shutdown.set()
         self.http_gateway.end_listen_streams()
 
     async def close(self) -> None:
-        """End what waits, before the connections close."""
+        """End pending requests. Must be called before the server connections are closed."""
         await self.gateway.close()
         await self.http_gateway.close()
 
 
 def is_gateway_request(scope: Scope) -> bool:
-    """Whether a request goes to the gateway."""
+    """Return True for requests to the gateway's paths."""
     path: str = scope.get("path", "")
     return scope["type"] == "http" and (path == GATEWAY_PREFIX or path.startswith(f"{GATEWAY_PREFIX}/"))
 
 
 def _parse_gateway_path(scope: Mapping[str, Any]) -> tuple[str, str]:
-    """What an address is of: everything, or one agent, bundle, server or instance. Raises TurnedAway."""
+    """Return the kind (all, agents, bundles, servers or instances) and the name in a gateway path.
+
+    Raises HttpErrorResponse.
+    """
     path = scope["path"].removeprefix(GATEWAY_PREFIX).strip("/")
     if not path:
         return "all", ""
@@ -238,16 +244,16 @@ def _parse_gateway_path(scope: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _parse_mode(scope: Mapping[str, Any]) -> ToolMode | None:
-    """What ``?mode=`` says. Raises TurnedAway for anything else than the two that there are."""
-    given = parse_qs(scope["query_string"].decode("latin-1")).get("mode")
-    if given is None:
+    """Return the tool mode of the ``?mode=`` parameter. Raises HttpErrorResponse for an unknown mode."""
+    modes = parse_qs(scope["query_string"].decode("latin-1")).get("mode")
+    if modes is None:
         return None
     for mode in _TOOL_MODES:
-        if given == [mode]:
+        if modes == [mode]:
             return mode
-    raise HttpErrorResponse(400, "there is no such mode: direct and meta there are")
+    raise HttpErrorResponse(400, "unknown mode: use ?mode=direct or ?mode=meta")
 
 
 def _build_not_found_error() -> HttpErrorResponse:
-    """The same for what there is not and for what this caller may not use."""
-    return HttpErrorResponse(404, "there is nothing at this address")
+    """Return the same error for missing and for forbidden names, so that neither can be told apart."""
+    return HttpErrorResponse(404, "there is no MCP endpoint at this address")

@@ -1,4 +1,4 @@
-"""The instances that somebody has: from the database to the core, and what it learns back again."""
+"""Synchronisation of users' instances: definitions from the database to the core, states back."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from toolyard.types.status import State
 __all__ = ["InstanceSync", "InstanceWithServer"]
 
 InstanceWithServer: TypeAlias = tuple[Instance, RegistryServer]
-"""An instance, and the server that it is of."""
+"""An instance and its registry server."""
 
 _STORED_STATES = frozenset({State.READY, State.FAILED, State.NEEDS_AUTH})
-"""States of a connection that say something about its instance."""
+"""Connection states that are stored as the state of the instance."""
 _MAX_REMEMBERED_INSTANCES = 20_000
 
 
 class InstanceSync:
-    """Every replica has its own; what they have in common is the database."""
+    """Keeps the core of one replica in step with the database that all replicas share."""
 
     def __init__(
         self,
@@ -37,74 +37,82 @@ class InstanceSync:
         auth_storage: AuthStorage | None = None,
         on_servers_changed: Callable[[Principal, Collection[str]], None] | None = None,
     ) -> None:
-        """``sign_ins`` is where those of instances are kept. ``changed`` is told which of somebody's
-        instances the core knows otherwise than before."""
+        """Create the synchroniser.
+
+        ``auth_storage`` holds the sign-ins of instances. ``on_servers_changed`` is called with a principal
+        and the ids of their instances whose definitions changed.
+        """
         self._registry = registry
         self._parts = parts
         self._auth_storage = auth_storage
         self._on_servers_changed = on_servers_changed
         self._read_numbers = itertools.count(1)
         self._synced_read_by_user: dict[str, int] = {}
-        """By user, the read that the core knows of."""
+        """By user id: number of the read whose result the core has."""
         self._stored_since_by_server: dict[str, float] = {}
-        """By instance, named as in the core: since when its connection has been in the state that was stored
-        last."""
+        """By core id of an instance: start time of the connection state that was stored last."""
 
     async def sync(self, principal: Principal) -> Sequence[InstanceWithServer]:
-        """All instances that somebody has now; the core knows them after this."""
-        found = await self._read_instances(principal)
+        """Make the core use the principal's current instances, and return them with fresh states."""
+        instances = await self._read_instances(principal)
         return (
             await self._read_instances(principal)
-            if await self._store_connection_states(found, principal)
-            else found
+            if await self._store_connection_states(instances, principal)
+            else instances
         )
 
     async def sync_covered(
         self, principal: Principal, scope: TokenScope | None
     ) -> Sequence[InstanceWithServer]:
-        """Those that a token reaches."""
-        found = await self.sync(principal)
+        """Synchronise, and return the instances that a token covers."""
+        instances = await self.sync(principal)
         if scope is None or scope.servers is None:
-            return found
-        return [each for each in found if scope_covers_server(scope, self.server(*each))]
+            return instances
+        return [each for each in instances if scope_covers_server(scope, self.server(*each))]
 
     async def find(
         self, principal: Principal, scope: TokenScope | None, instance_id: str
     ) -> InstanceWithServer:
-        """One of them. Raises NotFound."""
+        """Return one covered instance. Raises NotFound."""
         for each in await self.sync_covered(principal, scope):
             if each[0].id == instance_id:
                 return each
         raise NotFound("there is no such instance", hint="it may have been deleted")
 
     def server(self, instance: Instance, registered: RegistryServer) -> Server:
-        """An instance as the core knows it."""
-        known = self._parts.manager.servers.get(instance.core_id)
-        return known or self._registry.build_instance_server(instance, registered)
+        """Return the server definition that the core uses for an instance."""
+        server = self._parts.manager.servers.get(instance.core_id)
+        return server or self._registry.build_instance_server(instance, registered)
 
     async def _read_instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
-        """Of several reads at once, the one that began last knows best: an older one must not undo it."""
+        """Read the instances and pass them to the core.
+
+        Reads may overlap. The one that began last has the newest data, so that an older one, even if it
+        completes later, must not overwrite its result.
+        """
         number = next(self._read_numbers)
-        found = await self._registry.instances(principal.id)
+        instances = await self._registry.instances(principal.id)
         if number > self._synced_read_by_user.get(principal.id, 0):
             self._synced_read_by_user[principal.id] = number
-            servers = [self._registry.build_instance_server(*each) for each in found]
+            servers = [self._registry.build_instance_server(*each) for each in instances]
             touched = await self._parts.sync_instances(principal.id, servers)
-            for gone in touched - {server.id for server in servers}:
-                self._stored_since_by_server.pop(gone, None)
+            for removed_id in touched - {server.id for server in servers}:
+                self._stored_since_by_server.pop(removed_id, None)
             if touched and self._on_servers_changed is not None:
                 self._on_servers_changed(principal, touched)
-        return found
+        return instances
 
     async def _store_connection_states(
-        self, found: Iterable[InstanceWithServer], principal: Principal
+        self, instances: Iterable[InstanceWithServer], principal: Principal
     ) -> bool:
-        """Store what connections here found out about instances, once for each time that they did: another
-        replica may know better by now."""
-        manager, learned = self._parts.manager, False
+        """Store the connection states of this replica as instance states; return True if any was stored.
+
+        Each state change is stored only once, because another replica may have stored a newer state since.
+        """
+        manager, any_stored = self._parts.manager, False
         if len(self._stored_since_by_server) > _MAX_REMEMBERED_INSTANCES:
             self._stored_since_by_server.clear()
-        for instance, _ in found:
+        for instance, _ in instances:
             if manager.state(instance.core_id, principal) not in _STORED_STATES:
                 continue
             status = self._parts.call_path.redact_status(
@@ -115,13 +123,15 @@ class InstanceSync:
                 if status.state is State.READY and await self._lacks_scopes(instance):
                     continue
                 await self._registry.record_status(instance.id, status)
-                learned = True
-        return learned
+                any_stored = True
+        return any_stored
 
     async def _lacks_scopes(self, instance: Instance) -> bool:
-        """Whether one that must be signed in to again is so for want of scopes: then some tools work, and it
-        is not ready all the same."""
+        """Return True if an instance needs a new sign-in because scopes are missing.
+
+        Such an instance connects, and some of its tools work, but it must not be reported as ready.
+        """
         if self._auth_storage is None or instance.state is not InstanceState.NEEDS_REAUTH:
             return False
-        kept = await self._auth_storage.grant(instance.grant_key)
-        return kept is not None and kept.lacks_scopes
+        grant = await self._auth_storage.grant(instance.grant_key)
+        return grant is not None and grant.lacks_scopes

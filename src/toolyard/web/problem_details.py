@@ -1,4 +1,4 @@
-"""Problem details (RFC 9457): every error that leaves the API is one, whatever it was before."""
+"""Problem details (RFC 9457): the response format of all API errors."""
 
 from __future__ import annotations
 
@@ -42,35 +42,36 @@ PROBLEM_JSON = "application/problem+json"
 
 
 class FieldProblem(BaseModel):
-    """One field that cannot be used."""
+    """A problem with one field of the request."""
 
-    field: str = Field(description="The path of the field, its steps parted by dots; empty for the whole.")
+    field: str = Field(description="Dotted path of the field; empty for the whole body.")
     message: str
     hint: str | None = None
 
 
 class ProblemDetails(BaseModel):
-    """What went wrong, and what to do next."""
+    """Description of an error and of the next step to take."""
 
-    type: str = Field(description="A stable name of the kind of problem, for programs.")
-    title: str = Field(description="The kind of problem, in a few words.")
-    status: int = Field(description="The HTTP status.", ge=400, le=599)
-    detail: str = Field(description="What happened, in one sentence.")
-    hint: str | None = Field(default=None, description="What to do next.")
-    errors: list[FieldProblem] = Field(
-        default_factory=list[FieldProblem], description="The fields that cannot be used, all of them."
-    )
-    server: str | None = Field(default=None, description="The server that failed, where one did.")
-    code: int | None = Field(default=None, description="The server's own error code, where it gave one.")
-    data: str | None = Field(default=None, description="What the server sent with its error, as JSON text.")
+    type: str = Field(description="Stable URI of the kind of problem, for programs.")
+    title: str = Field(description="Kind of problem, in a few words.")
+    status: int = Field(description="HTTP status code.", ge=400, le=599)
+    detail: str = Field(description="Explanation of this occurrence, in one sentence.")
+    hint: str | None = Field(default=None, description="Suggested next step.")
+    errors: list[FieldProblem] = Field(default_factory=list[FieldProblem], description="All invalid fields.")
+    server: str | None = Field(default=None, description="MCP server that failed, if any.")
+    code: int | None = Field(default=None, description="JSON-RPC error code sent by the server, if any.")
+    data: str | None = Field(default=None, description="Error data sent by the server, as JSON text.")
     approval: str | None = Field(
-        default=None, description="The page where a call that needs an approval gets it; then call again."
+        default=None, description="Page where the call can be approved; repeat the call afterwards."
     )
-    id: str | None = Field(default=None, description="Where to find an unexpected error in the log.")
+    id: str | None = Field(default=None, description="Identifier of an unexpected error in the server's log.")
 
 
 def describe_error(error: Exception) -> tuple[ProblemDetails, dict[str, str]]:
-    """An expected error as a problem, and the headers that go with it."""
+    """Return the problem details and response headers for an expected error.
+
+    Raises TypeError for any other exception.
+    """
     if isinstance(error, ToolyardError):
         return _describe_toolyard_error(error)
     if isinstance(error, RequestValidationError):
@@ -81,17 +82,17 @@ def describe_error(error: Exception) -> tuple[ProblemDetails, dict[str, str]]:
 
 
 def build_problem_response(problem: ProblemDetails, headers: Mapping[str, str] | None = None) -> Response:
-    """The problem as a response."""
+    """Return the problem as an ``application/problem+json`` response."""
     body = orjson.dumps(problem.model_dump(exclude_none=True))
     return Response(body, problem.status, headers, media_type=PROBLEM_JSON)
 
 
 ErrorPageFor: TypeAlias = Callable[[Request, ProblemDetails], Response | None]
-"""Makes a page of a problem where a person in a browser asked; None where it was a program."""
+"""Renders a problem as an HTML page for browsers; returns None for API requests."""
 
 
 def add_error_handlers(app: FastAPI, as_page: ErrorPageFor) -> None:
-    """Answer every expected error of the application as a problem, or as a page."""
+    """Install handlers that answer expected errors with problem details or an error page."""
 
     async def handle_error(request: Request, error: Exception) -> Response:
         response = build_error_response(request, error, as_page)
@@ -104,7 +105,7 @@ def add_error_handlers(app: FastAPI, as_page: ErrorPageFor) -> None:
 
 
 def build_error_response(request: Request, error: Exception, as_page: ErrorPageFor) -> Response:
-    """Return the response that an expected error stands for: a redirect, a problem, or a page."""
+    """Return the response to an expected error: a redirect, problem details, or an error page."""
     if isinstance(error, HTTPException) and error.status_code < 400:
         return Response(status_code=error.status_code, headers=error.headers)
     problem, headers = describe_error(error)
@@ -114,19 +115,22 @@ def build_error_response(request: Request, error: Exception, as_page: ErrorPageF
 
 
 def _list_allowed_methods(app: FastAPI, path: str) -> list[str]:
-    """What can be done with a path. Each method is a route of its own, and one alone knows only itself."""
-    fitting = [
+    """Return the methods that a path supports.
+
+    FastAPI registers a route per method and would report only the first one that matches the path.
+    """
+    matching = [
         each for each in iter_route_contexts(app.routes) if each.methods and each.path_regex.match(path)
     ]
-    # One that fits as well, but stands behind the first, is never reached.
-    found = [each.methods or set[str]() for each in fitting if each.path == fitting[0].path]
-    return sorted(set[str]().union(*found))
+    # Routes with another template are shadowed by the first one and never reached.
+    methods = [each.methods or set[str]() for each in matching if each.path == matching[0].path]
+    return sorted(set[str]().union(*methods))
 
 
 def build_page_or_problem(
     request: Request, problem: ProblemDetails, as_page: ErrorPageFor, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The problem, in the form that whoever asked can use."""
+    """Return an error page for browsers and problem details for programs."""
     page = as_page(request, problem)
     if page is None:
         return build_problem_response(problem, headers)
@@ -135,7 +139,7 @@ def build_page_or_problem(
 
 
 class UnexpectedErrorMiddleware:
-    """Catches what nobody expected: the log gets the trace, the caller an id to find it by."""
+    """Catch unexpected errors: log the traceback, and send the client an id to find it by."""
 
     def __init__(self, app: ASGIApp, as_page: ErrorPageFor) -> None:
         self._app = app
@@ -145,38 +149,39 @@ class UnexpectedErrorMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
+        response_started = False
 
         async def send_and_note_start(message: Message) -> None:
-            nonlocal begun
-            begun = begun or message["type"] == "http.response.start"
+            nonlocal response_started
+            response_started = response_started or message["type"] == "http.response.start"
             await send(message)
 
         try:
             await self._app(scope, receive, send_and_note_start)
         except Exception as error:
             problem = log_unexpected_error(error, f"{scope['method']} {scope['path']}")
-            if begun:
-                # Half an answer must not look like a whole one: the server breaks the connection off.
+            if response_started:
+                # Re-raise, so that the server aborts the connection: a client must not mistake the part that
+                # was sent for a complete response.
                 raise
             await build_page_or_problem(Request(scope), problem, self._as_page)(scope, receive, send)
 
 
 def log_unexpected_error(error: Exception, location: str) -> ProblemDetails:
-    """Log an error that is a mistake of ours; what the caller may know of it."""
+    """Log an unexpected error and return a problem without its details."""
     id_ = secrets.token_hex(6)
     log.error("unexpected error %s at %s", id_, location, exc_info=error)
     return ProblemDetails(
         type=f"{PROBLEM_TYPE_PREFIX}unexpected",
         title="Unexpected error",
         status=500,
-        detail="something went wrong inside Toolyard",
-        hint=f"the log has more under the id {id_}",
+        detail="an unexpected error occurred in Toolyard",
+        hint=f"find the details in the server's log under the id {id_}",
         id=id_,
     )
 
 
-# What each error says.
+# Problem details by type of exception.
 
 
 def _describe_toolyard_error(error: ToolyardError) -> tuple[ProblemDetails, dict[str, str]]:
@@ -202,7 +207,7 @@ def _describe_toolyard_error(error: ToolyardError) -> tuple[ProblemDetails, dict
 
 
 def _format_detail(error: ToolyardError) -> str:
-    """What happened, in one line: what is wrong with each field stands with the field."""
+    """Return a one-line explanation; for invalid input, the problems of all fields."""
     if isinstance(error, Invalid | InvalidPerson | ConfigError | AgentsError):
         return "; ".join(
             f"{each.path}: {each.message}" if each.path else each.message for each in error.problems
@@ -223,28 +228,28 @@ def _list_field_problems(error: ToolyardError) -> list[FieldProblem]:
 
 
 def _describe_validation_error(error: RequestValidationError) -> ProblemDetails:
-    found = [_create_field_problem(each) for each in cast("Sequence[dict[str, Any]]", error.errors())]
-    places = ", ".join(each.field for each in found if each.field)
+    problems = [_create_field_problem(each) for each in cast("Sequence[dict[str, Any]]", error.errors())]
+    fields = ", ".join(each.field for each in problems if each.field)
     return ProblemDetails(
         type=f"{PROBLEM_TYPE_PREFIX}invalid",
-        title="A field cannot be used",
+        title="Invalid input",
         status=422,
-        detail=f"what was sent cannot be used: {places}" if places else "what was sent cannot be used",
-        errors=found,
+        detail=f"the request is not valid: {fields}" if fields else "the request is not valid",
+        errors=problems,
     )
 
 
 def _create_field_problem(error: Mapping[str, Any]) -> FieldProblem:
-    """Never with what was sent: it may be a secret."""
-    place = [str(step) for step in error["loc"]]
+    """Describe a validation error without the rejected value, which may be a secret."""
+    path = [str(step) for step in error["loc"]]
     if error["type"] == "json_invalid":
-        return FieldProblem(field="", message=f"no valid JSON: {error['ctx']['error']}")
-    return FieldProblem(field=".".join(place[1:] or place), message=str(error["msg"]))
+        return FieldProblem(field="", message=f"not valid JSON: {error['ctx']['error']}")
+    return FieldProblem(field=".".join(path[1:] or path), message=str(error["msg"]))
 
 
 _HINTS_BY_STATUS = {
-    405: "the OpenAPI document lists what each address takes: /api/v1/openapi.json",
-    404: "the OpenAPI document lists what there is: /api/v1/openapi.json",
+    405: "see /api/v1/openapi.json for the methods that each path supports",
+    404: "see /api/v1/openapi.json for all paths",
 }
 
 

@@ -1,5 +1,8 @@
-"""The gateway as a protected resource of OAuth (RFC 9728): in the mode oidc a standard MCP client finds the
-identity provider by itself, and comes back with an access token of it."""
+"""The gateway as an OAuth protected resource (RFC 9728).
+
+In mode ``oidc``, a standard MCP client discovers the identity provider through the metadata document served
+here, and then authenticates with an access token from that provider.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ RESOURCE_METADATA_PATH = "/.well-known/oauth-protected-resource"
 _GATEWAY_PREFIX = "/mcp"
 _METADATA_CACHE_SECONDS = 300
 _ACCESS_TOKEN_SCOPE = TokenScope(frozenset({Right.CALL}))
-"""What an access token is good for: calls at the gateway, whatever else its person may do."""
+"""Rights of an access token: gateway calls only, whatever else its user may do."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -34,8 +37,7 @@ router = APIRouter(include_in_schema=False)
 @router.get(RESOURCE_METADATA_PATH)
 @router.get(RESOURCE_METADATA_PATH + "/{path:path}")
 async def show_resource_metadata(request: Request) -> Response:
-    """Which authorization server gives tokens for an address of the gateway. Says nothing of what is
-    there."""
+    """Return the protected resource metadata for a gateway URL, whether or not that endpoint exists."""
     resource: ResourceServer = request.app.state.site.mcp.resource
     path = str(request.scope["path"]).removeprefix(RESOURCE_METADATA_PATH).rstrip("/")
     if not resource.is_enabled or (path and not _is_gateway_path(path)):
@@ -50,7 +52,7 @@ async def show_resource_metadata(request: Request) -> Response:
 
 
 class ResourceServer:
-    """Whom the tokens of the identity provider let in. Only in the mode oidc is there one."""
+    """Authenticates gateway requests by access tokens of the identity provider, in mode ``oidc``."""
 
     def __init__(self, site: Services) -> None:
         self._services = site
@@ -58,30 +60,30 @@ class ResourceServer:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether an identity provider gives tokens for us."""
+        """True in mode ``oidc``, the only one with an identity provider."""
         return self._services.settings.people_mode is PeopleMode.OIDC
 
     @property
     def bearer_authenticator(self) -> BearerAuthenticator:
-        """The identity provider, asked when somebody comes."""
+        """The token verifier, created on first use."""
         if self._bearer_authenticator is None:
-            from toolyard.accounts.oidc.bearer_auth import (
-                BearerAuthenticator,  # the other modes check no signatures
-            )
+            # Imported here because the other modes need no cryptography for signatures.
+            from toolyard.accounts.oidc.bearer_auth import BearerAuthenticator
 
             self._bearer_authenticator = BearerAuthenticator(self._services.settings, self._services.net)
         return self._bearer_authenticator
 
     def address(self, request: Request, path: str) -> str:
-        """An address of ours, as others write it."""
+        """Return the absolute URL of a path of ours, percent-encoded."""
         return self._services.base_url(request) + quote(path, safe="/")
 
     async def authenticate(self, request: Request) -> RequestUser | None:
-        """Who comes with an access token; None where it is none, and something else may be said by it.
+        """Return the user of an access token, or None if the bearer token is not a JWT.
 
         Raises NotSignedIn, NotAllowed or ProviderFailed.
         """
-        from toolyard.accounts.oidc.bearer_auth import is_jwt_shaped  # the other modes check no signatures
+        # Imported here because the other modes need no cryptography for signatures.
+        from toolyard.accounts.oidc.bearer_auth import is_jwt_shaped
 
         token = read_bearer_token(request)
         if token is None or not is_jwt_shaped(token):
@@ -91,23 +93,23 @@ class ResourceServer:
         return RequestUser(user, _ACCESS_TOKEN_SCOPE, "", "", get_request_context(request.scope).address)
 
     def _list_accepted_audiences(self, request: Request) -> set[str]:
-        """For whom a token may be that opens this address: for it, for all of the gateway, for all of us."""
-        here = self.address(request, str(request.scope["path"]).rstrip("/"))
+        """Return the accepted ``aud`` values: this URL, the whole gateway, or the whole server."""
+        requested_url = self.address(request, str(request.scope["path"]).rstrip("/"))
         base = self._services.base_url(request)
-        return {here, f"{base}{_GATEWAY_PREFIX}", base, f"{base}/"}
+        return {requested_url, f"{base}{_GATEWAY_PREFIX}", base, f"{base}/"}
 
     def build_challenge(self, scope: Any, error_description: str) -> dict[str, str]:
-        """The header of an answer 401: where to find out who gives tokens."""
+        """Return the header of a 401 response, which names the metadata URL in mode ``oidc``."""
         if not self.is_enabled:
             return {"WWW-Authenticate": "Bearer"}
         request = Request(scope)
-        where = self.address(request, RESOURCE_METADATA_PATH + str(request.scope["path"]).rstrip("/"))
-        fault = (
+        metadata_url = self.address(request, RESOURCE_METADATA_PATH + str(request.scope["path"]).rstrip("/"))
+        error = (
             ""
             if read_bearer_token(request) is None
             else f', error="invalid_token", error_description="{_strip_unquotable(error_description)}"'
         )
-        return {"WWW-Authenticate": f'Bearer resource_metadata="{where}"{fault}'}
+        return {"WWW-Authenticate": f'Bearer resource_metadata="{metadata_url}"{error}'}
 
 
 def _is_gateway_path(path: str) -> bool:
@@ -115,6 +117,6 @@ def _is_gateway_path(path: str) -> bool:
 
 
 def _strip_unquotable(text: str) -> str:
-    """What may stand between quotes in a header."""
+    """Return the first line of a text without the characters that a quoted string must not contain."""
     line = text.partition("\n")[0]
     return "".join(char for char in line if " " <= char <= "~" and char not in '"\\')

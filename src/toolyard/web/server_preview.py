@@ -1,4 +1,4 @@
-"""A look at a server of the registry: what it has, or why it cannot be told."""
+"""Preview of a registry server: its tools, resources and prompts, or the error."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["ServerPreview", "fetch_server_preview"]
 
 _PREVIEW_TIMEOUT_SECONDS = 20.0
-"""Seconds for all of it: somebody waits."""
+"""Total time for a preview, in seconds. Short, because a user waits for the page."""
 _CONNECTION_TIMEOUTS = Timeouts(connect=10.0, silence=10.0, call=15.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPreview:
-    """What a server has. Where ``error`` is set, what was learned until then."""
+    """Capabilities and contents of a server. If ``error`` is set, they may be incomplete."""
 
     seconds: float = 0.0
     protocol_version: str | None = None
@@ -39,9 +39,9 @@ class ServerPreview:
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
     instructions: str | None = None
     tools: tuple[tuple[Definition, int], ...] = ()
-    """Each with what its definition costs a model, in tokens, estimated."""
+    """Tool definitions, each with its estimated cost in tokens."""
     set_aside: tuple[str, ...] = ()
-    """Tools that cannot be used, and why."""
+    """Tools with an invalid definition, each as ``name: reason``."""
     resources: tuple[Mapping[str, Any], ...] = ()
     resource_templates: tuple[Mapping[str, Any], ...] = ()
     prompts: tuple[Mapping[str, Any], ...] = ()
@@ -49,44 +49,46 @@ class ServerPreview:
 
     @property
     def token_cost(self) -> int:
-        """What all tools together cost a model."""
+        """Estimated cost of all tool definitions, in tokens."""
         return sum(cost for _, cost in self.tools)
 
 
 async def fetch_server_preview(
     site: Services, visitor: RequestUser, registered: RegistryServer
 ) -> ServerPreview:
-    """Connect and list everything, with the visitor's own sign-in where they have one. Never raises a
-    ServerError: it is in the preview."""
-    began = time.perf_counter()
-    own = await _find_usable_instance(site, visitor, registered)
-    if own is not None:
-        found = await _list_contents(site.parts.manager, own, visitor.principal)
+    """Connect to a server and list its contents, with the user's own sign-in if they have one.
+
+    A ServerError is returned in the preview, not raised.
+    """
+    started = time.perf_counter()
+    own_server = await _find_usable_instance(site, visitor, registered)
+    if own_server is not None:
+        preview = await _list_contents(site.parts.manager, own_server, visitor.principal)
     else:
         server = replace(site.registry.build_preview_server(registered), timeouts=_CONNECTION_TIMEOUTS)
         async with ConnectionManager([server], net=site.net) as manager:
-            found = await _list_contents(manager, server, visitor.principal)
-    return replace(found, seconds=time.perf_counter() - began)
+            preview = await _list_contents(manager, server, visitor.principal)
+    return replace(preview, seconds=time.perf_counter() - started)
 
 
 async def _find_usable_instance(
     site: Services, visitor: RequestUser, registered: RegistryServer
 ) -> Server | None:
-    """The visitor's first instance that can be used."""
-    for instance, of in await site.instances(visitor.principal):
-        server = site.registry.build_instance_server(instance, of)
-        if of.id == registered.id and server.enabled and instance.state is InstanceState.READY:
+    """Return the first usable instance of the user, as the core sees it, or None."""
+    for instance, instance_of in await site.instances(visitor.principal):
+        server = site.registry.build_instance_server(instance, instance_of)
+        if instance_of.id == registered.id and server.enabled and instance.state is InstanceState.READY:
             return server
     return None
 
 
 async def _list_contents(manager: ConnectionManager, server: Server, principal: Principal) -> ServerPreview:
-    found = ServerPreview()
+    preview = ServerPreview()
     try:
         async with asyncio.timeout(_PREVIEW_TIMEOUT_SECONDS):
             facts = await manager.ensure_connected(server.id, principal=principal)
-            found = replace(
-                found,
+            preview = replace(
+                preview,
                 protocol_version=facts.version,
                 server_info=facts.info,
                 capabilities=facts.capabilities,
@@ -94,32 +96,33 @@ async def _list_contents(manager: ConnectionManager, server: Server, principal: 
             )
             if "tools" in facts.capabilities:
                 listing = await manager.list_tools(server.id, principal=principal)
-                judged = validate_tools(server.id, tuple(listing.items))
-                found = replace(
-                    found,
-                    tools=tuple((each, estimate_definition_tokens(each)) for each in judged.definitions),
+                validated = validate_tools(server.id, tuple(listing.items))
+                preview = replace(
+                    preview,
+                    tools=tuple((each, estimate_definition_tokens(each)) for each in validated.definitions),
                     set_aside=tuple(
-                        f"{each.name or '(no name)'}: {each.reason}" for each in judged.quarantined
+                        f"{each.name or '(no name)'}: {each.reason}" for each in validated.quarantined
                     ),
                 )
             if "resources" in facts.capabilities:
-                found = replace(
-                    found,
+                preview = replace(
+                    preview,
                     resources=await _list_entries(manager, server, principal, "resources/list", "resources"),
                     resource_templates=await _list_entries(
                         manager, server, principal, "resources/templates/list", "resourceTemplates"
                     ),
                 )
             if "prompts" in facts.capabilities:
-                found = replace(
-                    found, prompts=await _list_entries(manager, server, principal, "prompts/list", "prompts")
+                preview = replace(
+                    preview,
+                    prompts=await _list_entries(manager, server, principal, "prompts/list", "prompts"),
                 )
     except ServerError as error:
         redact_error(error, find_secrets(server))
-        return replace(found, error=error)
+        return replace(preview, error=error)
     except TimeoutError:
-        return replace(found, error=Unreachable(f"did not answer within {_PREVIEW_TIMEOUT_SECONDS:g} s"))
-    return found
+        return replace(preview, error=Unreachable(f"did not answer within {_PREVIEW_TIMEOUT_SECONDS:g} s"))
+    return preview
 
 
 async def _list_entries(
@@ -128,7 +131,7 @@ async def _list_entries(
     try:
         listing = await manager.list_all(server.id, method, key, principal=principal)
     except RpcError as error:
-        # Many servers offer resources and know no templates.
+        # Many servers with resources do not implement templates.
         if error.code == _METHOD_NOT_FOUND:
             return ()
         raise

@@ -1,4 +1,4 @@
-"""One record for each server that a visitor has: how it is, for API, pages and live stream alike."""
+"""Status records of a user's servers, shared by the API, the pages and the live stream."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_STDERR_LINES = 5
 
 @dataclass(frozen=True, slots=True)
 class ServerRecord:
-    """How one server is, for one person. ``id`` is a config server's own, or an instance's."""
+    """Status of one server for one user. ``id`` identifies a configured server or an instance."""
 
     kind: Literal["config", "instance"]
     id: str
@@ -39,11 +39,11 @@ class ServerRecord:
     trust: str
     enabled: bool
     state: str
-    """A connection's state; for an instance pending, ready, needs_reauth, failed or disabled."""
+    """State of the connection; for an instance pending, ready, needs_reauth, failed or disabled."""
     reason: str | None
-    """Why, as a stable word."""
+    """Reason for the state, as a stable identifier."""
     cause: str | None
-    """Why, in one sentence."""
+    """Reason for the state, in one sentence."""
     hint: str | None
     since: float | None
     protocol_version: str | None
@@ -59,20 +59,22 @@ class ServerRecord:
     stderr: tuple[str, ...] = ()
     slug: str | None = None
     registry_id: str | None = None
-    """The registry server that an instance is of."""
+    """Registry server of an instance."""
     last_call: float | None = field(default=None, compare=False)
-    """When it was last asked something, which is no change of how it is. Of one that people share it is for
-    admins: it tells what others do."""
+    """Time of the last request to the server. Not compared, because a request does not change the status.
+
+    Shown for shared servers to admins only, because it reveals the activity of other users.
+    """
 
 
 class TokenCostCache:
-    """What the definitions of a catalogue cost a model, estimated once for each content."""
+    """Cache of estimated token costs of tool definitions, by content hash of the catalogue."""
 
     def __init__(self) -> None:
         self._cost_by_content_hash: dict[str, int] = {}
 
     def get(self, catalogue: Catalogue) -> int:
-        """In tokens."""
+        """Return the estimated number of tokens of all definitions."""
         cost = self._cost_by_content_hash.get(catalogue.content_hash)
         if cost is None:
             if len(self._cost_by_content_hash) > 4096:
@@ -83,8 +85,8 @@ class TokenCostCache:
 
 
 async def list_server_records(site: Services, caller: Caller) -> list[ServerRecord]:
-    """All servers of the configuration, then the caller's instances, as far as their token reaches."""
-    found = await site.instance_sync.sync_covered(caller.principal, caller.scope)
+    """Return the configured servers, then the caller's instances, as far as their token covers them."""
+    instances = await site.instance_sync.sync_covered(caller.principal, caller.scope)
     visible = site.parts.manager.visible_servers(caller.principal).values()
     return [
         *(
@@ -92,27 +94,27 @@ async def list_server_records(site: Services, caller: Caller) -> list[ServerReco
             for server in visible
             if server.instance is None and scope_covers_server(caller.scope, server)
         ),
-        *(build_instance_record(site, caller, *each) for each in found),
+        *(build_instance_record(site, caller, *each) for each in instances),
     ]
 
 
 def build_config_record(site: Services, caller: Caller, server: Server) -> ServerRecord:
-    """One server of the configuration. Where it comes from, and what it prints, is for admins."""
+    """Return the record of a configured server. File, process id and stderr are included for admins."""
     status = site.status(server, caller.principal)
-    state, why = _resolve_state(site, caller, server, status)
+    state, reason = _resolve_state(site, caller, server, status)
     if not caller.principal.admin:
-        return _build_record(site, caller, server, status, state, why, provenance=server.provenance.source)
+        return _build_record(site, caller, server, status, state, reason, provenance=server.provenance.source)
     lines = status.stderr[-_MAX_STDERR_LINES:] if state is State.FAILED else ()
     origin = str(server.provenance)
     return _build_record(
-        site, caller, server, status, state, why, provenance=origin, pid=status.pid, stderr=lines
+        site, caller, server, status, state, reason, provenance=origin, pid=status.pid, stderr=lines
     )
 
 
 def build_instance_record(
     site: Services, caller: Caller, instance: Instance, registered: RegistryServer
 ) -> ServerRecord:
-    """One instance, which the core knows. Its state is the stored one, which all replicas share."""
+    """Return the record of a synchronised instance. Its state is the stored one, shared by all replicas."""
     server = site.instance_sync.server(instance, registered)
     status = site.status(server, caller.principal)
     return _build_record(
@@ -131,7 +133,7 @@ def build_instance_record(
 
 
 class _StateReason(NamedTuple):
-    """Why a state is what it is: a stable word, a sentence, what to do."""
+    """Reason for a state: a stable identifier, a sentence, and a hint."""
 
     reason: str | None = None
     cause: str | None = None
@@ -143,7 +145,7 @@ def _resolve_state(
 ) -> tuple[State, _StateReason]:
     failure = site.parts.tool_directory.known_listing(caller.principal).failures.get(server.id)
     if failure is not None and status.state is State.READY:
-        # One that answers, but cannot tell its tools, has failed for whoever wants them.
+        # A server that is connected but cannot list its tools is of no use to the caller.
         return State.FAILED, _StateReason(failure.kind, failure.cause, failure.hint)
     return status.state, _StateReason(status.reason, status.cause, status.hint)
 
@@ -164,29 +166,35 @@ def _resolve_stored_state(
 
 
 _HINTS_BY_STATE = {
-    InstanceState.PENDING: "connect it: sign in, or enter the value",
-    InstanceState.NEEDS_REAUTH: "reconnect it: sign in again, or enter the value anew",
-    InstanceState.FAILED: "test it again; the next use tries again, too",
+    InstanceState.PENDING: "sign in, or enter the key, to connect",
+    InstanceState.NEEDS_REAUTH: "sign in again, or enter the key again, to reconnect",
+    InstanceState.FAILED: "test the connection; the next call retries, too",
 }
 
 
 def _build_record(
-    site: Services, caller: Caller, server: Server, status: Status, state: str, why: _StateReason, **more: Any
+    site: Services,
+    caller: Caller,
+    server: Server,
+    status: Status,
+    state: str,
+    reason: _StateReason,
+    **more: Any,
 ) -> ServerRecord:
     catalogue = site.parts.tool_directory.known_listing(caller.principal).catalogues.get(server.id)
     listed = None if catalogue is None else catalogue.listing
     info = status.server_info or ({} if listed is None else listed.server_info)
-    told: dict[str, Any] = {"kind": "config", "id": server.id, "label": server.label or server.id, **more}
+    identity: dict[str, Any] = {"kind": "config", "id": server.id, "label": server.label or server.id, **more}
     return ServerRecord(
         description=server.description or "",
         transport=server.transport.type,
         trust=server.trust.value,
         enabled=server.enabled,
         state=str(state),
-        reason=why.reason,
-        cause=why.cause,
-        hint=why.hint,
-        # A connection that was never used has no beginning.
+        reason=reason.reason,
+        cause=reason.cause,
+        hint=reason.hint,
+        # A connection that was never opened has no meaningful start time.
         since=status.since if status.connects or status.state not in _UNCONNECTED_STATES else None,
         protocol_version=status.protocol_version or (listed and listed.protocol_version),
         server_name=_get_nonempty_text(info.get("title")) or _get_nonempty_text(info.get("name")),
@@ -197,7 +205,7 @@ def _build_record(
         restarts=status.restarts,
         next_retry=status.next_retry,
         last_call=status.last_call if caller.principal.admin or not server.shared else None,
-        **told,
+        **identity,
     )
 
 

@@ -1,4 +1,4 @@
-"""Everything that one process serves with, opened in one order and closed in the other."""
+"""The objects that one server process works with: construction, start and shutdown."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ __all__ = ["CLIENT_DOCUMENT_PATH", "OAUTH_CALLBACK_PATH", "Services"]
 log = logging.getLogger("toolyard.web")
 
 OAUTH_CALLBACK_PATH = "/ui/auth/mcp/callback"
-"""Where authorization servers send people back to."""
+"""Path of the redirect URI that authorization servers send the browser back to."""
 CLIENT_DOCUMENT_PATH = "/oauth/client.json"
-"""Where our client id metadata document stands."""
+"""Path of our OAuth client ID metadata document."""
 _CONNECT_WAIT_SECONDS = 10.0
-"""Seconds that somebody waits for a server to connect."""
+"""Maximum time that a restart request waits for the server to connect, in seconds."""
 
 
 class Services:
-    """One process's rooms. ``await Site.open(...)``, and ``close`` at the end."""
+    """The services of one process. Create with ``await Services.open(...)``; call ``close`` at the end."""
 
     def __init__(
         self,
@@ -98,17 +98,17 @@ class Services:
         self.database = database
         self.audit = database.audit
         self.address = address
-        """Where this process is reached without a public address."""
+        """URL of the listening socket, used if no public URL is configured."""
         self.clock = time.time
         self.is_stopping = False
         self.stop_event = asyncio.Event()
-        """Set once nobody shall come any more, for streams to end."""
+        """Set when the process begins to stop; long-lived streams end then."""
         self.revision = 0
-        """Counts the configurations and agents that were in force: what is prepared for one is of its own."""
+        """Incremented when the configuration or the agents change. Part of cache keys."""
         self.loaded_agents = LoadedAgents(settings.agents_path or data_dir / "AGENTS.md", tuple(agents))
-        """The agents in force, and what is wrong with the file as it is now."""
+        """The agents in use, with the problems of the current file."""
         self.config_problem: str | None = None
-        """Why the last edit of the configuration is not in force; None where it is."""
+        """Error message of the last configuration edit, or None if it was applied."""
         self.net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
         self.people = AccountService(database.accounts, settings, clock=time.time)
         self.registry = Registry(database.registry, settings, clock=time.time)
@@ -118,7 +118,7 @@ class Services:
         self.issuers = IssuerConfirmation(flow, self.registry, database.auth)
         self.sign_outs = SignOuts(database.auth, self.net, self.spawn)
         self.page_url = (settings.public_url or address).rstrip("/")
-        """Where pages are, for links that are not followed from a page."""
+        """Base URL of the pages, for links sent outside of a page."""
         self.approvals = CallApprovals(database.approvals, f"{self.page_url}/ui/approvals", clock=time.time)
         self.chats = ChatService(
             database.chats,
@@ -153,17 +153,20 @@ class Services:
         *,
         address: str = "",
     ) -> Services:
-        """Open the database and build the rest; nothing is connected yet. Raises ToolyardError."""
+        """Open the database and create all services, without connecting to any server.
+
+        Raises ToolyardError.
+        """
         database = await Database.open_from_settings(settings, data_dir)
         site = cls(configuration, settings, data_dir, agents, database=database, address=address)
         await site.chats.open(resume_any_chat=True)
-        for hear in (
+        for watch in (
             handle_token_changes,
             handle_credential_changes,
             handle_server_changes,
             recheck_listeners_periodically,
         ):
-            site.spawn(hear(site))
+            site.spawn(watch(site))
         for run in (site.gateway_notices.run, site.mcp.gateway.remote_calls.run):
             site.spawn(run())
         return site
@@ -193,24 +196,27 @@ class Services:
         )
 
     async def close(self) -> None:
-        """Close connections, end children, write down what was noted. Bounded; may be called twice."""
+        """Close connections, end child processes and flush the audit log. Bounded in time; idempotent."""
         self.is_stopping = True
         await self.end_work()
         await self.net.close()
         await self.database.close()
 
     def stop(self) -> None:
-        """Nobody shall come any more: streams end, and whoever asks hears that we are not ready."""
+        """Begin to stop: end long-lived streams and report the process as not ready."""
         self.is_stopping = True
         self.stop_event.set()
         self.live_updates.close()
         self.mcp.stop()
 
     async def end_work(self) -> None:
-        """End what runs by itself and what open requests wait for: connections and children. Once: who asks
-        again waits for the same end."""
+        """End background tasks, server connections and child processes, so that open requests complete.
+
+        The work is done once; further callers await the same task.
+        """
         if self._end_work_task is None:
             self._end_work_task = asyncio.get_running_loop().create_task(self._end_work())
+        # A caller that is cancelled must not leave the shutdown half done for the others.
         await asyncio.shield(self._end_work_task)
 
     async def _end_work(self) -> None:
@@ -223,26 +229,32 @@ class Services:
         await self.chats.models.close()
         await self.markdown_renderer.close()
 
-    # Who calls, what they have, and who we are.
+    # Callers, instances, and our identity as an OAuth client.
 
     @property
     def agents(self) -> Mapping[str, Agent]:
-        """By id."""
+        """The agents in use, by id."""
         return self._caller_cache.agents
 
     def get_caller(
         self, visitor: RequestUser, *, agent: str | None = None, bundles: Iterable[str] = ()
     ) -> Caller:
-        """Who calls, kept for the next time. Raises AgentsError or ConfigError for what there is not."""
+        """Return the cached caller for a user, an agent and bundles.
+
+        Raises AgentsError for an unknown agent and ConfigError for an unknown bundle.
+        """
         return self._caller_cache.get(visitor, agent, bundles)
 
     def get_chat_caller(self, visitor: RequestUser, agent: str, surface: Surface) -> Caller:
-        """As the model of a chat of this visitor's, with this agent, would see things by this way. Nothing is
-        called in its name. Raises AgentsError or ConfigError for what there is not."""
+        """Return a caller with the view of the model in a chat of this user with this agent.
+
+        For inspection only: no tool is called with it. Raises AgentsError for an unknown agent and
+        ConfigError for an unknown bundle.
+        """
         return self._caller_cache.get(visitor, agent, (), chat_surface=surface)
 
     def apply_agents(self, loaded: LoadedAgents) -> None:
-        """Other agents are in force, or something else is wrong with their file: at once, for everyone."""
+        """Use newly loaded agents, and the problems of their file, from now on."""
         self.loaded_agents = loaded
         if loaded.agents == tuple(self.agents.values()):
             return
@@ -251,25 +263,25 @@ class Services:
         self.mcp.gateway.client_subscriptions.notify_tools_changed()
 
     async def sync_instances(self, visitor: RequestUser) -> None:
-        """Let the core know the instances that this user has now. Cheap where nothing changed."""
+        """Synchronise the user's instances from the database to the core. Cheap if nothing changed."""
         await self.instance_sync.sync(visitor.principal)
 
     async def instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
-        """The instances that somebody has now, each with its server; the core knows them after this."""
+        """Synchronise the instances of a principal to the core and return each with its server."""
         return await self.instance_sync.sync(principal)
 
     async def list_visible_instances(self, visitor: RequestUser) -> Sequence[InstanceWithServer]:
-        """The visitor's instances, as far as their token reaches."""
+        """Return the user's instances that their token covers."""
         return await self.instance_sync.sync_covered(visitor.principal, visitor.scope)
 
     async def instance(self, visitor: RequestUser, instance_id: str) -> InstanceWithServer:
-        """One of the visitor's, as far as their token reaches. Raises NotFound."""
+        """Return one of the user's instances. Raises NotFound, also if their token does not cover it."""
         return await self.instance_sync.find(visitor.principal, visitor.scope, instance_id)
 
     async def reconnect_instance(
         self, visitor: RequestUser, instance: Instance, registered: RegistryServer
     ) -> None:
-        """Connect an instance anew and list its tools; its state tells afterwards what came of it."""
+        """Reconnect an instance, list its tools and store the resulting state."""
         server = self.instance_sync.server(instance, registered)
         if server.enabled:
             await self.parts.reconnect(server.id, visitor.principal)
@@ -277,18 +289,18 @@ class Services:
             await self.sync_instances(visitor)
 
     def status(self, server: Server, principal: Principal) -> Status:
-        """How a server is for somebody, without its secrets."""
+        """Return the status of a server for a principal, with secrets redacted."""
         manager = self.parts.manager
         if manager.find(server.id, principal) is None:
             return initial_status(server, principal)
         return self.parts.call_path.redact_status(manager.status(server.id, principal=principal))
 
     def base_url(self, request: Request) -> str:
-        """Under which address people reach us, without a slash at the end."""
+        """Return the URL under which users reach this server, without a trailing slash."""
         return (self.settings.public_url or get_request_context(request.scope).origin).rstrip("/")
 
     def build_client_identity(self, base_url: str) -> ClientIdentity:
-        """Who we are to authorization servers, for somebody who reached us under this address."""
+        """Return our OAuth client identity for a user who reached us under ``base_url``."""
         public = self.settings.public_url
         document = (
             f"{public.rstrip('/')}{CLIENT_DOCUMENT_PATH}"
@@ -305,23 +317,25 @@ class Services:
     # Servers of the configuration.
 
     async def connect_shared_servers(self, server_ids: Iterable[str] | None = None) -> None:
-        """Connect those that would be the same connection for everyone, and list their tools."""
+        """Connect the servers whose connection all users share, and list their tools."""
         alone = self.settings.people_mode is PeopleMode.NONE
         servers = self.configuration.servers
-        wanted = [
+        shared_ids = [
             id_
             for id_ in (servers if server_ids is None else server_ids)
             if id_ in servers and servers[id_].enabled and (alone or servers[id_].shared)
         ]
-        if wanted:
-            await self.parts.manager.connect(wanted)
-            await self.parts.tool_directory.refresh(LOCAL_PRINCIPAL, only=wanted)
+        if shared_ids:
+            await self.parts.manager.connect(shared_ids)
+            await self.parts.tool_directory.refresh(LOCAL_PRINCIPAL, only=shared_ids)
 
     async def restart_server(self, visitor: RequestUser, server_id: str) -> None:
-        """Close all connections of a server of the configuration and forget why it failed. Where there is one
-        for all, it is connected again; whoever waits does so for some seconds. Raises NotFound."""
+        """Close all connections of a configured server and forget its failure.
+
+        A shared server is connected again; returns after at most _CONNECT_WAIT_SECONDS. Raises NotFound.
+        """
         if server_id not in self.configuration.servers:
-            hint = "GET /api/v1/status lists them"
+            hint = "GET /api/v1/status lists the servers"
             raise NotFound(f"there is no server '{server_id}' in the configuration", hint=hint)
         await self.parts.manager.restart(server_id)
         await self.changed(visitor, "server.restart", server_id)
@@ -330,7 +344,7 @@ class Services:
         )
 
     async def reconfigure(self, configuration: Configuration) -> None:
-        """Take over a changed configuration: only servers whose entry changed are touched."""
+        """Apply a changed configuration. Servers with an unchanged entry stay connected."""
         self.configuration = configuration
         self.revision += 1
         self._caller_cache.change(configuration.bundles)
@@ -340,7 +354,7 @@ class Services:
             self.spawn(self.connect_shared_servers(touched))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something beside everything else; it ends with the site."""
+        """Run a coroutine in the background until it ends or the services close. Failures are logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
@@ -349,7 +363,7 @@ class Services:
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("something that runs by itself failed", exc_info=error)
+            log.error("a background task failed", exc_info=error)
 
     def _on_list_changed(self, server_id: str) -> None:
         if not self.is_stopping:
@@ -358,23 +372,23 @@ class Services:
     async def _fetch_records(self, caller: Caller) -> dict[str, ServerRecord]:
         return {f"{each.kind}:{each.id}": each for each in await list_server_records(self, caller)}
 
-    # What is done, and written down.
+    # Tool calls and the audit log.
 
     async def find_tool(self, caller: Caller, name: str) -> Definition:
-        """One tool that this caller gets to see, by its exposed name; lists no more servers than that takes.
+        """Return one tool visible to the caller, by its exposed name, listing as few servers as possible.
 
-        Raises what ``call`` raises before it calls.
+        Raises ToolRefused, or the ServerError of a server that may have the tool but could not be listed.
         """
-        calls, rosters = self.parts.call_path, self.parts.tool_directory
-        if await rosters.locate_tool(name, caller.principal) is None:
-            for server_id, failure in rosters.known_listing(caller.principal).failures.items():
+        calls, tool_directory = self.parts.call_path, self.parts.tool_directory
+        if await tool_directory.locate_tool(name, caller.principal) is None:
+            for server_id, failure in tool_directory.known_listing(caller.principal).failures.items():
                 if calls.can_see_unknown_tool(server_id, name, caller):
                     calls.redact_error(failure)
                     raise failure
-        shown = calls.shown(rosters.known_listing(caller.principal), caller)
-        if name not in shown:
-            raise build_refusal(name, shown)
-        return shown[name]
+        visible_tools = calls.shown(tool_directory.known_listing(caller.principal), caller)
+        if name not in visible_tools:
+            raise build_refusal(name, visible_tools)
+        return visible_tools[name]
 
     async def call_tool(
         self,
@@ -385,27 +399,27 @@ class Services:
         agent: str | None = None,
         bundles: Iterable[str] = (),
     ) -> Result:
-        """Call a tool for a visitor. Raises ToolRefused or a ServerError."""
+        """Call a tool for a user. Raises ToolRefused or a ServerError."""
         caller = self.get_caller(visitor, agent=agent, bundles=bundles)
         await self.sync_instances(visitor)
-        visiting = self._current_user.set(visitor)
+        previous_user = self._current_user.set(visitor)
         try:
             return await self.parts.call_path.call(name, arguments, caller)
         finally:
-            self._current_user.reset(visiting)
+            self._current_user.reset(previous_user)
 
     def set_current_user(self, visitor: RequestUser) -> None:
-        """Whom the calls are for that the running task makes from now on."""
+        """Attribute the further tool calls of the running task to this user in the audit log."""
         self._current_user.set(visitor)
 
     @property
     def is_audit_failing(self) -> bool:
-        """Whether calls are refused because the audit log cannot be written."""
+        """True if calls are refused because the audit log cannot be written."""
         return self._is_audited and self.audit.is_failing
 
     @property
     def _is_audited(self) -> bool:
-        """With one local user nobody but them would read the log."""
+        """True unless the only user is the local one, who would be the only reader of the log."""
         return self.settings.people_mode is not PeopleMode.NONE
 
     async def _before_call(self, tool: str, name: str, caller: Caller) -> None:
@@ -443,8 +457,11 @@ class Services:
         )
 
     async def changed(self, visitor: RequestUser, action: str, target: str, **details: object) -> None:
-        """Write down that somebody changed something; at once, or as soon as the database takes it: what was
-        done is done, and whoever did it must not be told otherwise."""
+        """Write an audit entry about a change that a user made.
+
+        If the database is unavailable, the entry is queued: the change has happened, so its request must not
+        fail because of the log.
+        """
         entry = AuditEntry(
             at=self.clock(),
             action=action,

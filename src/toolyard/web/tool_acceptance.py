@@ -1,7 +1,7 @@
-"""What servers have that was not accepted: to look at, and to accept. For pages and API alike.
+"""Review and acceptance of tool changes, shared by the pages and the API.
 
-Admins accept for servers, of the files and of the registry, and so for everyone; the owner of an instance
-accepts for that instance alone.
+Admins accept changes of configured and registry servers for everyone. The owner of an instance accepts
+changes for that instance only.
 """
 
 from __future__ import annotations
@@ -39,27 +39,32 @@ __all__ = [
 
 
 def build_changes_path(server: Server) -> str:
-    """The page where what became different about a server is accepted."""
+    """Return the path of the page where changes of a server are reviewed and accepted."""
     if server.instance is not None:
         return f"/ui/mcp/{quote(server.instance.id, safe='')}/changes"
     return f"/ui/admin/mcp/files/{quote(server.id, safe='')}/changes"
 
 
-# Servers of the files.
+# Servers of the configuration files.
 
 
 async def find_file_changes(site: Services, visitor: RequestUser, server: Server) -> list[Change]:
-    """What a server has, as the visitor last got it, that is not accepted. Raises LockBroken,
-    StoreError, and ServerError where the server was never listed and cannot be."""
+    """Return the unaccepted changes in the user's current listing of a server.
+
+    Raises LockBroken, StoreError, or ServerError if the server was never listed and cannot be listed now.
+    """
     if not site.parts.locks.has_lock(server):
         return []
     return await site.parts.locks.changes(server, await _fetch_contents(site, visitor, server))
 
 
 async def find_known_file_changes(site: Services, visitor: RequestUser, server: Server) -> list[Change]:
-    """The same of what is known without asking; nothing of a broken lock, which is told with every tool."""
-    locks, roster = site.parts.locks, site.parts.tool_directory.known_listing(visitor.principal)
-    catalogue = roster.catalogues.get(server.id)
+    """Return the unaccepted changes in the cached listing, without contacting the server.
+
+    Returns nothing if the lock file is broken, because each tool reports that already.
+    """
+    locks, listing = site.parts.locks, site.parts.tool_directory.known_listing(visitor.principal)
+    catalogue = listing.catalogues.get(server.id)
     if catalogue is None or (locks.file is not None and locks.file.problem is not None):
         return []
     return await locks.changes(server, catalogue.contents)
@@ -68,8 +73,10 @@ async def find_known_file_changes(site: Services, visitor: RequestUser, server: 
 async def accept_changes_in_file(
     site: Services, visitor: RequestUser, server: Server, keys: Collection[str]
 ) -> list[Change]:
-    """Accept the changes of these keys for everyone. Raises Outdated, LockUnwritable, and what
-    ``changes_in_file`` raises."""
+    """Accept the changes with these keys for everyone.
+
+    Raises Outdated, LockUnwritable, and the errors of ``find_file_changes``.
+    """
     contents = await _fetch_contents(site, visitor, server)
     done = await site.parts.locks.accept(server, contents, keys)
     await _record_acceptance(site, visitor, server.id, server.label or server.id, done)
@@ -77,11 +84,13 @@ async def accept_changes_in_file(
 
 
 async def _fetch_contents(site: Services, visitor: RequestUser, server: Server) -> ValidatedListing:
-    roster = await site.parts.tool_directory.refresh(visitor.principal, only=[server.id])
-    catalogue = roster.catalogues.get(server.id)
+    listing = await site.parts.tool_directory.refresh(visitor.principal, only=[server.id])
+    catalogue = listing.catalogues.get(server.id)
     if catalogue is None:
-        error = roster.failures.get(server.id)
-        raise error or ServerError("it was not listed yet", hint="it may be disabled", server=server.id)
+        error = listing.failures.get(server.id)
+        raise error or ServerError(
+            "its tools have not been listed yet", hint="check that the server is enabled", server=server.id
+        )
     return catalogue.contents
 
 
@@ -89,16 +98,16 @@ async def _fetch_contents(site: Services, visitor: RequestUser, server: Server) 
 
 
 async def find_instance_changes(site: Services, instance: Instance) -> list[Change]:
-    """What an instance was given last that its owner may not use yet. Raises StoreError."""
+    """Return the changes in the last listing of an instance that are not accepted. Raises StoreError."""
     return await _get_registry_lock(site).changes(PinKey(instance.server_id, instance.id), instance.core_id)
 
 
 async def accept_changes_in_instance(
     site: Services, visitor: RequestUser, instance: Instance, keys: Collection[str]
 ) -> list[Change]:
-    """Accept changes for one instance alone. Raises Outdated, StoreError."""
-    place = PinKey(instance.server_id, instance.id)
-    done = await _get_registry_lock(site).accept(place, instance.core_id, keys)
+    """Accept changes for one instance only. Raises Outdated or StoreError."""
+    pin_key = PinKey(instance.server_id, instance.id)
+    done = await _get_registry_lock(site).accept(pin_key, instance.core_id, keys)
     await _record_acceptance(site, visitor, instance.id, instance.slug, done)
     return done
 
@@ -107,62 +116,64 @@ async def accept_changes_in_instance(
 
 
 async def find_registry_changes(site: Services, server: RegistryServer) -> list[Change]:
-    """What anybody was given of a server that was not accepted for everyone. Raises StoreError."""
+    """Return the changes seen in any user's listing that are not accepted for everyone.
+
+    Raises StoreError.
+    """
     return await _get_registry_lock(site).changes(PinKey(server.id), server.name)
 
 
 async def accept_changes_for_everyone(
     site: Services, visitor: RequestUser, server: RegistryServer, keys: Collection[str]
 ) -> list[Change]:
-    """Accept changes for everybody's instances of a server. Raises Outdated, StoreError."""
+    """Accept changes for all instances of a server. Raises Outdated or StoreError."""
     done = await _get_registry_lock(site).accept(PinKey(server.id), server.name, keys)
     await _record_acceptance(site, visitor, server.id, server.name, done)
     return done
 
 
 async def count_unaccepted_tools(site: Services, servers: Iterable[RegistryServer]) -> dict[str, int]:
-    """How many tools of servers are not accepted for everyone, by id, where there are any. Raises
-    StoreError."""
-    different = set(await site.database.pins.servers_with_unaccepted_listings())
-    found = {
+    """Return the number of unaccepted tools by server id, without zeros. Raises StoreError."""
+    changed_ids = set(await site.database.pins.servers_with_unaccepted_listings())
+    counts = {
         server.id: sum(change.blocks for change in await find_registry_changes(site, server))
         for server in servers
-        if server.id in different
+        if server.id in changed_ids
     }
-    return {server_id: number for server_id, number in found.items() if number}
+    return {server_id: number for server_id, number in counts.items() if number}
 
 
 def count_unaccepted_file_tools(site: Services, visitor: RequestUser) -> dict[str, int]:
-    """The same for servers of the files, as far as they were listed."""
-    known = site.parts.tool_directory.known_listing(visitor.principal).catalogues
-    listed = {id: known[id].contents for id in site.configuration.servers if id in known}
-    found = {id: len(site.parts.locks.quarantine_reasons(contents)) for id, contents in listed.items()}
-    return {id: number for id, number in found.items() if number}
+    """Return the number of unaccepted tools by id of a configured server, from cached listings."""
+    catalogues = site.parts.tool_directory.known_listing(visitor.principal).catalogues
+    listed = {id: catalogues[id].contents for id in site.configuration.servers if id in catalogues}
+    counts = {id: len(site.parts.locks.quarantine_reasons(contents)) for id, contents in listed.items()}
+    return {id: number for id, number in counts.items() if number}
 
 
 async def record_previewed_tools(
     site: Services, server: RegistryServer, preview: ServerPreview
 ) -> dict[str, str]:
-    """Which tools of those that an admin was shown are not accepted, and why. Raises StoreError."""
+    """Record the tools of a preview and return those not accepted, with reasons. Raises StoreError."""
     definitions = tuple(definition for definition, _ in preview.tools)
     if preview.error is not None or not definitions:
         return {}
-    now = pin_contents(
+    previewed = pin_contents(
         ValidatedListing(server.id, "", RawListing(instructions=preview.instructions), definitions)
     )
-    return dict(await _get_registry_lock(site).compare_preview(server.id, now))
+    return dict(await _get_registry_lock(site).compare_preview(server.id, previewed))
 
 
 def _get_registry_lock(site: Services) -> RegistryLock:
     lock = site.parts.locks.registry
-    assert lock is not None, "the site has a database"
+    assert lock is not None, "services with a database have a registry lock"
     return lock
 
 
 async def _record_acceptance(
     site: Services, visitor: RequestUser, target: str, name: str, accepted_changes: list[Change]
 ) -> None:
-    """Write it down, and let clients know that there are other tools."""
+    """Write an audit entry, and notify clients that the tool list changed."""
     tools = [change.tool or change.kind.value for change in accepted_changes]
     await site.changed(
         visitor, "lock.accept", target, name=name, accepted=tools[:100], count=len(accepted_changes)
