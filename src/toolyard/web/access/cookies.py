@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
@@ -14,6 +14,9 @@ from toolyard.accounts.device_cookies import Device, DeviceCookies
 from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
 from toolyard.config.settings.table import Settings
 from toolyard.web.access.request_context import get_request_context
+
+if TYPE_CHECKING:
+    from toolyard.web.services import Services
 
 __all__ = [
     "Browser",
@@ -76,7 +79,7 @@ class Browser:
 
 def find_browser(request: Request) -> Browser | None:
     """The browser, where it has a cookie."""
-    site = request.app.state.site
+    site: Services = request.app.state.site
     text = request.cookies.get(cookie_name(site.settings), "")
     return Browser(text, _get_csrf_key(request.app.state)) if is_secret(text) else None
 
@@ -134,7 +137,8 @@ def _get_device_cookies(request: Request) -> DeviceCookies:
     state = request.app.state
     known = getattr(state, "devices", None)
     if known is None:
-        known = state.devices = DeviceCookies(state.site.database.cipher.derive_key("device cookies"))
+        site: Services = state.site
+        known = state.devices = DeviceCookies(site.database.cipher.derive_key("device cookies"))
     return known
 
 
@@ -150,5 +154,6 @@ def _get_csrf_key(state: Any) -> bytes:
     """The same in every replica, and after a restart."""
     key = getattr(state, "csrf_key", None)
     if key is None:
-        key = state.csrf_key = state.site.database.cipher.derive_key("csrf")
+        site: Services = state.site
+        key = state.csrf_key = site.database.cipher.derive_key("csrf")
     return key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from fastapi import Request
@@ -16,6 +17,9 @@ from toolyard.types.principal import Principal
 from toolyard.web.access.cookies import Browser, ensure_browser, find_browser
 from toolyard.web.access.request_context import get_request_context
 from toolyard.web.middleware.request_body import get_body_limit, has_body
+
+if TYPE_CHECKING:
+    from toolyard.web.services import Services
 
 __all__ = [
     "CSRF_FIELD",
@@ -199,7 +203,8 @@ async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser
         raise NotAllowed(
             "tokens are for the API, not for pages", hint="use /api/v1, or sign in with a browser"
         )
-    found = await request.app.state.site.people.authenticate_token(token)
+    site: Services = request.app.state.site
+    found = await site.people.authenticate_token(token)
     if found is None:
         raise NotSignedIn(
             "this token is not accepted: it is wrong, has run out, or its owner may not use it",
@@ -210,8 +215,8 @@ async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser
 
 
 async def _authenticate_by_people_mode(request: Request) -> tuple[User, Browser | None]:
-    site = request.app.state.site
-    mode: PeopleMode = site.settings.people_mode
+    site: Services = request.app.state.site
+    mode = site.settings.people_mode
     if mode is PeopleMode.NONE:
         return await site.people.local_user(), _get_browser(request)
     if mode is PeopleMode.PROXY:
