@@ -171,7 +171,7 @@ async def test_what_talks_to_models_is_loaded_after_it_listens(
     assert await asked(served.url) == (200, "ok\n")
     assert "models" not in served.errors
     go.touch()
-    await until(lambda: "what talks to models is loaded" in served.errors, 90)
+    await until(lambda: "model clients are loaded" in served.errors, 90)
     served.signal()
     assert await served.ended(60) == 0
 

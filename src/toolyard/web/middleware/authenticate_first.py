@@ -1,4 +1,7 @@
-"""Identify the user by the head of a request before any of its body is read."""
+"""Authentication by the request head, before any of the body is read.
+
+Without this, clients without an account could make the server buffer large bodies.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,10 @@ __all__ = ["AuthenticateFirst"]
 
 
 class AuthenticateFirst:
-    """Reads bodies for the API and the pages: those of known users, and the forms that anybody may send.
+    """Read request bodies for the API and the pages, of authenticated users and of public forms only.
 
-    Everybody else is answered while their body is still on its way. Routes do not look the user up again.
+    Other requests are answered at once, before their body has arrived. The user is stored in the request, so
+    that routes do not authenticate again.
     """
 
     def __init__(self, app: ASGIApp, bodies: RequestBodyLimits, as_page: ErrorPageFor) -> None:
@@ -44,7 +48,7 @@ class AuthenticateFirst:
             return
         if not is_public_form(scope["path"]):
             try:
-                found = await (
+                request_user = await (
                     authenticate_by_headers(request)
                     if is_page_request(request)
                     else authenticate_request(request)
@@ -52,7 +56,7 @@ class AuthenticateFirst:
             except (ToolyardError, HTTPException) as error:
                 await build_error_response(request, error, self._as_page)(scope, receive, send)
                 return
-            get_request_context(scope).user_id = found.user.id
+            get_request_context(scope).user_id = request_user.user.id
         body = RequestBody(self._body_limits, scope, receive)
         try:
             try:
@@ -68,5 +72,5 @@ class AuthenticateFirst:
 
 
 async def _receive_empty_body() -> Message:
-    """Stand in for the body of a request to a path that takes none."""
+    """Replace the body of a request to a path that takes none."""
     return {"type": "http.request", "body": b"", "more_body": False}

@@ -1,4 +1,4 @@
-"""Whether whoever asked is still there to hear the answer."""
+"""Cancellation of work when the client disconnects."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ T = TypeVar("T")
 
 
 async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What the work comes to. It is cancelled when whoever asked hangs up: nobody waits for it any more.
+    """Return the result of the work, or cancel it and raise HTTPException if the client disconnects.
 
-    The body of the request must have been read.
+    The body of the request must have been read, because the disconnect message follows it.
     """
     loop = asyncio.get_running_loop()
-    working, leaving = loop.create_task(work), loop.create_task(_wait_for_disconnect(request))
+    work_task, disconnect_task = loop.create_task(work), loop.create_task(_wait_for_disconnect(request))
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
+        await asyncio.wait((work_task, disconnect_task), return_when=asyncio.FIRST_COMPLETED)
+        if work_task.done():
+            return work_task.result()
     finally:
-        for task in (working, leaving):
+        for task in (work_task, disconnect_task):
             task.cancel()
-        await asyncio.wait((working, leaving))
-    raise HTTPException(400, "whoever asked has left")
+        await asyncio.wait((work_task, disconnect_task))
+    raise HTTPException(400, "the client disconnected")
 
 
 async def _wait_for_disconnect(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Refusals that are sent before a route is reached, as problem details or as plain text."""
+"""Responses of middleware to refused requests, as problem details or plain text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["RequestRefusal", "build_refusal_response"]
 
 
 class RequestRefusal(NamedTuple):
-    """The status, the stable name, and the texts of a refusal."""
+    """Status, problem type and texts of a refusal."""
 
     status: int
     type_suffix: str
@@ -27,7 +27,7 @@ class RequestRefusal(NamedTuple):
 def build_refusal_response(
     refusal: RequestRefusal, scope: Scope, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return the response to a request that is refused: plain text for pages, a problem for programs."""
+    """Return the response to a refused request: plain text for pages, problem details otherwise."""
     if scope["path"].startswith("/ui"):
         text = f"{refusal.title}.\n\n{refusal.detail}\nhint: {refusal.hint}\n"
         return PlainTextResponse(text, refusal.status, headers)

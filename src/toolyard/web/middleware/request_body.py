@@ -1,4 +1,4 @@
-"""Request bodies: read whole, within a size, a time and the memory that all of them may hold."""
+"""Reading of request bodies, limited in size, in time, and in the memory held by all of them."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ __all__ = [
 ]
 
 _MAX_PUBLIC_FORM_BYTES = 64 * 1024
-"""Forms that anybody may send: names and passwords."""
+"""Limit for forms without authentication, which hold names and passwords."""
 _MAX_FORM_BYTES = 1024 * 1024
 _MAX_CHAT_FORM_BYTES = 2 * 1024 * 1024
-"""A message of 200,000 characters, which is what the page takes, whatever they are: of Chinese, each is nine
-bytes in a form."""
+"""Limit for chat forms: a message of 200,000 characters, the maximum of the page, in any script. A Chinese
+character takes nine bytes in a form."""
 _MAX_API_BYTES = 8 * 1024 * 1024
-"""Arguments of a tool may hold a file."""
+"""Limit for the API and the gateway. Tool arguments may contain a file."""
 _BODY_TIMEOUT_SECONDS = 60.0
 _MAX_ANONYMOUS_BYTES_PER_ADDRESS = 1024 * 1024
 _MAX_ANONYMOUS_BYTES = 16 * 1024 * 1024
-"""Open forms on their way at one time. They are counted apart, so that they take nothing from known users."""
+"""Limit for public forms in transit, counted apart so that they do not use up the memory of users."""
 _RETRY_AFTER_SECONDS = 1
 _MAX_JSON_VALUES = 200_000
-"""Values in a body of JSON. To read millions of them takes seconds, in which nobody else is served."""
+"""Maximum number of values in a JSON body. Parsing millions would block the event loop for seconds."""
 _JSON_STRING_PATTERN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""A text of JSON, or what is left where it does not end."""
+"""A JSON string, or the rest of the body if it is unterminated."""
 
 
 class BodyRefused(Exception):
-    """Raised for a body that is too long, too slow or too much at this time; carries the response."""
+    """Raised for a body that is too long, too slow, or over the memory limit; carries the response."""
 
     def __init__(self, refusal: RequestRefusal, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(refusal.detail)
@@ -53,16 +53,16 @@ class BodyRefused(Exception):
 
 
 class ClientDisconnected(Exception):
-    """Raised when the client leaves before the end of its body."""
+    """Raised when the client disconnects before the end of its body."""
 
 
 def is_public_form(path: str) -> bool:
-    """Return whether anybody may send a form to this path."""
+    """Return True for paths that accept a form without authentication."""
     return path == "/ui/sign-in" or path.startswith("/ui/invite/")
 
 
 def get_body_limit(path: str) -> int:
-    """Return how many bytes a request to this path may bring."""
+    """Return the maximum body size for a path, in bytes."""
     if path.startswith(("/api/", "/mcp")):
         return _MAX_API_BYTES
     if is_public_form(path):
@@ -71,7 +71,7 @@ def get_body_limit(path: str) -> int:
 
 
 def has_body(scope: Scope) -> bool:
-    """Return whether a request announces a body."""
+    """Return True if the headers announce a body."""
     for name, value in scope["headers"]:
         if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0 ")):
             return True
@@ -79,7 +79,7 @@ def has_body(scope: Scope) -> bool:
 
 
 class BodyMemory:
-    """Counts the bytes of bodies that are held at one time: of each owner, and in all."""
+    """Accounts for the bytes of bodies held in memory, per owner and in total."""
 
     def __init__(self, max_bytes_per_owner: int, max_bytes: int) -> None:
         self._max_bytes_per_owner = max_bytes_per_owner
@@ -88,20 +88,20 @@ class BodyMemory:
         self.held_bytes = 0
 
     def reserve(self, owner: str, count: int) -> None:
-        """Count bytes that were read. Raises BodyRefused where they are too many, and counts nothing."""
+        """Count bytes that were read. Raises BodyRefused, without counting them, beyond a limit."""
         if self._bytes_by_owner[owner] + count > self._max_bytes_per_owner:
             raise _build_busy_error(
-                f"the requests of this account hold {self._max_bytes_per_owner:,} bytes at one time at most"
+                f"open requests of one account may hold at most {self._max_bytes_per_owner:,} bytes"
             )
         if self.held_bytes + count > self._max_bytes:
             raise _build_busy_error(
-                f"requests hold {self._max_bytes:,} bytes at one time at most, of everyone together"
+                f"open requests of all accounts may hold at most {self._max_bytes:,} bytes"
             )
         self._bytes_by_owner[owner] += count
         self.held_bytes += count
 
     def release(self, owner: str, count: int) -> None:
-        """Bytes that were counted are held no more."""
+        """Stop counting bytes that are no longer held."""
         self.held_bytes -= count
         self._bytes_by_owner[owner] -= count
         if not self._bytes_by_owner[owner]:
@@ -109,7 +109,7 @@ class BodyMemory:
 
 
 class RequestBodyLimits:
-    """The bodies of all requests of a process."""
+    """Limits shared by all request bodies of a process."""
 
     def __init__(
         self,
@@ -119,14 +119,14 @@ class RequestBodyLimits:
         anonymous_bytes_per_address: int = _MAX_ANONYMOUS_BYTES_PER_ADDRESS,
         anonymous_bytes: int = _MAX_ANONYMOUS_BYTES,
     ) -> None:
-        """``seconds`` is how long a body may take to arrive. ``unknown_…`` bound the open forms."""
+        """``timeout_seconds`` limits the arrival of a body; ``anonymous_…`` limit public forms."""
         self.seconds = timeout_seconds
         self.user_memory = BodyMemory(settings.request_memory_per_person, settings.request_memory)
         self.anonymous_memory = BodyMemory(anonymous_bytes_per_address, anonymous_bytes)
 
 
 class RequestBody:
-    """The body of one request. ``release`` must be called when the request has ended."""
+    """The body of one request. The caller must call ``release`` at the end of the request."""
 
     def __init__(self, body_limits: RequestBodyLimits, scope: Scope, receive: Receive) -> None:
         self._limits = body_limits
@@ -137,10 +137,10 @@ class RequestBody:
         self._reservation: tuple[BodyMemory, str, int] | None = None
 
     async def receive(self) -> Message:
-        """Return the whole body as the first message, reading it if need be; then what else there is.
+        """Return the whole body as the first message, and the server's own messages after that.
 
-        Raises BodyRefused or Gone. A request whose head has not proved whose it is may bring no more than an
-        open form.
+        Raises BodyRefused or ClientDisconnected. A request without an authenticated user is limited to the
+        size of a public form.
         """
         if not self._is_read_started:
             await self.read()
@@ -148,13 +148,13 @@ class RequestBody:
         return message or await self._receive()
 
     async def read(self) -> None:
-        """Read the body to its end. Raises BodyRefused or Gone."""
+        """Read the body to its end. Raises BodyRefused or ClientDisconnected."""
         self._is_read_started = True
-        passage, path = get_request_context(self._scope), self._scope["path"]
-        if passage.user_id is None:
-            memory, owner, limit = self._limits.anonymous_memory, passage.address, _MAX_PUBLIC_FORM_BYTES
+        context, path = get_request_context(self._scope), self._scope["path"]
+        if context.user_id is None:
+            memory, owner, limit = self._limits.anonymous_memory, context.address, _MAX_PUBLIC_FORM_BYTES
         else:
-            memory, owner, limit = self._limits.user_memory, passage.user_id, get_body_limit(path)
+            memory, owner, limit = self._limits.user_memory, context.user_id, get_body_limit(path)
 
         def reserve_bytes(count: int) -> None:
             memory.reserve(owner, count)
@@ -163,7 +163,7 @@ class RequestBody:
 
         seconds = self._limits.seconds
         try:
-            # The HTTP server waits for ever for a body that never comes.
+            # The HTTP server itself has no timeout for bodies.
             async with asyncio.timeout(seconds):
                 body = await _read_body(self._scope, self._receive, limit, reserve_bytes)
         except TimeoutError:
@@ -173,7 +173,7 @@ class RequestBody:
         self._pending_message = {"type": "http.request", "body": body, "more_body": False}
 
     def release(self) -> None:
-        """The body is held no more."""
+        """Stop counting the bytes of the body."""
         if self._reservation is not None:
             memory, owner, count = self._reservation
             memory.release(owner, count)
@@ -203,8 +203,12 @@ async def _read_body(
 
 
 def _has_too_many_values(body: bytes) -> bool:
-    """Each value in a list or object but the first has a comma before it, and each of these begins with its
-    bracket. In texts they mean nothing; so texts are left out, unless they are too many themselves."""
+    """Estimate, without parsing, whether a JSON body exceeds the number of values.
+
+    Each value follows a comma or an opening bracket, so that these are counted. Inside strings they have no
+    meaning: if the first count is too high, it is repeated without strings, unless there are too many strings
+    already.
+    """
     if len(body) <= _MAX_JSON_VALUES or _count_value_marks(body) <= _MAX_JSON_VALUES:
         return False
     quotes = body.count(b'"') - body.count(b'\\"')
@@ -218,20 +222,20 @@ def _count_value_marks(body: bytes) -> int:
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
-# Refusals. Where the rest of a body is not read, nothing else can come over the connection.
+# Refusals. If the rest of a body is not read, the connection cannot be reused and must be closed.
 
 
 def _build_too_long_error(limit: int) -> BodyRefused:
-    detail = f"a request to this address brings at most {limit:,} bytes"
-    refusal = RequestRefusal(413, "too-long", "The request is too long", detail, "send less at once")
+    detail = f"the body of a request to this address may have at most {limit:,} bytes"
+    refusal = RequestRefusal(413, "too-long", "The request is too long", detail, "send less data at once")
     return BodyRefused(refusal, {"Connection": "close"})
 
 
 def _build_too_many_values_error() -> BodyRefused:
-    detail = f"a request holds at most {_MAX_JSON_VALUES:,} values, counted through all lists and objects"
-    hint = "send less at once, or many small values as one text"
+    detail = f"a request may contain at most {_MAX_JSON_VALUES:,} values in all its lists and objects"
+    hint = "send less data at once, or join many small values in one string"
     return BodyRefused(
-        RequestRefusal(413, "too-many-values", "The request holds too many values", detail, hint)
+        RequestRefusal(413, "too-many-values", "The request contains too many values", detail, hint)
     )
 
 
@@ -242,6 +246,6 @@ def _build_timeout_error(seconds: float) -> BodyRefused:
 
 
 def _build_busy_error(detail: str) -> BodyRefused:
-    hint = "wait until other requests have been answered, and try again"
-    refusal = RequestRefusal(503, "busy", "Too much is being sent at once", detail, hint)
+    hint = "try again when other requests have completed"
+    refusal = RequestRefusal(503, "busy", "Too much data is being sent at once", detail, hint)
     return BodyRefused(refusal, {"Retry-After": str(_RETRY_AFTER_SECONDS)})

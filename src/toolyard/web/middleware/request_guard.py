@@ -1,8 +1,8 @@
-"""The door: what every request must pass, in every mode, on every route; and what every answer carries.
+"""Checks on every request, in every mode, and security headers on every response.
 
-No page elsewhere may reach a local Toolyard: requests that carry a foreign name (a name that an attacker
-points at us) or a foreign origin (an attacker's page that sends to us) end here. A person who follows a link
-to us, or comes back from a sign-in elsewhere, gets in: that is a navigation that changes nothing.
+Pages of other sites must not reach a local Toolyard. Requests with a foreign Host (DNS rebinding) or a
+foreign Origin (cross-site requests) are refused here. Following a link to Toolyard, or returning from a
+sign-in at a provider, is allowed: that is a navigation with a safe method.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CONTENT_SECURITY_POLICY = (
 _PAGE_HEADERS = {
     "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
-    # Not no-referrer: with that, browsers send the forms of our own pages with the origin null.
+    # With no-referrer, browsers would send the forms of our own pages with "Origin: null".
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -53,7 +53,7 @@ _NON_PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-"""For answers that are no pages: nothing of the rest means anything there, and the gateway has many."""
+"""Headers of responses other than pages. The rest has no effect there, and the gateway sends many."""
 
 
 class _HasSettings(Protocol):
@@ -62,7 +62,7 @@ class _HasSettings(Protocol):
 
 
 class RequestGuard:
-    """Pure ASGI, around everything else."""
+    """Outermost ASGI middleware: validates requests and adds headers and cookies to responses."""
 
     def __init__(self, app: ASGIApp, site: _HasSettings, *, serves_pages: bool = True) -> None:
         self._app = app
@@ -74,7 +74,7 @@ class RequestGuard:
         self._response_headers = tuple(
             (name.lower().encode(), value.encode()) for name, value in headers.items()
         )
-        # A policy of the answer's own stays beside ours: browsers obey both, so it can only take away.
+        # A response may add its own policy. Browsers enforce both, so that it can only restrict further.
         self._replaced_headers = frozenset(name for name, _ in self._response_headers) - {
             b"content-security-policy"
         }
@@ -83,49 +83,51 @@ class RequestGuard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        passed = self._check_request(scope)
+        result = self._check_request(scope)
         if scope["type"] != "http":
-            if isinstance(passed, RequestRefusal):
-                await send({"type": "websocket.close", "code": 1008, "reason": passed.title})
+            if isinstance(result, RequestRefusal):
+                await send({"type": "websocket.close", "code": 1008, "reason": result.title})
             else:
-                passed.attach_to(scope)
+                result.attach_to(scope)
                 await self._app(scope, receive, send)
             return
-        if isinstance(passed, RequestRefusal):
-            await build_refusal_response(passed, scope)(scope, receive, self._wrap_send(send, scope, ()))
+        if isinstance(result, RequestRefusal):
+            await build_refusal_response(result, scope)(scope, receive, self._wrap_send(send, scope, ()))
             return
-        passed.attach_to(scope)
-        await self._app(scope, receive, self._wrap_send(send, scope, passed.set_cookie_headers))
+        result.attach_to(scope)
+        await self._app(scope, receive, self._wrap_send(send, scope, result.set_cookie_headers))
 
     def _check_request(self, scope: Scope) -> RequestContext | RequestRefusal:
-        said = _collect_headers(scope["headers"])
+        headers = _collect_headers(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
-        our_end = scope["server"][0] if scope.get("server") else ""
+        local_address = scope["server"][0] if scope.get("server") else ""
         trusted = peer in self._proxies
-        named = said.get(b"host", ())
-        host = self._hosts.parse(named[0]) if len(named) == 1 else None
+        host_values = headers.get(b"host", ())
+        host = self._hosts.parse(host_values[0]) if len(host_values) == 1 else None
         if host is None:
             return _BAD_HOST_REFUSAL
-        if not self._hosts.is_allowed(host, our_end):
+        if not self._hosts.is_allowed(host, local_address):
             return _build_foreign_host_refusal(host.name)
-        here = host.origin(_resolve_scheme(scope, said, trusted))
-        if any(not self._hosts.is_own_origin(origin.lower(), here) for origin in said.get(b"origin", ())):
-            return _build_foreign_origin_refusal(here)
-        if not _is_allowed_by_fetch_metadata(scope, said):
+        own_origin = host.origin(_resolve_scheme(scope, headers, trusted))
+        if any(
+            not self._hosts.is_own_origin(origin.lower(), own_origin) for origin in headers.get(b"origin", ())
+        ):
+            return _build_foreign_origin_refusal(own_origin)
+        if not _is_allowed_by_fetch_metadata(scope, headers):
             return _CROSS_SITE_REFUSAL
         return RequestContext(
-            peer, trusted, self._proxies.client_address(peer, said.get(b"x-forwarded-for", [])), here
+            peer, trusted, self._proxies.client_address(peer, headers.get(b"x-forwarded-for", [])), own_origin
         )
 
     def _wrap_send(self, send: Send, scope: Scope, cookies: Iterable[str]) -> Send:
-        kept = scope["path"].startswith(_STATIC_PREFIX)
+        is_static = scope["path"].startswith(_STATIC_PREFIX)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
                 headers = [pair for pair in given if pair[0].lower() not in self._replaced_headers]
                 headers += self._response_headers
-                if not kept and not any(name.lower() == b"cache-control" for name, _ in given):
+                if not is_static and not any(name.lower() == b"cache-control" for name, _ in given):
                     headers.append((b"cache-control", b"no-store"))
                 headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in cookies]
                 message = {**message, "headers": headers}
@@ -135,51 +137,51 @@ class RequestGuard:
 
 
 def _collect_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[str]]:
-    """Every value of the headers that are looked at here, read in one go."""
-    found: dict[bytes, list[str]] = {}
+    """Return all values of the checked headers, in a single pass over the request."""
+    values: dict[bytes, list[str]] = {}
     for name, value in headers:
         if name in _CHECKED_HEADERS:
-            found.setdefault(name, []).append(value.decode("latin-1"))
-    return found
+            values.setdefault(name, []).append(value.decode("latin-1"))
+    return values
 
 
-def _resolve_scheme(scope: Scope, said: Mapping[bytes, list[str]], trusted: bool) -> str:
+def _resolve_scheme(scope: Scope, headers: Mapping[bytes, list[str]], trusted: bool) -> str:
     if trusted:
-        forwarded = said.get(b"x-forwarded-proto", ())
+        forwarded = headers.get(b"x-forwarded-proto", ())
         if len(forwarded) == 1 and forwarded[0] in ("http", "https"):
             return forwarded[0]
     scheme: str = scope["scheme"].replace("ws", "http")
     return scheme
 
 
-def _is_allowed_by_fetch_metadata(scope: Scope, said: Mapping[bytes, list[str]]) -> bool:
-    """What browsers say by themselves (Fetch Metadata): our own pages, the person, or a page that leads here.
+def _is_allowed_by_fetch_metadata(scope: Scope, headers: Mapping[bytes, list[str]]) -> bool:
+    """Check the Fetch Metadata that browsers send: same origin, a user action, or a top-level navigation.
 
-    ``same-site`` is not enough: other ports of this machine and other hosts of the domain are somebody else.
+    ``same-site`` is not enough: other ports of this machine and other hosts of the domain are not trusted.
     """
-    site = said.get(b"sec-fetch-site")
+    site = headers.get(b"sec-fetch-site")
     if site is None or site in (["same-origin"], ["none"]):
         return True
-    leads_here = said.get(b"sec-fetch-mode") == ["navigate"]
-    in_a_window = said.get(b"sec-fetch-dest", []) in ([], ["document"])
-    return leads_here and in_a_window and scope.get("method") in _SAFE_METHODS
+    is_navigation = headers.get(b"sec-fetch-mode") == ["navigate"]
+    is_top_level = headers.get(b"sec-fetch-dest", []) in ([], ["document"])
+    return is_navigation and is_top_level and scope.get("method") in _SAFE_METHODS
 
 
-# What is told to those who do not get in.
+# Refusals.
 
 _BAD_HOST_REFUSAL = RequestRefusal(
     400,
     "bad-host",
-    "The request names no host",
-    "the request has no Host header, more than one, or one that cannot be read",
-    "send one Host header, with the name under which Toolyard is reached",
+    "The request has no valid Host header",
+    "the Host header is missing, repeated, or malformed",
+    "send exactly one Host header, with the host name of Toolyard",
 )
 _CROSS_SITE_REFUSAL = RequestRefusal(
     403,
     "cross-site",
     "The request comes from another site",
     "the request was sent by a page of another site",
-    "open Toolyard itself, and do it there",
+    "open Toolyard directly, and repeat the action there",
 )
 
 
@@ -187,17 +189,17 @@ def _build_foreign_host_refusal(name: str) -> RequestRefusal:
     return RequestRefusal(
         421,
         "foreign-host",
-        "Toolyard does not answer under this name",
-        f"Toolyard does not answer under the name '{name}'",
-        "if it is right, add it to the setting allowed_hosts (TOOLYARD_ALLOWED_HOSTS), or set public_url",
+        "This host name is not allowed",
+        f"'{name}' is not a host name of this Toolyard",
+        "if it is correct, add it to the setting allowed_hosts (TOOLYARD_ALLOWED_HOSTS), or set public_url",
     )
 
 
-def _build_foreign_origin_refusal(here: str) -> RequestRefusal:
+def _build_foreign_origin_refusal(own_origin: str) -> RequestRefusal:
     return RequestRefusal(
         403,
         "foreign-origin",
         "The request comes from another origin",
-        f"the request was sent by a page of another origin than {here}",
-        "open Toolyard itself, and do it there; behind a proxy, set public_url to the address people use",
+        f"the request was sent by a page of an origin other than {own_origin}",
+        "open Toolyard directly and repeat the action there; behind a proxy, set public_url",
     )

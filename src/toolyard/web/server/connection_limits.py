@@ -1,4 +1,4 @@
-"""Bounds on open connections: in all, and for each address."""
+"""Limits on open connections, in total and per client address."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ log = logging.getLogger("toolyard.web")
 
 _LOG_INTERVAL_SECONDS = 60.0
 _DESCRIPTORS_PER_CONNECTION = 2
-"""Of the descriptors of a process, one in so many at most is for connections to it: calls need the others."""
+"""File descriptors reserved per client connection: one for itself, the others for calls to servers."""
 
 
 class EvictableConnection(Protocol):
-    """An open connection."""
+    """A connection that can be closed in favour of another one."""
 
     def evict(self) -> None:
-        """Close it, because others need its place."""
+        """Close the connection, because the limit is reached."""
         ...
 
 
 class ConnectionLimits:
     """The open connections of one process.
 
-    Where all places are taken, the connection that has been idle for longest makes room: one that has not
-    sent a byte of a request, or not since its last response. Without such a one the new one is refused.
+    At the limit, a new connection replaces the one that has been idle for longest, where idle means that it
+    has sent no byte of a request since it was opened or since its last response. If none is idle, the new
+    connection is refused.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class ConnectionLimits:
         *,
         is_exempt: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """``is_exempt`` says which addresses are bounded by the total alone."""
+        """``is_exempt`` returns True for addresses to which only the total limit applies."""
         self.total = max_connections
         self._max_per_address = max_per_address
         self._is_exempt = is_exempt
@@ -60,14 +61,14 @@ class ConnectionLimits:
         return len(self._open_connections)
 
     def add(self, connection: EvictableConnection, address: str) -> bool:
-        """Count a new connection as idle. Return False where there is no place for it."""
+        """Count a new connection as idle. Return False if it must be refused."""
         group = _get_address_group(address)
         if self._count_by_address[group] >= self._max_per_address and not self._is_exempt(address):
-            self._log_refusal("%d connections from %s are open: no more are taken from there", group)
+            self._log_refusal("refusing connections: %d from %s are open", group)
             return False
         if len(self._open_connections) >= self.total:
             if not self._idle_connections:
-                self._log_refusal("%d connections are open, and none of them is idle: no more are taken")
+                self._log_refusal("refusing connections: %d are open and none is idle")
                 return False
             self._idle_connections.popitem(last=False)[0].evict()
         self._open_connections[connection] = group
@@ -76,7 +77,7 @@ class ConnectionLimits:
         return True
 
     def remove(self, connection: EvictableConnection) -> None:
-        """A connection was closed."""
+        """Stop counting a closed connection."""
         self._idle_connections.pop(connection, None)
         group = self._open_connections.pop(connection, None)
         if group is not None:
@@ -85,39 +86,43 @@ class ConnectionLimits:
                 del self._count_by_address[group]
 
     def mark_busy(self, connection: EvictableConnection) -> None:
-        """A request has begun."""
+        """Protect a connection from eviction while a request is in progress."""
         self._idle_connections.pop(connection, None)
 
     def mark_idle(self, connection: EvictableConnection) -> None:
-        """Every request has been answered."""
+        """Make a connection evictable again, once all its requests are answered."""
         self._idle_connections[connection] = None
 
-    def _log_refusal(self, words: str, group: str | None = None) -> None:
+    def _log_refusal(self, message: str, group: str | None = None) -> None:
+        # At most one line per interval: an attack must not flood the log.
         now = time.monotonic()
         if now - self._last_logged_at >= _LOG_INTERVAL_SECONDS:
             self._last_logged_at = now
             if group is None:
-                log.warning(words, len(self._open_connections))
+                log.warning(message, len(self._open_connections))
             else:
-                log.warning(words, self._count_by_address[group], group)
+                log.warning(message, self._count_by_address[group], group)
 
 
 def create_connection_limits(settings: Settings, max_descriptors: int | None) -> ConnectionLimits:
-    """Return the limits of a deployment whose process may open so many descriptors; None: any number."""
+    """Return the limits for a process that may open ``max_descriptors`` files (None: no limit)."""
     proxies = TrustedProxies(settings.trusted_proxies)
-    alone = settings.people_mode is PeopleMode.NONE
+    is_single_user = settings.people_mode is PeopleMode.NONE
     total = settings.max_connections
     if max_descriptors is not None:
         total = min(total, max_descriptors // _DESCRIPTORS_PER_CONNECTION)
     return ConnectionLimits(
         total,
         settings.max_connections_per_address,
-        is_exempt=lambda address: address in proxies or (alone and is_loopback(address)),
+        is_exempt=lambda address: address in proxies or (is_single_user and is_loopback(address)),
     )
 
 
 def _get_address_group(address: str) -> str:
-    """Return what is counted as one address: of IPv6 the network that one customer of a provider gets."""
+    """Return the key that connections of an address are counted under.
+
+    For IPv6 this is the /64 network, because a single customer usually controls all its addresses.
+    """
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -131,18 +136,18 @@ _MAX_DESCRIPTORS = 65_536
 
 
 def raise_descriptor_limit(max_descriptors: int = _MAX_DESCRIPTORS) -> int | None:
-    """Raise the soft limit as far as the hard one allows, and return the limit in force; None: there is none.
+    """Raise the soft limit of open files towards the hard limit; return the resulting limit, or None.
 
-    Soft limits are low for the sake of programs that use select(), which we do not.
+    Soft limits are low for the sake of programs that use select(), which this one does not.
     """
     if sys.platform == "win32":
         return None
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = max_descriptors if hard == resource.RLIM_INFINITY else min(max_descriptors, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    target = max_descriptors if hard == resource.RLIM_INFINITY else min(max_descriptors, hard)
+    if soft != resource.RLIM_INFINITY and soft < target:
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+            soft = target
     return None if soft == resource.RLIM_INFINITY else soft

@@ -1,4 +1,7 @@
-"""Limits on what the HTTP server does by itself, before and after the application reads a request."""
+"""HTTP protocol with limits for the phases that the application does not see.
+
+These are the wait for a request, the request head, and the rest of a body after an early response.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from toolyard.web.server.connection_limits import ConnectionLimits
 __all__ = ["MAX_REQUEST_HEAD_BYTES", "REQUEST_HEAD_TIMEOUT_SECONDS", "BoundedHttpProtocol"]
 
 REQUEST_HEAD_TIMEOUT_SECONDS = 20.0
-"""From the first byte of a request to the end of its head."""
+"""Maximum time from the first byte of a request to the end of its head, in seconds."""
 MAX_REQUEST_HEAD_BYTES = 64 * 1024
-"""Bytes of a request line and its headers."""
+"""Maximum size of a request line and its headers, in bytes."""
 _NO_CAPACITY_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
@@ -24,16 +27,17 @@ _UPGRADE_HEADER_PATTERN = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Uvicorn's protocol, with bounds for each connection.
+    """Uvicorn's protocol with limits for each connection.
 
-    Heads of requests have a clock, a size and a number of headers. A body that was answered before it was
-    read is discarded as it arrives, within bounds, so that the client gets to see the response. (Uvicorn
-    itself stops reading after 64 KiB of a body that the application does not ask for.)
+    Request heads are limited in time, size and number of headers. If a request is answered before its body
+    was read, the rest of the body is discarded as it arrives, within limits: a client that is still sending
+    would see a connection reset instead of the response. (Uvicorn itself stops reading after 64 KiB of a body
+    that the application does not consume.)
     """
 
     limits: ConnectionLimits | None = None
     first_byte_seconds = 5.0
-    """From the connection to the first byte; later requests have the time of keep-alive for it."""
+    """Maximum time from connecting to the first byte; later requests have the keep-alive timeout."""
     head_seconds = REQUEST_HEAD_TIMEOUT_SECONDS
     discard_seconds = 60.0
     max_discarded_bytes = 16 * 1024 * 1024
@@ -44,13 +48,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **more)
         self._timer: asyncio.TimerHandle | None = None
         self._received_bytes = 0
-        """Bytes of the head, or of the body that is discarded."""
+        """Bytes received of the current head, or of the body being discarded."""
         self._in_head = False
         self._in_body = False
         self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first byte, if there is a place for the connection."""
+        """Start the timeout for the first byte, or refuse the connection with 503 at the limit."""
         peer = get_remote_addr(transport)
         if self.limits is not None and not self.limits.add(self, peer[0] if peer else ""):
             self._refused = True
@@ -61,7 +65,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._schedule_close(self.first_byte_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock, and give the place away."""
+        """Cancel the timer and stop counting the connection."""
         if self._refused:
             return
         if self.limits is not None:
@@ -70,9 +74,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take more of a head, of a body, or of both."""
-        begins = not self._in_head and not self._in_body and self._is_answered
-        if begins:
+        """Feed the parser, and apply the limits of the phase that the connection is in."""
+        is_new_request = not self._in_head and not self._in_body and self._is_answered
+        if is_new_request:
             self._cancel_timer()
             self._in_head, self._received_bytes = True, 0
             if self.limits is not None:
@@ -82,8 +86,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._in_head:
-            # Most heads come whole: only one that did not needs a clock.
-            if begins:
+            # Most heads arrive in one piece, so that the timer is started only for incomplete ones.
+            if is_new_request:
                 self._schedule_close(self.head_seconds)
             if self._received_bytes > MAX_REQUEST_HEAD_BYTES:
                 self._close_transport()
@@ -91,7 +95,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self._is_answered and self._received_bytes > self.max_discarded_bytes:
                 self._close_transport()
         elif self._is_answered and self.timeout_keep_alive_task is None:
-            # The end of a discarded body: uvicorn took its timer back when the rest arrived.
+            # End of a discarded body. Uvicorn cancelled its keep-alive timer when the data arrived.
             if self.limits is not None:
                 self.limits.mark_idle(self)
             self.timeout_keep_alive_task = self.loop.call_later(
@@ -99,30 +103,30 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             )
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count headers: each costs many times the bytes that it was sent with."""
+        """Limit the number of headers: each takes many times its transmitted size in memory."""
         if len(self.headers) >= self.max_headers:
             raise ValueError("too many headers")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """Switch from the head to the body; limit the number of pipelined requests."""
         if len(self.pipeline) >= self.max_pipelined:
             raise ValueError("too many pipelined requests")
         self._in_head, self._in_body = False, True
         self._cancel_timer()
         super().on_headers_complete()
         if self.expect_100_continue:
-            # Whether the body follows is up to the client, so another request cannot be told from it.
+            # The client may or may not send the body, so that the next request could not be told from it.
             self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
-        """The body is whole."""
+        """Note the end of the body."""
         self._in_body = False
         self._cancel_timer()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Discard what is still to come of the body."""
+        """Discard the rest of an unread body, or mark the connection as idle."""
         super().on_response_complete()
         if not self._is_answered or self.transport.is_closing():
             return
@@ -133,12 +137,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.limits.mark_idle(self)
 
     def evict(self) -> None:
-        """Close the connection, because another one needs its place."""
+        """Close the connection in favour of another one."""
         self._close_transport()
 
     @property
     def _is_answered(self) -> bool:
-        """Whether no request of this connection waits for its response."""
+        """True if no request of this connection awaits its response."""
         return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
 
     def _schedule_close(self, seconds: float) -> None:
@@ -152,13 +156,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _close_transport(self) -> None:
         self._cancel_timer()
-        # Nobody who means well is still there to read an answer.
+        # No error response: a well-behaved client does not exceed these limits.
         self.transport.close()
 
 
 def _mask_upgrade_header(data: bytes) -> bytes:
-    """The head of a request that offers to speak something else, as Java's client offers HTTP/2, without the
-    offer: we take none, and the parser would leave the body to that other protocol."""
+    """Rename the Upgrade header in a request head.
+
+    Java's client offers an upgrade to HTTP/2, for example. We never accept one, but the parser would stop at
+    the end of such a head and leave the body to the other protocol.
+    """
     if _UPGRADE_HEADER_PATTERN.search(data) is None:
         return data
     head, end, body = data.partition(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, and how is it doing: for whoever runs it."""
+"""Liveness, readiness and metrics endpoints for operators."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["router"]
 router = APIRouter(include_in_schema=False)
 
 _DATABASE_TIMEOUT_SECONDS = 5.0
-"""Seconds that the database has to answer. One that hangs says nothing at all."""
+"""Maximum time for the database to answer, in seconds. A hanging database would not answer at all."""
 
 
 @router.api_route("/healthz", methods=["GET", "HEAD"])
 async def check_liveness() -> Response:
-    """The process answers."""
+    """Report that the process is running."""
     return PlainTextResponse("ok\n")
 
 
 @router.api_route("/readyz", methods=["GET", "HEAD"])
 async def check_readiness(request: Request) -> Response:
-    """The database answers, and nobody has asked us to stop."""
+    """Report whether requests can be served: not stopping, database and audit log available."""
     site: Services = request.app.state.site
     if site.is_stopping:
         return PlainTextResponse("stopping\n", 503)
@@ -40,7 +40,7 @@ async def check_readiness(request: Request) -> Response:
         async with asyncio.timeout(_DATABASE_TIMEOUT_SECONDS):
             await site.database.ping()
     except (ToolyardError, TimeoutError):
-        # What exactly is wrong is in the log: anyone may ask here.
+        # The endpoint is public, so that the details are only in the log.
         return PlainTextResponse("the database does not answer\n", 503)
     if site.is_audit_failing:
         return PlainTextResponse("the audit log cannot be written\n", 503)
@@ -51,8 +51,8 @@ async def check_readiness(request: Request) -> Response:
 async def show_metrics(
     request: Request, visitor: Annotated[RequestUser, Depends(require_right(Right.READ))]
 ) -> Response:
-    """Numbers for Prometheus, for admins: by session, or by an admin's token with the right ``read``."""
+    """Return metrics for Prometheus. Requires an admin's session or token with the right ``read``."""
     site: Services = request.app.state.site
     if not visitor.is_admin and site.settings.people_mode is not PeopleMode.NONE:
-        raise NotAllowed("only admins may see these numbers")
+        raise NotAllowed("only admins may read the metrics")
     return Response(site.metrics.text(), media_type=METRICS_CONTENT_TYPE)

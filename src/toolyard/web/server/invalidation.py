@@ -1,4 +1,4 @@
-"""What any replica changed in the database, and this one acts on at once; and what only time changes."""
+"""Background tasks that invalidate caches after changes by any replica, or after expiry."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ __all__ = [
 ]
 
 _RECHECK_INTERVAL_SECONDS = 60.0
-"""Seconds."""
+"""Interval between checks of listening clients for expired credentials, in seconds."""
 
 
 async def handle_token_changes(site: Services) -> None:
-    """A token, a session or an account counts no more: whoever comes next is looked up, and so is whoever
-    only listens."""
+    """Clear the admission cache and re-authorize listening clients when access is revoked."""
     async with aclosing(site.database.signals.listen(REVOKED_ACCESS_CHANNEL)) as listening:
         async for _ in listening:
             site.mcp.clear_admissions()
@@ -36,23 +35,23 @@ async def handle_token_changes(site: Services) -> None:
 
 
 async def handle_credential_changes(site: Services) -> None:
-    """Close a user's connections here once their stored credentials are gone, whichever process did that."""
+    """Close a user's connections when any process deletes their stored credentials."""
     async with aclosing(site.database.signals.listen(REMOVED_CREDENTIALS_CHANNEL)) as listening:
         async for user_id in listening:
             await site.parts.forget_principal(user_id)
 
 
 async def handle_server_changes(site: Services) -> None:
-    """A server of the registry or an instance changed: so is what somebody has, and pages show it."""
+    """Refresh admissions, pages and gateway clients when a registry server or an instance changes."""
     async with aclosing(site.database.signals.listen(REGISTRY_CHANNEL)) as listening:
-        async for what in listening:
+        async for changed_id in listening:
             site.mcp.clear_admissions()
             site.live_updates.request_poll()
-            site.gateway_notices.request_check(what)
+            site.gateway_notices.request_check(changed_id)
 
 
 async def recheck_listeners_periodically(site: Services) -> None:
-    """A token or a session runs out without a word: whoever only listens is looked up every minute."""
+    """Re-authorize listening clients regularly: the expiry of a token or session sends no signal."""
     while True:
         await asyncio.sleep(_RECHECK_INTERVAL_SECONDS)
         await site.mcp.http_gateway.listeners.reauthorize()

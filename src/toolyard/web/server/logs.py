@@ -1,4 +1,4 @@
-"""What a running server writes to standard error: lines for people, or JSON for machines."""
+"""Log output of the server on standard error, as text lines or JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ __all__ = ["start_logging"]
 
 
 def start_logging(level: LogLevel, log_format: LogFormat, *, verbose: bool = False) -> None:
-    """Write what is worth a line, ours and that of the libraries that serve."""
+    """Send the logs of Toolyard and of uvicorn to standard error.
+
+    Uvicorn logs at WARNING or above, because it would otherwise report each start and stop.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if log_format is LogFormat.JSON else _TextFormatter())
-    least = logging.DEBUG if verbose else logging.getLevelNamesMapping()[level.name]
-    for name, at_least in (("toolyard", least), ("uvicorn", max(least, logging.WARNING))):
+    min_level = logging.DEBUG if verbose else logging.getLevelNamesMapping()[level.name]
+    for name, logger_level in (("toolyard", min_level), ("uvicorn", max(min_level, logging.WARNING))):
         log = logging.getLogger(name)
         log.handlers[:] = [handler]
-        log.setLevel(at_least)
+        log.setLevel(logger_level)
         log.propagate = False
 
 

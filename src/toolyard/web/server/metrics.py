@@ -1,4 +1,4 @@
-"""Numbers for Prometheus. Every label has few values: routes, methods, statuses, states, outcomes."""
+"""Prometheus metrics. All labels have few values: routes, methods, statuses, states, outcomes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _CALL_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10
 
 
 class Metrics:
-    """The numbers of one process, in a registry of its own.
+    """Metrics of one process, in a separate registry.
 
-    What every request counts is plain numbers, made into families when somebody asks: the library's own
-    counters look their labels up behind locks, which cost a tenth of a call through the gateway.
+    Requests update plain numbers, which become metric families when scraped. The counters of the library look
+    up their labels behind locks, which took a tenth of the time of a call through the gateway.
     """
 
     def __init__(self, statuses: Callable[[], Iterable[Status]]) -> None:
@@ -46,14 +46,14 @@ class Metrics:
         registry.register(_ConnectionCollector(statuses))
 
     def record_call(self, record: CallRecord) -> None:
-        """A tool was called."""
+        """Count a tool call and its duration."""
         times = self._call_durations.get(record.outcome)
         if times is None:
             times = self._call_durations[record.outcome] = _DurationHistogram(_CALL_BUCKETS_SECONDS)
         times.add(record.seconds)
 
     def record_response(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered; status 0: it was not."""
+        """Count a request and its duration. Status 0 stands for no response."""
         self._request_counts[method, route, status] += 1
         times = self._request_durations.get((method, route))
         if times is None:
@@ -61,13 +61,13 @@ class Metrics:
         times.add(seconds)
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)
 
     def _build_families(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
             "toolyard_http_requests",
-            "HTTP requests that were answered.",
+            "HTTP requests answered.",
             labels=["method", "route", "status"],
         )
         for (method, route, status), count in self._request_counts.items():
@@ -75,18 +75,18 @@ class Metrics:
         yield requests
         latency = HistogramMetricFamily(
             "toolyard_http_request_seconds",
-            "Seconds from a request to the end of its answer.",
+            "Seconds from a request to the end of its response.",
             labels=["method", "route"],
         )
         for labels, times in self._request_durations.items():
             latency.add_metric(list(labels), times.buckets(), times.total)
         yield latency
         yield GaugeMetricFamily(
-            "toolyard_http_requests_open", "HTTP requests that are being answered.", self.open_requests
+            "toolyard_http_requests_open", "HTTP requests in progress.", self.open_requests
         )
         calls = CounterMetricFamily("toolyard_tool_calls", "Tool calls by outcome.", labels=["outcome"])
         seconds = HistogramMetricFamily(
-            "toolyard_tool_call_seconds", "Seconds for a tool call, all of it.", labels=["outcome"]
+            "toolyard_tool_call_seconds", "Duration of tool calls in seconds.", labels=["outcome"]
         )
         for outcome, times in self._call_durations.items():
             calls.add_metric([outcome], sum(times.counts))
@@ -96,7 +96,7 @@ class Metrics:
 
 
 class _DurationHistogram:
-    """How long things took: how many up to each bound, and all together."""
+    """Histogram of durations: a count per bucket and the total, in seconds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -110,13 +110,13 @@ class _DurationHistogram:
         self.total += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus counts: each bound with all that took no longer."""
+        """Return cumulative counts by upper bound, as Prometheus expects them."""
         names = [*(str(float(bound)) for bound in self.bounds), "+Inf"]
         return list(zip(names, map(float, accumulate(self.counts)), strict=True))
 
 
 class _RequestCollector(Collector):
-    """What is counted here, when somebody asks."""
+    """Collects the request and call metrics when scraped."""
 
     def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
         self._families = families
@@ -126,21 +126,21 @@ class _RequestCollector(Collector):
 
 
 class _ConnectionCollector(Collector):
-    """Connections by state, counted when somebody asks."""
+    """Counts connections by state when scraped."""
 
     def __init__(self, statuses: Callable[[], Iterable[Status]]) -> None:
         self._statuses = statuses
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily("toolyard_connections", "Connections by state.", labels=["state"])
-        found = Count(status.state for status in self._statuses())
+        counts = Count(status.state for status in self._statuses())
         for state in State:
-            family.add_metric([state.value], found[state])
+            family.add_metric([state.value], counts[state])
         yield family
 
 
 class MetricsMiddleware:
-    """Counts and times every request."""
+    """Count and time every request."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -158,17 +158,17 @@ class MetricsMiddleware:
                 status = message["status"]
             await send(message)
 
-        metrics, began = self._metrics, time.perf_counter()
+        metrics, started = self._metrics, time.perf_counter()
         metrics.open_requests += 1
         try:
             await self._app(scope, receive, send_and_note_status)
         finally:
             metrics.open_requests -= 1
             method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
-            metrics.record_response(method, get_route_template(scope), status, time.perf_counter() - began)
+            metrics.record_response(method, get_route_template(scope), status, time.perf_counter() - started)
 
 
 def get_route_template(scope: Scope) -> str:
-    """The template of the route that answered, such as ``/api/v1/servers/{id}``; ``none`` where none did."""
-    found: Any = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
-    return str(getattr(found, "path", "none"))
+    """Return the path template of the matched route, such as ``/api/v1/servers/{id}``, or ``none``."""
+    route: Any = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
+    return str(getattr(route, "path", "none"))

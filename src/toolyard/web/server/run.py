@@ -1,4 +1,4 @@
-"""Answering requests, and an end that leaves nothing behind."""
+"""Run loop of the HTTP server, with a graceful shutdown in bounded time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["HttpServer", "run_server"]
 log = logging.getLogger("toolyard.web")
 
 _DRAIN_SECONDS = 5.0
-"""Seconds that requests have to end by themselves."""
+"""Time that open requests have to complete on shutdown, in seconds."""
 _FINAL_RESPONSE_SECONDS = 1.0
-"""Seconds for the answers of those that were ended."""
+"""Time to send the responses of requests that were ended, in seconds."""
 _KEEP_ALIVE_SECONDS = 75
-"""Seconds. Longer than the minute for which proxies keep their connections to us."""
+"""Keep-alive timeout in seconds. Longer than the minute for which proxies typically reuse connections."""
 
 
 class HttpServer:
-    """A server that answers, until ``stop`` is called."""
+    """Uvicorn server with a shutdown in phases, controlled by its caller."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class HttpServer:
                 lifespan="off",
                 log_config=None,
                 access_log=False,
-                # Who is behind a proxy is decided where people are told apart, by the socket's peer.
+                # The request guard resolves proxies itself and needs the address of the socket's peer.
                 proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
@@ -60,30 +60,30 @@ class HttpServer:
         self._hurry_requested = asyncio.Event()
 
     async def start(self) -> None:
-        """Answer requests from now on."""
+        """Begin to accept requests."""
         server = self._server
         server.config.load()
         server.lifespan = server.config.lifespan_class(server.config)
         await server.startup(sockets=[self._listener.socket])
 
     def stop(self) -> None:
-        """Begin to stop; the second time, hurry."""
+        """Begin to stop. A second call skips the remaining waits."""
         if self._stop_requested.is_set():
             self._hurry_requested.set()
         self._stop_requested.set()
         self._server.should_exit = True
 
     async def wait_until_stopped(self) -> None:
-        """Keep the server's clock going, until ``stop``."""
-        ticking = asyncio.create_task(self._server.main_loop())
+        """Run uvicorn's periodic work until ``stop`` is called."""
+        main_loop = asyncio.create_task(self._server.main_loop())
         try:
             await self._stop_requested.wait()
         finally:
-            ticking.cancel()
-            await asyncio.gather(ticking, return_exceptions=True)
+            main_loop.cancel()
+            await asyncio.gather(main_loop, return_exceptions=True)
 
     async def drain(self) -> None:
-        """Take no more requests, and give the open ones a few seconds to end."""
+        """Stop accepting requests, and wait a few seconds for the open ones to complete."""
         state = self._server.server_state
         for server in self._server.servers:
             server.close()
@@ -92,26 +92,26 @@ class HttpServer:
             connection.shutdown()
         await self._wait_for_open_requests(_DRAIN_SECONDS)
         if state.connections:
-            log.warning("requests that did not end in time: %d", len(state.connections))
+            log.warning("%d requests did not complete in time", len(state.connections))
 
     async def end(self, work: Awaitable[None]) -> None:
-        """Wait for work that ends things; not for long once somebody hurries."""
-        task, hurry = asyncio.ensure_future(work), asyncio.ensure_future(self._hurry_requested.wait())
-        await asyncio.wait((task, hurry), return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
+        """Wait for shutdown work, but only briefly after a second ``stop``. Raises its errors."""
+        task, hurry_task = asyncio.ensure_future(work), asyncio.ensure_future(self._hurry_requested.wait())
+        await asyncio.wait((task, hurry_task), return_when=asyncio.FIRST_COMPLETED)
+        hurry_task.cancel()
         if not task.done():
             await asyncio.wait((task,), timeout=_FINAL_RESPONSE_SECONDS)
         if task.done():
             task.result()
 
     async def cancel_open_requests(self) -> None:
-        """End the requests that are still open, whatever they wait for."""
+        """Abort the connections and cancel the tasks of requests that are still open."""
         state = self._server.server_state
         await self._wait_for_open_requests(_FINAL_RESPONSE_SECONDS)
         self._is_aborting = True
         for connection in list(state.connections):
             connection.transport.abort()
-        # Each hears first that its caller is gone, and says nothing more.
+        # Let each request see the disconnect before it is cancelled, so that it sends nothing more.
         await asyncio.sleep(0)
         for task in list(state.tasks):
             task.cancel()
@@ -119,7 +119,7 @@ class HttpServer:
             await asyncio.wait(state.tasks, timeout=_FINAL_RESPONSE_SECONDS)
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The top of a request. One that we end is no failure, and no trace of it is worth a line."""
+        """Run the application. Cancellation during shutdown is expected and not logged as an error."""
         try:
             await self._app(scope, receive, send)
         except asyncio.CancelledError:
@@ -127,7 +127,7 @@ class HttpServer:
                 raise
 
     async def _wait_for_open_requests(self, seconds: float) -> None:
-        """Until no request is open, somebody hurries, or the time is over."""
+        """Return when no request is open, after a second ``stop``, or after the given time."""
         state = self._server.server_state
         deadline = asyncio.get_running_loop().time() + seconds
         while state.connections and asyncio.get_running_loop().time() < deadline:
@@ -145,26 +145,26 @@ async def run_server(
     end_work: Callable[[], Awaitable[None]],
     limits: ConnectionLimits | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; a second one hurries.
+    """Serve until SIGTERM or SIGINT. A second signal skips the remaining waits.
 
-    ``listening`` is called once requests are answered, ``stopping`` once no more shall come. ``end_work``
-    ends what open requests wait for, so that even those get an answer that would not end by themselves.
+    ``on_listening`` is called once requests are accepted, ``on_stopping`` when shutdown begins. ``end_work``
+    ends the work that open requests depend on, so that long-running requests still get a response.
     """
-    running = HttpServer(app, listener, limits)
-    with _install_signal_handlers(running.stop):
-        await running.start()
+    server = HttpServer(app, listener, limits)
+    with _install_signal_handlers(server.stop):
+        await server.start()
         on_listening()
-        await running.wait_until_stopped()
+        await server.wait_until_stopped()
         on_stopping()
-        await running.drain()
-        await running.end(end_work())
-        await running.cancel_open_requests()
+        await server.drain()
+        await server.end(end_work())
+        await server.cancel_open_requests()
 
 
 def _bind_limits(
     protocol: type[BoundedHttpProtocol], limits: ConnectionLimits | None
 ) -> type[BoundedHttpProtocol]:
-    """Return the protocol for one server: uvicorn makes an object of it for each connection, without more."""
+    """Return a protocol class bound to the limits: uvicorn instantiates it without extra arguments."""
     return type(protocol.__name__, (protocol,), {"limits": limits})
 
 

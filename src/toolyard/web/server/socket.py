@@ -1,4 +1,4 @@
-"""The socket that is listened on: made first, so that a port that is taken is told at once."""
+"""The listening socket. It is opened before anything else, to report a used port at once."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ _MAX_PENDING_CONNECTIONS = 2048
 
 
 class CannotListen(ToolyardError):
-    """The address cannot be listened on."""
+    """Raised when the server cannot listen on an address."""
 
     exit_code = 2
 
 
 class Listener:
-    """A socket that listens. Who connects waits until somebody answers."""
+    """A listening socket. Connections are queued until the server accepts them."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
 
     @property
     def address(self) -> str:
-        """Where it is reached from this machine, without a slash at the end."""
+        """URL of the socket on this machine, without a trailing slash."""
         host, port = self.socket.getsockname()[:2]
         if host in ("0.0.0.0", "::"):
             host = "127.0.0.1" if host == "0.0.0.0" else "::1"
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def close(self) -> None:
-        """Stop listening. May be called twice."""
+        """Stop listening. Idempotent."""
         self.socket.close()
 
 
 def open_listener(host: str, port: int) -> Listener:
-    """Listen on an address; port 0 picks a free one. Raises CannotListen."""
+    """Listen on an address. Port 0 selects a free port. Raises CannotListen."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        candidates = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise CannotListen(
             f"cannot listen on '{host}': {error.strerror or error}",
-            hint="--host takes an address of this machine, such as 127.0.0.1",
+            hint="set --host to an address of this machine, such as 127.0.0.1",
         ) from None
-    family, kind, protocol, _, place = found[0]
+    family, kind, protocol, _, bind_address = candidates[0]
     sock = socket.socket(family, kind, protocol)
     try:
-        # A server that ended a moment ago leaves connections behind that would hold the port for a minute.
+        # Connections of a server that has just ended would block the port for a minute (TIME_WAIT).
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(place)
+        sock.bind(bind_address)
         sock.listen(_MAX_PENDING_CONNECTIONS)
         sock.setblocking(False)
     except OSError as error:
@@ -64,12 +64,12 @@ def open_listener(host: str, port: int) -> Listener:
 def _build_listen_error(host: str, port: int, error: OSError) -> CannotListen:
     if error.errno == errno.EADDRINUSE:
         return CannotListen(
-            f"port {port} of {host} is in use: another program listens there",
-            hint="end it, or choose another port with --port; --port 0 picks a free one",
+            f"port {port} on {host} is already in use",
+            hint="stop the other program, or choose another port with --port (0 selects a free one)",
         )
     if error.errno == errno.EACCES:
         return CannotListen(
-            f"port {port} of {host} is not for us: {os.strerror(errno.EACCES)}",
-            hint="ports below 1024 are reserved; choose a higher one and put a proxy in front",
+            f"cannot listen on port {port} of {host}: {os.strerror(errno.EACCES)}",
+            hint="ports below 1024 need special rights; use a higher port behind a proxy",
         )
     return CannotListen(f"cannot listen on port {port} of {host}: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""From settings to a server that answers: one order, and everything closed again whatever fails."""
+"""Start-up of the server: opens the services, serves requests, and closes everything on any exit."""
 
 from __future__ import annotations
 
@@ -34,47 +34,47 @@ __all__ = ["ServeOptions", "delete_expired_periodically", "serve"]
 
 
 _FIRST_DELAY_SECONDS = (60.0, 600.0)
-"""Seconds after the start, between which replicas that started together spread."""
+"""Range of the delay before the first cleanup, in seconds. Random, to spread replicas started together."""
 _CLEANUP_INTERVAL_SECONDS = (4 * 3_600.0, 8 * 3_600.0)
+"""Range of the interval between cleanups, in seconds."""
 
 
 async def delete_expired_periodically(site: Services) -> None:
-    """Until it is cancelled. A database that is away for a while is swept the next time."""
+    """Delete expired data from time to time, until cancelled. Database errors are logged and retried."""
     pause = _FIRST_DELAY_SECONDS
     while True:
         await asyncio.sleep(random.uniform(*pause))
         pause = _CLEANUP_INTERVAL_SECONDS
         try:
-            forgotten = await site.database.expiry.delete_expired(site.settings.audit_days)
+            deleted_count = await site.database.expiry.delete_expired(site.settings.audit_days)
         except StoreError as error:
-            log.warning("what is old could not be cleared away: %s", error.cause)
+            log.warning("expired data could not be deleted: %s", error.cause)
             continue
-        if forgotten:
-            log.info("the audit log: %d old entries were deleted, see audit_days", forgotten)
+        if deleted_count:
+            log.info("deleted %d audit log entries older than the setting audit_days", deleted_count)
 
 
 log = logging.getLogger("toolyard.web")
 
 _MODEL_WARMUP_DELAY_SECONDS = 1.0
-"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What to serve."""
+    """Configuration, settings and data directory to serve."""
 
     configuration: Configuration
     settings: Settings
     data_dir: Path
     config_path: str | None = None
-    """The configuration file that was named, if one was."""
+    """Configuration file given explicitly, if any."""
 
 
 async def serve(options: ServeOptions, listener: Listener, announce: Callable[[str | None], None]) -> None:
-    """Serve until a signal says to stop.
+    """Serve until a stop signal.
 
-    ``announce`` is called once requests are answered, with a link for the first admin where there is none.
-    Raises ToolyardError where it cannot be started.
+    ``announce`` is called once requests are accepted, with an invitation link if there is no admin yet.
+    Raises ToolyardError if the server cannot start.
     """
     async with AsyncExitStack() as closing:
         closing.callback(listener.close)
@@ -95,9 +95,9 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
 
         def start_background_work() -> None:
             announce(invitation)
-            # What was loaded until now stays: the collector need not look at it again.
+            # Objects loaded so far live until exit: exclude them from garbage collection.
             gc.freeze()
-            # Requests leave next to nothing that only the collector can find: it looks less often.
+            # Requests create few reference cycles, so that the collector may run less often.
             gc.set_threshold(20_000, 20, 5)
             gc.enable()
             if options.settings.warm:
@@ -107,7 +107,7 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
             site.spawn(_apply_config_changes(site, options.config_path))
             site.spawn(_apply_agent_changes(site, agents))
 
-        # After the site was made, which notes the limit that child processes get.
+        # Must follow Services.open, which records the original limit for child processes.
         limits = create_connection_limits(options.settings, raise_descriptor_limit())
         await run_server(
             make_app(site),
@@ -120,23 +120,23 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
 
 
 async def _warm_models(site: Services) -> None:
-    """Load what talks to models while nobody waits for it. Those who come at once are served first."""
+    """Import the model clients in the background, shortly after the first requests could be served."""
     await asyncio.sleep(_MODEL_WARMUP_DELAY_SECONDS)
     await site.chats.preload()
     if site.chats.models.default is not None:
-        log.info("what talks to models is loaded")
+        log.info("model clients are loaded")
 
 
 async def _apply_config_changes(site: Services, path: str | None) -> None:
-    """Apply every change of the configuration file; a broken edit changes nothing, and is told."""
+    """Apply changes of the configuration file. An invalid edit is logged and changes nothing."""
     async for change in watch_config(site.configuration, path, data_dir=site.data_dir):
         if isinstance(change, ConfigBroken):
             site.config_problem = str(change.error)
-            log.error("the configuration was changed and cannot be used:\n%s", change.error)
+            log.error("the changed configuration is not valid and was not applied:\n%s", change.error)
             continue
         site.config_problem = None
         log.info(
-            "the configuration was changed: added %s; removed %s; changed %s",
+            "configuration changed: added %s; removed %s; changed %s",
             ", ".join(change.added) or "nothing",
             ", ".join(change.removed) or "nothing",
             ", ".join(change.changed) or "nothing",
@@ -144,24 +144,26 @@ async def _apply_config_changes(site: Services, path: str | None) -> None:
         try:
             await site.reconfigure(change.configuration)
         except ToolyardError as error:
-            log.error("the changed configuration is in force, with this trouble: %s", error)
+            log.error("the changed configuration was applied, with an error: %s", error)
 
 
 async def _apply_agent_changes(site: Services, current: LoadedAgents) -> None:
-    """Apply every change of AGENTS.md; a broken edit changes no agent, and is told."""
-    async for now in watch_agents(current, site.settings.agents_path, site.data_dir):
-        _apply_agents(site, now)
-        if not now.problems:
-            log.info("the agents were read: %s", _format_agent_ids(now))
+    """Apply changes of AGENTS.md. An invalid edit is logged and changes no agent."""
+    async for loaded in watch_agents(current, site.settings.agents_path, site.data_dir):
+        _apply_agents(site, loaded)
+        if not loaded.problems:
+            log.info("agents loaded: %s", _format_agent_ids(loaded))
 
 
-def _apply_agents(site: Services, now: LoadedAgents) -> None:
-    site.apply_agents(now)
-    if now.problems:
+def _apply_agents(site: Services, loaded: LoadedAgents) -> None:
+    site.apply_agents(loaded)
+    if loaded.problems:
         log.error(
-            "AGENTS.md cannot be used as it is, so these agents stay: %s\n%s", _format_agent_ids(now), now
+            "AGENTS.md is not valid; these agents stay in use: %s\n%s",
+            _format_agent_ids(loaded),
+            loaded,
         )
 
 
-def _format_agent_ids(now: LoadedAgents) -> str:
-    return ", ".join(agent.id for agent in now.agents) or "none"
+def _format_agent_ids(loaded: LoadedAgents) -> str:
+    return ", ".join(agent.id for agent in loaded.agents) or "none"
