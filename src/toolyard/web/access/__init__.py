@@ -1,1 +1,4 @@
-"""Who makes a request: dependencies of routes, cookies, host names, request context."""
+"""Authentication of requests: route dependencies, cookies, host names and the request context.
+
+Imports no routes and no services at run time. Start with ``dependencies.py``.
+"""

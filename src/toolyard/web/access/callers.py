@@ -1,4 +1,4 @@
-"""Who calls, as the call path sees them: prepared once for each visitor, and kept."""
+"""Cache of the callers that the core sees for the users of requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CALLER_CACHE_ENTRIES = 4096
 
 
 class CallerCache:
-    """Makes callers of visitors. The same visitor gets the same caller, under which the core keeps things."""
+    """Maps users to callers. Equal users share one caller object, by whose identity the core caches."""
 
     def __init__(self, agents: Sequence[Agent], bundles: Mapping[str, Bundle]) -> None:
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
@@ -30,12 +30,12 @@ class CallerCache:
         self._callers_by_key: OrderedDict[tuple[object, ...], Caller] = OrderedDict()
 
     def change(self, bundles: Mapping[str, Bundle]) -> None:
-        """There are other bundles now."""
+        """Use new bundles, and drop all callers."""
         self._bundles = bundles
         self._callers_by_key.clear()
 
     def set_agents(self, agents: Sequence[Agent]) -> None:
-        """There are other agents now."""
+        """Use new agents, and drop all callers."""
         self.agents = {agent.id: agent for agent in agents}
         self._callers_by_key.clear()
 
@@ -47,8 +47,11 @@ class CallerCache:
         *,
         chat_surface: Surface | None = None,
     ) -> Caller:
-        """Raises AgentsError or ConfigError for what there is not. ``in_chat``: as the model of one of the
-        visitor's chats would see things, by this way, to look at them; nothing is called in its name."""
+        """Return the caller for a user, an agent and bundles.
+
+        With ``chat_surface``, the caller has the view of the model in one of the user's chats; it is for
+        inspection only. Raises AgentsError for an unknown agent and ConfigError for an unknown bundle.
+        """
         key = (visitor.principal, visitor.scope, agent, tuple(bundles), chat_surface)
         caller = self._callers_by_key.get(key)
         if caller is None:
@@ -65,21 +68,21 @@ class CallerCache:
         bundles: tuple[str, ...],
         chat_surface: Surface | None,
     ) -> Caller:
-        known = None if agent is None else self._find_agent(agent)
-        selected = bundles if known is None else (*known.bundles, *bundles)
+        found_agent = None if agent is None else self._find_agent(agent)
+        selected = bundles if found_agent is None else (*found_agent.bundles, *bundles)
         return Caller(
             principal,
-            chat_surface or (Surface.OPERATOR if known is None else Surface.MODEL_DIRECT),
-            known,
+            chat_surface or (Surface.OPERATOR if found_agent is None else Surface.MODEL_DIRECT),
+            found_agent,
             select_bundles(selected, self._bundles),
             scope=scope,
             chat=None if chat_surface is None else "",
         )
 
     def _find_agent(self, name: str) -> Agent:
-        known = self.agents.get(name) or self.agents.get(agent_id(name))
-        if known is None:
-            there = ", ".join(self.agents) or "none"
-            problem = Problem(f"there is no agent '{name}'", path="agent", hint=f"there are: {there}")
+        found_agent = self.agents.get(name) or self.agents.get(agent_id(name))
+        if found_agent is None:
+            available = ", ".join(self.agents) or "none"
+            problem = Problem(f"there is no agent '{name}'", path="agent", hint=f"available: {available}")
             raise AgentsError([problem])
-        return known
+        return found_agent

@@ -1,5 +1,8 @@
-"""The cookie that tells browsers apart, says who is signed in, and proves that a form is of our pages; and
-the device cookie, which says who signed in with this browser before."""
+"""The session cookie, CSRF tokens derived from it, and the device cookie.
+
+The session cookie identifies a browser and, if signed in, its user. The device cookie records which user
+signed in with this browser before.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,15 @@ _CSRF_PROOF_BYTES = 32
 
 
 def cookie_name(settings: Settings) -> str:
-    """With ``__Host-`` browsers take it from this very host only, over https only."""
+    """Return the name of the session cookie.
+
+    With the prefix ``__Host-``, browsers accept it only from this host and over https.
+    """
     return "__Host-toolyard" if _is_https(settings) else "toolyard"
 
 
 class Browser:
-    """A browser, by the text of its cookie."""
+    """A browser, identified by the value of its cookie."""
 
     __slots__ = ("_csrf_key", "text")
 
@@ -49,64 +55,64 @@ class Browser:
 
     @property
     def id(self) -> str:
-        """What pending things are bound to. It does not give the cookie away."""
+        """Identifier that pending sign-ins are bound to. It does not reveal the cookie."""
         return hash_secret(f"browser {self.text}")
 
     @property
     def csrf(self) -> str:
-        """What every form of a page of ours carries, and no other page can know; masked anew each time.
+        """CSRF token for the forms of a page, masked differently each time.
 
-        The length of a compressed page tells whether it repeats a part of the request (BREACH). With a mask
-        of its own no page has anything in common with the next.
+        The length of a compressed page reveals whether it repeats a part of the request (BREACH). With a
+        random mask, no two pages contain the same token.
         """
         mask = secrets.token_bytes(_CSRF_PROOF_BYTES)
         return (mask + _xor_bytes(mask, self._compute_csrf_proof())).hex()
 
     def is_valid_csrf(self, csrf: str) -> bool:
-        """Whether a form that carries this is of a page that we gave to this browser."""
+        """Return True if the token was issued to this browser."""
         try:
-            given = bytes.fromhex(csrf)
+            token = bytes.fromhex(csrf)
         except ValueError:
             return False
-        if len(given) == 2 * _CSRF_PROOF_BYTES:
-            given = _xor_bytes(given[:_CSRF_PROOF_BYTES], given[_CSRF_PROOF_BYTES:])
-        # Without a mask it is of a page that was open when Toolyard was updated to this version.
-        return hmac.compare_digest(self._compute_csrf_proof(), given)
+        # Tokens without a mask come from pages that were open during an update from an older version.
+        if len(token) == 2 * _CSRF_PROOF_BYTES:
+            token = _xor_bytes(token[:_CSRF_PROOF_BYTES], token[_CSRF_PROOF_BYTES:])
+        return hmac.compare_digest(self._compute_csrf_proof(), token)
 
     def _compute_csrf_proof(self) -> bytes:
         return hmac.digest(self._csrf_key, self.text.encode(), "sha256")
 
 
 def find_browser(request: Request) -> Browser | None:
-    """The browser, where it has a cookie."""
+    """Return the browser if the request has a valid cookie."""
     site: Services = request.app.state.site
     text = request.cookies.get(cookie_name(site.settings), "")
     return Browser(text, _get_csrf_key(request.app.state)) if is_secret(text) else None
 
 
 def ensure_browser(request: Request) -> Browser:
-    """The browser; one without a cookie gets one with the answer."""
-    found = find_browser(request) or getattr(request.state, "new_browser", None)
-    if found is None:
-        found = Browser(new_secret(), _get_csrf_key(request.app.state))
-        request.state.new_browser = found
-        _set_cookie(request, found.text, _COOKIE_LIFETIME_SECONDS)
-    return found
+    """Return the browser; set a new cookie in the response if it has none."""
+    browser = find_browser(request) or getattr(request.state, "new_browser", None)
+    if browser is None:
+        browser = Browser(new_secret(), _get_csrf_key(request.app.state))
+        request.state.new_browser = browser
+        _set_cookie(request, browser.text, _COOKIE_LIFETIME_SECONDS)
+    return browser
 
 
 def set_session_cookie(request: Request, text: str) -> None:
-    """Sign this browser in: from now on it has a cookie that it had never before."""
+    """Sign this browser in with a fresh cookie value, which prevents session fixation."""
     _set_cookie(request, text, round(MAX_SESSION_SECONDS))
 
 
 def find_device(request: Request) -> Device | None:
-    """Return the device that this browser's device cookie names."""
+    """Return the device of the browser's device cookie, if it is valid."""
     text = request.cookies.get(_device_cookie_name(request.app.state.site.settings), "")
     return _get_device_cookies(request).read(text)
 
 
 def set_device_cookie(request: Request, user_id: str) -> None:
-    """Remember that this user signed in with this browser, unless it is known already."""
+    """Record that this user signed in with this browser, unless the cookie says so already."""
     device = find_device(request)
     if device is None or device.user_id != user_id:
         name = _device_cookie_name(request.app.state.site.settings)
@@ -114,7 +120,7 @@ def set_device_cookie(request: Request, user_id: str) -> None:
 
 
 def clear_session_cookie(request: Request) -> None:
-    """This browser is nobody's from now on."""
+    """Delete the session cookie of this browser."""
     _set_cookie(request, "", 0)
 
 
@@ -125,6 +131,7 @@ def _set_cookie(request: Request, text: str, seconds: int, name: str | None = No
     if _is_https(settings):
         parts.append("Secure")
     cookies = get_request_context(request.scope).set_cookie_headers
+    # A later value replaces an earlier one of the same response.
     cookies[:] = [cookie for cookie in cookies if not cookie.startswith(f"{name}=")]
     cookies.append("; ".join(parts))
 
@@ -135,11 +142,11 @@ def _device_cookie_name(settings: Settings) -> str:
 
 def _get_device_cookies(request: Request) -> DeviceCookies:
     state = request.app.state
-    known = getattr(state, "devices", None)
-    if known is None:
+    device_cookies = getattr(state, "devices", None)
+    if device_cookies is None:
         site: Services = state.site
-        known = state.devices = DeviceCookies(site.database.cipher.derive_key("device cookies"))
-    return known
+        device_cookies = state.devices = DeviceCookies(site.database.cipher.derive_key("device cookies"))
+    return device_cookies
 
 
 def _xor_bytes(one: bytes, other: bytes) -> bytes:
@@ -151,7 +158,7 @@ def _is_https(settings: Settings) -> bool:
 
 
 def _get_csrf_key(state: Any) -> bytes:
-    """The same in every replica, and after a restart."""
+    """Return the key of CSRF tokens, the same in all replicas and after a restart."""
     key = getattr(state, "csrf_key", None)
     if key is None:
         site: Services = state.site

@@ -1,4 +1,4 @@
-"""Who asks: the dependencies by which every route knows its visitor, and turns away those who may not."""
+"""Route dependencies that authenticate requests and check rights."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ __all__ = [
 
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-csrf-token"
-"""For scripts of our pages, which may send it instead of the field."""
+"""Alternative to the form field, for scripts of our pages."""
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _MAX_FORM_FIELDS = 5000
-"""The forms of our pages are long where a server has many tools."""
+"""Limit of fields in a form. The form of a server with many tools has many fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestUser:
-    """Who asks. ``scope`` None: a browser, or whoever sits at this machine; else what a token is limited to.
+    """The authenticated user of a request.
 
-    ``browser`` is what things begun in one browser are bound to; empty for tokens and for programs without a
-    cookie. ``signed_in``: by a session, which can be ended.
+    ``scope`` holds the limits of an API token; None for a browser or the local user. ``browser`` identifies
+    the browser that a sign-in is bound to; empty for tokens and programs without a cookie. ``signed_in`` is
+    True for a session, which can be ended.
     """
 
     user: User
@@ -64,23 +65,23 @@ class RequestUser:
 
     @property
     def principal(self) -> Principal:
-        """The same person as the call path sees them."""
+        """The user as a principal of the core."""
         return Principal(self.user.id, self.user.name, admin=self.is_admin)
 
     @property
     def is_admin(self) -> bool:
-        """Whether they may do what only admins may; with a token, only if it has that right too."""
+        """True for admins; with a token, only if the token has the right ``admin``."""
         return self.user.role is Role.ADMIN and self.has_right(Right.ADMIN)
 
     def has_right(self, right: Right) -> bool:
-        """Whether this is among their token's rights; without a token it is."""
+        """Return True if the token has the right, or if there is no token."""
         return self.scope is None or right in self.scope.rights
 
 
 async def require_user(request: Request) -> RequestUser:
-    """Whoever is signed in. A token needs the right ``read``, or ``manage`` where something is changed.
+    """Return the user. A token needs the right ``read``, or ``manage`` for methods that change data.
 
-    Raises NotSignedIn or NotAllowed; on a page, sends people to sign in first.
+    Raises NotSignedIn or NotAllowed; for a page, redirects to the sign-in.
     """
     return await _authenticate_with_right(
         request, Right.READ if request.method in _SAFE_METHODS else Right.MANAGE
@@ -88,7 +89,7 @@ async def require_user(request: Request) -> RequestUser:
 
 
 def require_right(right: Right) -> Callable[[Request], Awaitable[RequestUser]]:
-    """The same, where a token needs this right instead."""
+    """Return a dependency like ``require_user``, for which a token needs the given right."""
 
     async def require_user_with_right(request: Request) -> RequestUser:
         return await _authenticate_with_right(request, right)
@@ -97,7 +98,10 @@ def require_right(right: Right) -> Callable[[Request], Awaitable[RequestUser]]:
 
 
 async def require_admin(request: Request) -> RequestUser:
-    """An admin. Others get NotAllowed, or no page at all. A token needs the right ``admin``."""
+    """Return the user if they are an admin. A token needs the right ``admin``.
+
+    Raises NotAllowed; for a page, responds 404 to hide that it exists.
+    """
     found = await _authenticate_with_right(request, Right.ADMIN)
     if found.user.role is not Role.ADMIN:
         if is_page_request(request):
@@ -107,61 +111,65 @@ async def require_admin(request: Request) -> RequestUser:
 
 
 async def require_browser_user(request: Request) -> RequestUser:
-    """Whoever is signed in, but by no token: for what must not be handed on, such as making tokens."""
+    """Return the user, refusing tokens: for actions such as creating tokens."""
     found = await authenticate_request(request)
     if found.scope is not None:
-        raise NotAllowed("no token may do this", hint="sign in with a browser")
+        raise NotAllowed("API tokens may not do this", hint="sign in with a browser")
     return found
 
 
 def is_page_request(request: Request) -> bool:
-    """Whether a person in a browser asks, and not a program."""
+    """Return True for requests to pages, as opposed to the API."""
     return request.url.path == "/" or request.url.path.startswith("/ui")
 
 
 async def check_csrf(request: Request, browser: Browser | None) -> None:
-    """Whether what is sent to a page comes from a page of ours, in this browser. Raises NotAllowed."""
-    sent = request.headers.get(CSRF_HEADER)
-    if sent is None:
-        # It is read here for all who ask for it later; one field may be as long as the whole.
-        most = get_body_limit(request.url.path)
-        form = await request.form(max_fields=_MAX_FORM_FIELDS, max_files=0, max_part_size=most)
+    """Verify the CSRF token of a form or script. Raises NotAllowed."""
+    token = request.headers.get(CSRF_HEADER)
+    if token is None:
+        # Starlette caches the form for the route. A single field may be as long as the whole body.
+        max_part_size = get_body_limit(request.url.path)
+        form = await request.form(max_fields=_MAX_FORM_FIELDS, max_files=0, max_part_size=max_part_size)
         field = form.get(CSRF_FIELD)
-        sent = field if isinstance(field, str) else ""
-    if browser is None or not browser.is_valid_csrf(sent):
+        token = field if isinstance(field, str) else ""
+    if browser is None or not browser.is_valid_csrf(token):
         raise NotAllowed(
-            "this form is not from a page that this browser got from here, or is from long ago",
-            hint="open the page again, and send it from there; cookies must be allowed",
+            "this form is outdated, or was not opened in this browser",
+            hint="reload the page and send the form again; cookies must be enabled",
         )
 
 
 async def _authenticate_with_right(request: Request, right: Right) -> RequestUser:
     found = await authenticate_request(request)
     if not found.has_right(right):
-        raise NotAllowed(f"this token does not have the right '{right}'", hint="make one that has it")
+        raise NotAllowed(
+            f"this token does not have the right '{right}'", hint="create a token with this right"
+        )
     return found
 
 
 async def authenticate_request(request: Request) -> RequestUser:
-    """Whoever is signed in, whatever they may do; looked up once for a request. Raises NotSignedIn or
-    NotAllowed, and HTTPException for a body that a form elsewhere could send."""
-    known: RequestUser | None = getattr(request.state, "visitor", None)
-    if known is None:
-        known = request.state.visitor = await _authenticate_and_check_body(request)
-    return known
+    """Return the user, whatever their rights. The result is cached in the request.
+
+    Raises NotSignedIn or NotAllowed, and HTTPException for a body type that a cross-site form could send.
+    """
+    user: RequestUser | None = getattr(request.state, "visitor", None)
+    if user is None:
+        user = request.state.visitor = await _authenticate_and_check_body(request)
+    return user
 
 
 def forget_identity(request: Request) -> None:
-    """Drop the cached user of a request, so that the next look-up asks the database again."""
+    """Drop the cached user of a request, so that the next dependency reads the database again."""
     for name in ("visitor", "identity"):
         if hasattr(request.state, name):
             delattr(request.state, name)
 
 
 async def authenticate_by_headers(request: Request) -> RequestUser:
-    """Return the request's user by its head alone, without reading the body.
+    """Return the user by the request head alone, without reading the body or checking the CSRF token.
 
-    Raises what ``recognise`` raises, but does not check whether a form is one of ours.
+    Raises NotSignedIn or NotAllowed.
     """
     return (await _get_identity(request))[0]
 
@@ -169,24 +177,24 @@ async def authenticate_by_headers(request: Request) -> RequestUser:
 async def _authenticate_and_check_body(request: Request) -> RequestUser:
     found, browser = await _get_identity(request)
     if found.scope is None and request.method not in _SAFE_METHODS:
-        # Nobody is let in by mistake of a route: whatever changes something is checked here.
+        # Checked here for all unsafe methods, so that no route can forget it.
         if is_page_request(request):
             await check_csrf(request, browser)
         elif has_body(request.scope) and not _has_json_body(request):
-            # Forms of pages elsewhere can have other types only.
-            raise HTTPException(415, "the API takes bodies of the type application/json only")
+            # Cross-site forms cannot send JSON.
+            raise HTTPException(415, "the API accepts request bodies of type application/json only")
     return found
 
 
 async def _get_identity(request: Request) -> tuple[RequestUser, Browser | None]:
-    known: tuple[RequestUser, Browser | None] | None = getattr(request.state, "identity", None)
-    if known is None:
+    identity: tuple[RequestUser, Browser | None] | None = getattr(request.state, "identity", None)
+    if identity is None:
         token = read_bearer_token(request)
-        known = await (
+        identity = await (
             _authenticate_without_token(request) if token is None else _authenticate_token(request, token)
         )
-        request.state.identity = known
-    return known
+        request.state.identity = identity
+    return identity
 
 
 async def _authenticate_without_token(request: Request) -> tuple[RequestUser, Browser | None]:
@@ -200,18 +208,16 @@ async def _authenticate_without_token(request: Request) -> tuple[RequestUser, Br
 
 async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser, None]:
     if is_page_request(request):
-        raise NotAllowed(
-            "tokens are for the API, not for pages", hint="use /api/v1, or sign in with a browser"
-        )
+        raise NotAllowed("API tokens cannot be used for pages", hint="use /api/v1, or sign in with a browser")
     site: Services = request.app.state.site
     found = await site.people.authenticate_token(token)
     if found is None:
         raise NotSignedIn(
-            "this token is not accepted: it is wrong, has run out, or its owner may not use it",
-            hint="make a new one on the page API tokens",
+            "this token is not valid: it is unknown or expired, or its owner's account is disabled",
+            hint="create a new one on the page API tokens",
         )
-    made, user = found
-    return RequestUser(user, made.scope, "", "", get_request_context(request.scope).address), None
+    api_token, user = found
+    return RequestUser(user, api_token.scope, "", "", get_request_context(request.scope).address), None
 
 
 async def _authenticate_by_people_mode(request: Request) -> tuple[User, Browser | None]:
@@ -235,25 +241,28 @@ async def _authenticate_by_people_mode(request: Request) -> tuple[User, Browser 
 
 
 def _get_browser(request: Request) -> Browser | None:
-    """Pages give browsers a cookie where there is no sign-in that would; programs need none."""
+    """Return the browser. Pages set a cookie, which in these modes no sign-in would do; the API does not."""
     return ensure_browser(request) if is_page_request(request) else find_browser(request)
 
 
 def _read_proxy_user_name(request: Request) -> str:
     header: str = request.app.state.site.settings.proxy_header
-    named = request.headers.getlist(header)
-    if named and not get_request_context(request.scope).is_trusted_proxy:
+    names = request.headers.getlist(header)
+    if names and not get_request_context(request.scope).is_trusted_proxy:
         raise NotAllowed(
-            f"the header {header} is believed only if it comes from a trusted proxy, and this came from "
+            f"the header {header} is accepted from trusted proxies only, and this request came from "
             f"{get_request_context(request.scope).peer}",
-            hint="reach Toolyard through the proxy; if this is the proxy, add its address to trusted_proxies",
+            hint="open Toolyard through the proxy; if this is the proxy, add its address to trusted_proxies",
         )
-    if len(named) > 1:
-        raise NotAllowed(f"the header {header} is there more than once", hint="the proxy must replace it")
-    name = _decode_header(named[0]).strip() if named else ""
+    if len(names) > 1:
+        raise NotAllowed(
+            f"the header {header} was sent more than once", hint="configure the proxy to replace the header"
+        )
+    name = _decode_header(names[0]).strip() if names else ""
     if not name:
         raise NotSignedIn(
-            "the proxy in front of Toolyard did not say who you are", hint=f"it must send the header {header}"
+            "the proxy in front of Toolyard did not send a user name",
+            hint=f"configure it to send the header {header}",
         )
     return name
 
@@ -263,20 +272,20 @@ def _build_sign_in_error(request: Request) -> Exception:
         return NotSignedIn(
             "you are not signed in", hint="send an API token: Authorization: Bearer ty_…, or sign in"
         )
-    wanted = request.url.path
+    target = request.url.path
     if request.url.query:
-        wanted += f"?{request.url.query}"
-    # What a form wanted to do cannot be done again by following a link.
+        target += f"?{request.url.query}"
+    # A form cannot be submitted again by following a link, so that only safe methods get a target.
     next_ = (
-        f"?next={quote(wanted, safe='')}"
-        if request.method in _SAFE_METHODS and wanted not in ("/", "/ui/")
+        f"?next={quote(target, safe='')}"
+        if request.method in _SAFE_METHODS and target not in ("/", "/ui/")
         else ""
     )
     return HTTPException(303, headers={"Location": f"/ui/sign-in{next_}"})
 
 
 def read_bearer_token(request: Request) -> str | None:
-    """The token that was sent. Other schemes are the business of whoever stands before us."""
+    """Return the bearer token of a request. Other schemes are left to a proxy in front."""
     return parse_bearer_token(request.headers.get("authorization", ""))
 
 
@@ -292,7 +301,7 @@ def _has_json_body(request: Request) -> bool:
 
 
 def _decode_header(text: str) -> str:
-    """Headers come as Latin-1; proxies send UTF-8."""
+    """Decode a header value that Starlette read as Latin-1, but that proxies send as UTF-8."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Names and origins under which we answer. Any other name is somebody's page that points at us."""
+"""Allowed host names and origins. Any other name may be an attacker's that resolves to our address."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["AllowedHosts", "HostHeader", "parse_origin"]
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _WILDCARD_ADDRESSES = ("0.0.0.0", "[::]")
 _IPV4_MAPPED_PREFIX = "::ffff:"
-"""Before an IPv4 address where one socket listens for both kinds."""
+"""Prefix of IPv4 addresses on a socket that listens for both IP versions."""
 _HOST_CACHE_ENTRIES = 256
 
 
 class HostHeader:
-    """A ``Host`` header, read: ``name`` in small letters, ``port`` empty where it names none."""
+    """A parsed ``Host`` header: ``name`` in lower case, ``port`` empty if absent."""
 
     __slots__ = ("name", "port")
 
@@ -29,38 +29,42 @@ class HostHeader:
 
     @classmethod
     def parse(cls, text: str) -> HostHeader | None:
-        """None where it cannot be one."""
-        found = HOST_WITH_PORT.fullmatch(text.lower())
-        return None if found is None else cls(found[1], found[2] or "")
+        """Parse a header value. Return None if it is malformed."""
+        match = HOST_WITH_PORT.fullmatch(text.lower())
+        return None if match is None else cls(match[1], match[2] or "")
 
     def origin(self, scheme: str) -> str:
-        """As browsers write it: without the port that the scheme implies."""
+        """Return the origin as browsers write it, without the default port of the scheme."""
         implied = not self.port or self.port == _DEFAULT_PORTS.get(scheme)
         return f"{scheme}://{self.name}" if implied else f"{scheme}://{self.name}:{self.port}"
 
 
 class AllowedHosts:
-    """Which names requests may carry, from the settings: the address we listen on, the public one, and those
-    that the operator adds. An entry with a port allows that port only."""
+    """Host names that requests may use: the listening address, the public URL, and ``allowed_hosts``.
+
+    An entry with a port allows only that port.
+    """
 
     def __init__(self, settings: Settings) -> None:
         entries = [*settings.allowed_hosts, _add_ipv6_brackets(settings.host)]
         if settings.public_url is not None:
             entries.append(urlsplit(settings.public_url).hostname or "")
-        read = (HostHeader.parse(_add_ipv6_brackets(entry)) for entry in entries)
-        self._allowed = {(host.name, host.port) for host in read if host is not None} - {
+        hosts = (HostHeader.parse(_add_ipv6_brackets(entry)) for entry in entries)
+        self._allowed = {(host.name, host.port) for host in hosts if host is not None} - {
             (name, "") for name in _WILDCARD_ADDRESSES
         }
         self._is_on_loopback = is_loopback(settings.host)
         self._public_origin = None if settings.public_url is None else parse_origin(settings.public_url)
         self.parse = lru_cache(_HOST_CACHE_ENTRIES)(HostHeader.parse)
-        """As ``Host.read``: nearly all requests carry one of a few names."""
+        """Cached ``HostHeader.parse``: nearly all requests use one of a few names."""
         self.is_allowed = lru_cache(_HOST_CACHE_ENTRIES)(self._check_allowed)
 
     def _check_allowed(self, host: HostHeader, local_address: str) -> bool:
-        """Whether a request may carry this name. ``our_end`` is the address that it was received on, which no
-        name server can make into another's, and by which health checks call us; what came in over loopback
-        may call us by any of the names that loopback has."""
+        """Return True if a request received on ``local_address`` may use this host.
+
+        The local address itself is allowed: health checks use it, and DNS rebinding cannot forge it, because
+        it is not a name. Requests over loopback may use any loopback name.
+        """
         if (host.name, "") in self._allowed or (host.name, host.port) in self._allowed:
             return True
         if host.name == _add_ipv6_brackets(local_address.removeprefix(_IPV4_MAPPED_PREFIX)):
@@ -68,12 +72,12 @@ class AllowedHosts:
         return is_loopback(host.name) and (self._is_on_loopback or is_loopback(local_address))
 
     def is_own_origin(self, origin: str, request_origin: str) -> bool:
-        """Whether an ``Origin`` is ours: where the request went to, or the public address."""
+        """Return True if an ``Origin`` is that of the request or of the public URL."""
         return origin == request_origin or origin == self._public_origin
 
 
 def parse_origin(url: str) -> str:
-    """Scheme, host and port of a URL, as browsers write them."""
+    """Return the origin of a URL as browsers write it."""
     parts = urlsplit(url)
     host = HostHeader.parse(parts.netloc.rpartition("@")[2])
     return f"{parts.scheme}://{parts.netloc}" if host is None else host.origin(parts.scheme)

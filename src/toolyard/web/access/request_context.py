@@ -1,4 +1,4 @@
-"""What the guard found out about a request at the door, for those who answer it."""
+"""Facts about a request that the guard determines, for middleware and routes."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ _SCOPE_KEY = "toolyard.passage"
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request's way in. ``cookies`` are sent with the answer, whatever answers."""
+    """Network facts of one request, and the cookies to set in its response."""
 
     peer: str
-    """The address at the other end of the socket."""
+    """IP address of the socket's peer."""
     is_trusted_proxy: bool
-    """Whether that is a proxy whose headers are believed."""
+    """True if the peer is a proxy whose forwarding headers are trusted."""
     address: str
-    """Who is calling: the peer, or whom a trusted proxy calls for."""
+    """IP address of the client: the peer, or the address forwarded by a trusted proxy."""
     origin: str
-    """Scheme, host and port under which the caller reached us."""
+    """Scheme, host and port that the client used."""
     set_cookie_headers: list[str] = field(default_factory=list[str])
     user_id: str | None = None
-    """The id of the account that the request is from, once its head has proved it."""
+    """Id of the user, once the request head is authenticated."""
 
     def attach_to(self, scope: Scope) -> None:
-        """Put it where those who answer find it."""
+        """Store the context in the ASGI scope."""
         scope[_SCOPE_KEY] = self
 
 
 def get_request_context(scope: Scope) -> RequestContext:
-    """The passage of a request that came through the guard. One that did not is a mistake of ours."""
-    found = scope.get(_SCOPE_KEY)
-    if not isinstance(found, RequestContext):
-        raise RuntimeError("a request got past the guard")
-    return found
+    """Return the context of a request. Raises RuntimeError if the request did not pass the guard."""
+    context = scope.get(_SCOPE_KEY)
+    if not isinstance(context, RequestContext):
+        raise RuntimeError("a request bypassed the request guard")
+    return context

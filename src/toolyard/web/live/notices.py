@@ -1,4 +1,4 @@
-"""Clients of the gateway that watch hear what is different for them, whichever replica changed it."""
+"""Notification of listening gateway clients about changes made by any replica."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ log = logging.getLogger("toolyard.web")
 
 
 class GatewayNotices:
-    """Looks at what everyone has now who watches, one after the other, after word of a change. What is
-    said while it looks is one word for the next time."""
+    """Re-synchronises the instances of all subscribed principals after a change.
+
+    Changes reported during a run are collected and handled together in the next one.
+    """
 
     def __init__(self, site: Services) -> None:
         self._services = site
@@ -29,49 +31,51 @@ class GatewayNotices:
         self._check_due = asyncio.Event()
 
     def request_check(self, changed_id: str) -> None:
-        """A server of the registry or an instance changed, which has this id; any, where it is empty."""
+        """Schedule a check after a change of the registry server or instance with this id (empty: any)."""
         self._changed_ids.add(changed_id)
         self._check_due.set()
 
     def changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
-        """The core knows other definitions of these servers now, of one principal or of everyone."""
+        """Notify the clients of a principal (None: of everyone) about changed servers."""
         self._services.mcp.gateway.on_servers_changed(principal, server_ids)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Process scheduled checks until cancelled."""
         while True:
             await self._check_due.wait()
             self._check_due.clear()
-            words, self._changed_ids = self._changed_ids, set()
+            changed_ids, self._changed_ids = self._changed_ids, set()
             for principal in self._services.mcp.gateway.client_subscriptions.subscriber_principals():
                 try:
-                    # What else is different, the core finds out by this, and tells.
+                    # This also passes changed definitions to the core, which notifies about them itself.
                     owned = await self._services.instance_sync.sync(principal)
-                    about = [each for each in owned if words & {"", each[0].id, each[1].id}]
-                    await self._check_instances(principal, [instance for instance, _ in about])
+                    affected = [each for each in owned if changed_ids & {"", each[0].id, each[1].id}]
+                    await self._check_instances(principal, [instance for instance, _ in affected])
                 except ToolyardError as error:
-                    log.warning("what '%s' has cannot be looked at: %s", principal.id, error.cause)
+                    log.warning("the instances of '%s' cannot be checked: %s", principal.id, error.cause)
 
     async def _check_instances(self, principal: Principal, instances: Collection[Instance]) -> None:
-        """Some of these may have other tools though their definitions are the same: they were signed in to,
-        or tools of theirs were accepted."""
-        rosters = self._services.parts.tool_directory
-        failures = rosters.known_listing(principal).failures
-        usable = {
+        """Notify about instances whose tools changed although their definitions did not.
+
+        This happens after a sign-in, and after the acceptance of quarantined tools.
+        """
+        tool_directory = self._services.parts.tool_directory
+        failures = tool_directory.known_listing(principal).failures
+        signed_in_ids = {
             instance.core_id
             for instance in instances
             if instance.state is InstanceState.READY
             and isinstance(failures.get(instance.core_id), SignInNeeded)
         }
-        rosters.forget_servers(usable, principal)
-        accepted = {
+        tool_directory.forget_servers(signed_in_ids, principal)
+        accepted_ids = {
             each.core_id for each in instances if await self._refresh_quarantine(principal, each.core_id)
         }
-        if usable or accepted:
-            self.changed(principal, usable | accepted)
+        if signed_in_ids or accepted_ids:
+            self.changed(principal, signed_in_ids | accepted_ids)
 
     async def _refresh_quarantine(self, principal: Principal, server_id: str) -> bool:
-        """Whether other tools of an instance are set aside than this process believed."""
+        """Read the accepted tools again; return True if the set of quarantined tools changed."""
         parts = self._services.parts
         server = parts.manager.find(server_id, principal)
         catalogue = parts.tool_directory.known_listing(principal).catalogues.get(server_id)

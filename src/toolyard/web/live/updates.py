@@ -1,4 +1,7 @@
-"""Changes as they happen, for every page that is open: one look serves all who see the same."""
+"""Live updates for open pages by polling.
+
+Records are fetched once per key, however many pages listen with that key.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,17 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 _POLL_INTERVAL_SECONDS = 0.5
-"""Seconds between two looks, while anybody listens."""
+"""Interval between polls while there are listeners, in seconds."""
 _MIN_INTERVAL_FRACTION = 0.1
-"""Of that time, what lies between two looks at least when it is known that something changed."""
+"""Minimum part of the interval to wait when a poll is requested, so that changes cannot cause a storm."""
 _KEYS_PER_INTERVAL = 50
-"""With each so many who see something of their own, the time between two looks grows by as much again."""
+"""The interval grows by its own length for each of so many keys, to limit the load."""
 _MAX_QUEUED_UPDATES = 256
-"""Changes that may wait for a slow listener. One that is slower is sent away, and begins anew."""
+"""Maximum number of updates queued for a listener. The stream of a slower one ends; it must reconnect."""
 
 
 class LiveUpdate(NamedTuple, Generic[T]):
-    """What is under an id from now on; None: nothing any more."""
+    """The new record of an id; None if it was removed."""
 
     id: str
     now: T | None
@@ -38,7 +41,7 @@ _UpdateQueue: TypeAlias = asyncio.Queue[LiveUpdate[T] | None]
 
 
 class LiveUpdates(Generic[K, T]):
-    """Looks again and again at what somebody sees, by id, and tells all who listen what became different."""
+    """Polls the records of each key with listeners, and sends them the differences."""
 
     def __init__(
         self,
@@ -55,9 +58,9 @@ class LiveUpdates(Generic[K, T]):
         self._poll_requested = asyncio.Event()
 
     async def changes(self, key: K, *, heartbeat_seconds: float) -> AsyncGenerator[LiveUpdate[T] | None]:
-        """First everything as it is, then each change; None when nothing happened for so many seconds.
+        """Yield all records, then each change, and None after ``heartbeat_seconds`` without a change.
 
-        Ends when this is closed, and for a listener that is too slow to follow.
+        Ends on ``close``, and when the listener is too slow to keep up.
         """
         if self._closed:
             return
@@ -77,15 +80,15 @@ class LiveUpdates(Generic[K, T]):
 
     @property
     def is_polling(self) -> bool:
-        """Whether anybody listens."""
+        """True while there are listeners."""
         return self._poll_task is not None and not self._poll_task.done()
 
     def request_poll(self) -> None:
-        """Look soon: something is different."""
+        """Poll soon, because a change is known."""
         self._poll_requested.set()
 
     def close(self) -> None:
-        """End every stream; who asks from now on gets an empty one."""
+        """End all streams. Streams opened later are empty."""
         self._closed = True
         for queues in self._listeners.values():
             for queue in queues:
@@ -97,6 +100,8 @@ class LiveUpdates(Generic[K, T]):
     def _register_listener(self, key: K, seen: Mapping[str, T]) -> Generator[_UpdateQueue[T]]:
         queue: _UpdateQueue[T] = asyncio.Queue(_MAX_QUEUED_UPDATES)
         queues = self._listeners.setdefault(key, set())
+        # Other listeners of the key get the differences now. The new one is added afterwards, because it
+        # sends ``seen`` itself.
         self._publish_changes(key, seen)
         queues.add(queue)
         if self._closed:
@@ -120,7 +125,7 @@ class LiveUpdates(Generic[K, T]):
                 try:
                     now = await self._fetch_records(key)
                 except ToolyardError as error:
-                    log.warning("the status cannot be looked at: %s", error.cause)
+                    log.warning("the status cannot be read: %s", error.cause)
                     continue
                 if key in self._listeners:
                     self._publish_changes(key, now)
@@ -151,6 +156,7 @@ def _diff_records(before: Mapping[str, T], now: Mapping[str, T]) -> Generator[Li
 
 
 def _end_listener(queue: _UpdateQueue[T]) -> None:
+    # The queue may be full: make room for the end marker. The listener reconnects and gets everything anew.
     while not queue.empty():
         queue.get_nowait()
     queue.put_nowait(None)

@@ -1,4 +1,4 @@
-"""Text of models and tools as HTML that can do nothing, made within limits.
+"""Rendering of untrusted Markdown from models and tools as safe HTML, within time limits.
 
-Uses nothing of the other parts of ``web``, because a child process loads it. Start with ``renderer.py``.
+Imports no other part of ``web``, because a child process loads this package. Start with ``renderer.py``.
 """

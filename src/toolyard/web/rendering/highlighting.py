@@ -1,4 +1,4 @@
-"""Code in colours: by classes, since pages have no styles within."""
+"""Syntax highlighting by CSS classes. Inline styles are forbidden by our content security policy."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["CSS_CLASS_PREFIX", "highlight_code", "resolve_language"]
 
 CSS_CLASS_PREFIX = "h-"
 _MAX_HIGHLIGHTED_CHARACTERS = 20_000
-"""Characters. Longer code is shown in one colour: colouring takes longer than reading it."""
+"""Maximum length of highlighted code, in characters. Longer code is shown without colours."""
 _BASE_CPU_SECONDS, _CPU_SECONDS_PER_CHARACTER = 0.02, 10e-6
-"""Of the processor's time, for a text and for each of its characters: several times what a program takes. One
-that takes longer was made to, and is shown in one colour."""
+"""CPU time allowed for a text and for each of its characters: several times the need of ordinary code. Code
+that takes longer is probably hostile, and is shown without colours."""
 _LANGUAGES_BY_ALIAS = {
     **dict.fromkeys(("sh", "shell", "zsh", "bash"), "bash"),
     **dict.fromkeys(("console", "shell-session", "shellsession"), "console"),
@@ -46,43 +46,42 @@ _LANGUAGES_BY_ALIAS = {
     **{name: name for name in ("protobuf", "pycon", "r", "scala", "scss", "sql", "swift", "toml")},
     **{name: name for name in ("tsx", "vue", "xml", "zig")},
 }
-"""Languages that are coloured, by what they are called. Not all that there are: some lexers take very long
-over what is not their language."""
+"""Highlighted languages by name. A selection: some lexers take very long on text in another language."""
 
 
 def resolve_language(info: str) -> str:
-    """The language that a block of code names, as we call it; empty where it names none that we know."""
+    """Return the canonical language of a code fence's info string, or an empty string if unknown."""
     words = info.split(None, 1)
     return _LANGUAGES_BY_ALIAS.get(words[0].strip("{}.").lower(), "") if words else ""
 
 
 def highlight_code(code: str, language: str) -> str:
-    """HTML of the code. The text is the same, whatever the language."""
+    """Return the code as HTML. Highlighting never changes the text."""
     if not language or len(code) > _MAX_HIGHLIGHTED_CHARACTERS:
         return html.escape(code, quote=False)
     if language == "json":
         return _highlight_json(code)
     lexer, spans = _load_lexer(language), list[str]()
-    ends = time.thread_time() + _BASE_CPU_SECONDS + _CPU_SECONDS_PER_CHARACTER * len(code)
+    deadline = time.thread_time() + _BASE_CPU_SECONDS + _CPU_SECONDS_PER_CHARACTER * len(code)
     for kind, text in lexer.get_tokens(code):
         spans.append(_format_span(kind, text))
-        if time.thread_time() > ends:
+        if time.thread_time() > deadline:
             return html.escape(code, quote=False)
     return "".join(spans)
 
 
 def _highlight_json(code: str) -> str:
-    """Colour JSON in one pass. Pages show much of it, and a lexer takes ten times as long."""
+    """Highlight JSON by one regular expression, ten times as fast as a lexer: pages show much JSON."""
     spans: list[str] = []
     at = 0
-    for found in _JSON_TOKEN_PATTERN.finditer(code):
-        name = found.lastgroup or ""
-        escaped = html.escape(found[0], quote=False)
+    for match in _JSON_TOKEN_PATTERN.finditer(code):
+        name = match.lastgroup or ""
+        escaped = html.escape(match[0], quote=False)
         spans += (
-            html.escape(code[at : found.start()], quote=False),
+            html.escape(code[at : match.start()], quote=False),
             _JSON_SPAN_TEMPLATE.format(name, escaped),
         )
-        at = found.end()
+        at = match.end()
     return "".join((*spans, html.escape(code[at:], quote=False)))
 
 
@@ -95,9 +94,9 @@ _JSON_SPAN_TEMPLATE = f'<span class="{CSS_CLASS_PREFIX}{{}}">{{}}</span>'
 
 @cache
 def _load_lexer(language: str) -> Lexer:
-    made = _LEXERS_WITHOUT_FUNCTIONS.get(language)
+    lexer_class = _LEXERS_WITHOUT_FUNCTIONS.get(language)
     options = {"stripnl": False, "ensurenl": False}
-    return get_lexer_by_name(language, **options) if made is None else made(**options)
+    return get_lexer_by_name(language, **options) if lexer_class is None else lexer_class(**options)
 
 
 _LEXER_RULES_WITHOUT_FUNCTIONS = {
@@ -106,13 +105,13 @@ _LEXER_RULES_WITHOUT_FUNCTIONS = {
 
 
 class _CLexerWithoutFunctions(CLexer):
-    """Without the rules that tell functions from other names: one look of theirs may take minutes."""
+    """C lexer without the rules for function names, whose backtracking may take minutes."""
 
     tokens = _LEXER_RULES_WITHOUT_FUNCTIONS
 
 
 class _CppLexerWithoutFunctions(CppLexer):
-    """The same for C++."""
+    """C++ lexer without the rules for function names, for the same reason."""
 
     tokens = _LEXER_RULES_WITHOUT_FUNCTIONS
 
@@ -124,12 +123,14 @@ _LEXERS_WITHOUT_FUNCTIONS: Mapping[str, Callable[..., Lexer]] = {
 
 
 def _format_span(kind: TokenType, text: str) -> str:
-    said = html.escape(text, quote=False)
+    escaped = html.escape(text, quote=False)
     name = _find_css_class(kind)
-    return f'<span class="{CSS_CLASS_PREFIX}{name}">{said}</span>' if name and not text.isspace() else said
+    return (
+        f'<span class="{CSS_CLASS_PREFIX}{name}">{escaped}</span>' if name and not text.isspace() else escaped
+    )
 
 
 @cache
 def _find_css_class(kind: TokenType) -> str:
-    """The short name of a kind of token, or of the nearest kind above it that has one."""
+    """Return the short name of a token type, or of its nearest ancestor with one."""
     return next(STANDARD_TYPES[each] for each in reversed(kind.split()) if each in STANDARD_TYPES)

@@ -1,8 +1,8 @@
-"""Markdown that others wrote, as HTML that can do nothing: models and tools are never trusted with HTML.
+"""Conversion of untrusted Markdown to safe HTML.
 
-Three walls: what cannot be seen is made visible, the parser knows no HTML and no addresses but web and mail,
-and a sanitiser passes only the elements that are named here. Pictures from elsewhere are links, not pictures:
-loading one would tell somebody that it was read.
+There are three layers of defence: invisible characters are made visible, the parser supports neither HTML nor
+URLs other than web and mail, and a sanitiser passes only the elements listed here. Images become links,
+because loading one would reveal to its host that the text was read.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from toolyard.web.rendering.highlighting import CSS_CLASS_PREFIX, highlight_code
 __all__ = ["build_parser", "render_markdown", "render_preformatted"]
 
 _MAX_NESTING_LEVELS = 40
-"""Levels. What is nested deeper is shown as it was written."""
+"""Maximum nesting of elements. Deeper texts are shown unrendered."""
 _MAX_BLOCK_CHARACTERS = 200_000
-"""Characters of one table, list or the like that are still looked at as Markdown."""
+"""Maximum length of a block, such as a table or list, to be rendered. Longer ones are shown unrendered."""
 _MAX_INLINE_CHARACTERS = 8_000
-"""Characters of one paragraph or cell that are. The parser may take the square of the length for them."""
+"""Maximum length of a paragraph or cell to be parsed: the parser may take quadratic time for it."""
 _ALLOWED_URL_PATTERN = re.compile(r"(?i)(?:https?://[^/\s]|mailto:[^\s])")
 _BARE_URL_PATTERN = re.compile(r"(?i)\bhttps?://[^\s<>\"'`]+")
 _TRAILING_PUNCTUATION = ".,;:!?)]}*_~"
@@ -44,43 +44,43 @@ _ALIGNMENT_CLASSES = {"class": {"to-left", "to-center", "to-right"}}
 
 
 def render_markdown(text: str) -> Markup:
-    """The HTML of one text, or of one block of it. Never raises, whatever the text is."""
-    shown = visible(text)
-    if len(shown) > _MAX_BLOCK_CHARACTERS and not shown.lstrip().startswith(("```", "~~~")):
-        return render_preformatted(shown)
-    tokens = build_parser().parse(shown)
+    """Return the HTML of a text or of one block. Never raises, whatever the input."""
+    visible_text = visible(text)
+    if len(visible_text) > _MAX_BLOCK_CHARACTERS and not visible_text.lstrip().startswith(("```", "~~~")):
+        return render_preformatted(visible_text)
+    tokens = build_parser().parse(visible_text)
     if any(token.level >= _MAX_NESTING_LEVELS for token in tokens):
-        # The parser leaves out what is deeper, and nobody shall hide anything.
-        return render_preformatted(shown)
-    made = cast("str", build_parser().renderer.render(tokens, build_parser().options, {}))
-    # Once more: entities may have stood for what cannot be seen.
-    return Markup(visible(_build_sanitizer().clean(made)))
+        # The parser would omit deeper content, which could be used to hide text.
+        return render_preformatted(visible_text)
+    rendered = cast("str", build_parser().renderer.render(tokens, build_parser().options, {}))
+    # Applied again, because entities may have produced invisible characters.
+    return Markup(visible(_build_sanitizer().clean(rendered)))
 
 
 @cache
 def build_parser() -> MarkdownIt:
-    """The parser: CommonMark with tables and strikethrough, without HTML, references and pictures."""
-    made = MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING_LEVELS + 10})
-    made.enable(["table", "strikethrough"])
-    # Blocks are shown one by one, so that none can name what another one refers to.
-    made.disable(["html_block", "html_inline", "reference"])
-    made.core.ruler.at("inline", _parse_inline)
-    made.core.ruler.push("lower_headings", _lower_headings)
-    made.core.ruler.push("name_links", _add_links_and_titles)
-    made.core.ruler.push("align_cells", _align_cells)
-    made.validateLink = lambda url: bool(_ALLOWED_URL_PATTERN.match(url))
-    made.add_render_rule("image", _render_image_as_link)
-    made.add_render_rule("fence", _render_code_block)
-    made.add_render_rule("code_block", _render_code_block)
-    return made
+    """Return the parser: CommonMark with tables and strikethrough, without HTML and references."""
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING_LEVELS + 10})
+    parser.enable(["table", "strikethrough"])
+    # Blocks are rendered one by one, so that a reference could not be resolved in another block.
+    parser.disable(["html_block", "html_inline", "reference"])
+    parser.core.ruler.at("inline", _parse_inline)
+    parser.core.ruler.push("lower_headings", _lower_headings)
+    parser.core.ruler.push("name_links", _add_links_and_titles)
+    parser.core.ruler.push("align_cells", _align_cells)
+    parser.validateLink = lambda url: bool(_ALLOWED_URL_PATTERN.match(url))
+    parser.add_render_rule("image", _render_image_as_link)
+    parser.add_render_rule("fence", _render_code_block)
+    parser.add_render_rule("code_block", _render_code_block)
+    return parser
 
 
 @cache
 def _build_sanitizer() -> nh3.Cleaner:
-    """The last step. It knows nothing of the ones before."""
+    """Return the sanitiser, the last layer. It does not rely on the others."""
     return nh3.Cleaner(
         tags=_ALLOWED_TAGS,
-        # With a tag goes only the tag: the words in it are somebody's words.
+        # Remove forbidden tags but keep their text, which belongs to the message.
         clean_content_tags=set(),
         attributes={"a": {"href", "title"}, "ol": {"start"}, "pre": {"data-language"}},
         allowed_classes={
@@ -96,15 +96,15 @@ def _build_sanitizer() -> nh3.Cleaner:
 
 
 def render_preformatted(text: str) -> Markup:
-    """Return a text as preformatted HTML, where it is not rendered."""
+    """Return a text as preformatted HTML, for texts that are not rendered."""
     return Markup('<pre tabindex="0"><code>{}</code></pre>').format(visible(text))
 
 
-# What the parser's tokens become.
+# Rules for the tokens of the parser.
 
 
 def _parse_inline(state: StateCore) -> None:
-    """What stands within lines, where they are not too long."""
+    """Parse inline content, unless it is too long."""
     for token in state.tokens:
         if token.type != "inline":
             continue
@@ -116,59 +116,60 @@ def _parse_inline(state: StateCore) -> None:
 
 
 def _lower_headings(state: StateCore) -> None:
-    """A page has its own first and second headings."""
+    """Lower headings by two levels: the page itself has the first two."""
     for token in state.tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(int(token.tag[1]) + 2, 6)}"
 
 
 def _align_cells(state: StateCore) -> None:
-    """Cells say where their text stands by a class: pages have no styles within."""
+    """Replace inline alignment styles of cells, which the content security policy forbids, by classes."""
     for token in state.tokens:
         if token.type in ("th_open", "td_open") and (style := token.attrs.pop("style", None)):
             token.attrSet("class", f"to-{str(style).rpartition(':')[2]}")
 
 
 def _add_links_and_titles(state: StateCore) -> None:
-    """Addresses in plain text lead somewhere, and every link says where it leads."""
+    """Turn plain URLs into links, and add the target to each link as its title."""
     for token in state.tokens:
         if token.type == "inline" and token.children:
             token.children = _linkify_children(token.children)
 
 
 def _linkify_children(children: Sequence[Token]) -> list[Token]:
-    found: list[Token] = []
-    within = 0
+    linked: list[Token] = []
+    link_depth = 0
     for token in children:
         if token.type in ("link_open", "link_close"):
-            within += token.nesting
+            link_depth += token.nesting
             if token.type == "link_open":
                 token.attrSet("title", str(token.attrGet("href") or ""))
-        if token.type == "text" and not within:
-            found += _linkify_text(token)
+        if token.type == "text" and not link_depth:
+            linked += _linkify_text(token)
         else:
-            found.append(token)
-    return found
+            linked.append(token)
+    return linked
 
 
 def _linkify_text(token: Token) -> list[Token]:
-    found: list[Token] = []
+    linked: list[Token] = []
     at = 0
     for match in _BARE_URL_PATTERN.finditer(token.content):
         address = match[0].rstrip(_TRAILING_PUNCTUATION)
+        # A closing parenthesis belongs to the URL if the URL contains an opening one.
         if "(" in address and match[0][len(address) :].startswith(")"):
             address += ")"
         if not _ALLOWED_URL_PATTERN.match(address):
             continue
-        found += [_create_text_token(token.content[at : match.start()]), *_create_link_tokens(address)]
+        linked += [_create_text_token(token.content[at : match.start()]), *_create_link_tokens(address)]
         at = match.start() + len(address)
-    return [*found, _create_text_token(token.content[at:])] if found else [token]
+    return [*linked, _create_text_token(token.content[at:])] if linked else [token]
 
 
 def _create_link_tokens(address: str) -> list[Token]:
     href = build_parser().normalizeLink(address)
-    opened = Token("link_open", "a", 1, attrs={"href": href, "title": href})
-    return [opened, _create_text_token(address), Token("link_close", "a", -1)]
+    link_open = Token("link_open", "a", 1, attrs={"href": href, "title": href})
+    return [link_open, _create_text_token(address), Token("link_close", "a", -1)]
 
 
 def _create_text_token(content: str) -> Token:
@@ -180,9 +181,9 @@ def _render_image_as_link(
 ) -> str:
     token = tokens[index]
     source = html.escape(str(token.attrGet("src") or ""))
-    words = html.escape(renderer.renderInlineAsText(token.children or [], options, env).strip())
-    named = f"Picture: {words}" if words else "Picture"
-    return f'<a href="{source}" title="{source}">{named}</a>'
+    alt_text = html.escape(renderer.renderInlineAsText(token.children or [], options, env).strip())
+    label = f"Picture: {alt_text}" if alt_text else "Picture"
+    return f'<a href="{source}" title="{source}">{label}</a>'
 
 
 def _render_code_block(
@@ -190,5 +191,5 @@ def _render_code_block(
 ) -> str:
     token = tokens[index]
     language = resolve_language(token.info)
-    named = f' data-language="{html.escape(language)}"' if language else ""
-    return f"<pre{named}><code>{highlight_code(token.content, language)}</code></pre>\n"
+    attribute = f' data-language="{html.escape(language)}"' if language else ""
+    return f"<pre{attribute}><code>{highlight_code(token.content, language)}</code></pre>\n"

@@ -1,7 +1,7 @@
-"""Markdown that is still being written: blocks that are finished and stay, and the one that grows.
+"""Splitting of streamed Markdown into finished blocks and a growing tail.
 
-So a page gets each block about once, however long the answer. Where blocks end depends on the text alone, not
-on the pieces in which it came: whoever begins anew in the middle finds the same blocks.
+A page receives each block about once, however long the response. The boundaries depend on the text only, not
+on how it was cut into pieces, so that a client that reconnects in the middle gets the same blocks.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from toolyard.web.rendering.markdown import build_parser
 __all__ = ["MarkdownBlockSplitter", "split_blocks"]
 
 _MAX_ALWAYS_PARSED_CHARACTERS = 512
-"""Characters. A block that is longer is parsed again only when it has grown by a quarter."""
+"""Length in characters up to which a block is parsed at each candidate; longer ones after growing by 25 %."""
 _MAX_PARSED_CHARACTERS = 8_192
-"""Characters from which on a block with a code fence is not parsed for its end any more: it goes on."""
+"""Length in characters beyond which a block with a code fence is no longer split."""
 _CHUNK_CHARACTERS = 8_192
 _FENCE_PATTERN = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)")
 _LIST_ITEM_PATTERN = re.compile(r" {0,3}(?:[-+*]|[0-9]{1,9}[.)])(?:\s|$)")
 
 
 class MarkdownBlockSplitter:
-    """A text that grows. ``finished`` never change any more; ``tail`` is what comes after them."""
+    """Incremental splitter. ``finished_blocks`` never change; ``tail`` is the text after them."""
 
     def __init__(self) -> None:
         self.finished_blocks: list[str] = []
         self.tail = ""
         self._line_start = 0
-        """Where the line begins that is looked at next."""
+        """Offset in the tail of the next line to scan."""
         self._after_blank = False
         self._next_parse_start = 0
-        """Lines that begin before this need no judgement."""
+        """Offset in the tail before which the parser is not used again."""
         self._has_fence = self._has_list = False
-        """Whether the block may contain a code fence in another block, or a list."""
+        """True if the tail may contain a nested code fence, or a list."""
         self._open_fence = ""
-        """What opened the code fence that the block begins with, until it is closed."""
+        """Marker of the code fence that the tail begins with, until it is closed."""
 
     def add(self, piece: str) -> None:
-        """Let the text grow."""
-        # In parts: each block that is finished is cut off from what is there by then.
+        """Append a piece of text."""
+        # In chunks: finishing a block copies the rest of the tail, which should stay short.
         for at in range(0, len(piece), _CHUNK_CHARACTERS):
             self.tail += piece[at : at + _CHUNK_CHARACTERS]
             while self._scan_line():
@@ -51,16 +51,16 @@ class MarkdownBlockSplitter:
 
     @property
     def all_blocks(self) -> list[str]:
-        """Every block, the one that grows too."""
+        """All blocks, including the tail."""
         return [*self.finished_blocks, self.tail] if self.tail else list(self.finished_blocks)
 
     def _scan_line(self) -> bool:
-        """Look at one line; False where more must come before it is done with."""
+        """Scan one line. Return False if more text is needed first."""
         start, end = self._line_start, self.tail.find("\n", self._line_start) + 1
         first = self.tail[start : start + 1]
-        # A letter begins a paragraph, however its line goes on; of other lines the whole must be known.
-        known = start + 1 if first.isalpha() else end
-        if known and self._after_blank and not first.isspace() and self._is_block_start(start, known):
+        # A line that begins with a letter is a paragraph, whatever follows; other lines must be complete.
+        known_end = start + 1 if first.isalpha() else end
+        if known_end and self._after_blank and not first.isspace() and self._is_block_start(start, known_end):
             self._finish_block(start)
             return True
         if end:
@@ -71,11 +71,11 @@ class MarkdownBlockSplitter:
             self._line_start = end
         return bool(end)
 
-    def _is_block_start(self, start: int, known: int) -> bool:
-        """Tell whether a line that is not indented, after a blank one, begins a block.
+    def _is_block_start(self, start: int, known_end: int) -> bool:
+        """Return True if an unindented line after a blank one begins a new block.
 
-        It does, unless it may be the next item of a list, or is within a code fence, which only the parser
-        knows. A block that is not split renders the same, so a doubt costs nothing.
+        It does, unless it may be the next item of a list, or lies within a code fence, which only the parser
+        can decide. Not splitting is always correct, because the larger block renders the same.
         """
         if self._open_fence:
             return False
@@ -84,7 +84,7 @@ class MarkdownBlockSplitter:
         if not self._next_parse_start <= start <= _MAX_PARSED_CHARACTERS:
             return False
         self._next_parse_start = start + max(start // 4 if start > _MAX_ALWAYS_PARSED_CHARACTERS else 0, 1)
-        return _is_top_level_block_start(self.tail[:known], start)
+        return _is_top_level_block_start(self.tail[:known_end], start)
 
     def _finish_block(self, at: int) -> None:
         self.finished_blocks.append(self.tail[:at])
@@ -94,25 +94,26 @@ class MarkdownBlockSplitter:
         self._open_fence = ""
 
     def _track_fence(self, line: str, start: int) -> None:
-        found = _FENCE_PATTERN.match(line)
-        if start == 0 and found and not ("`" in found[1] and "`" in found[2]):
-            self._open_fence = found[1]
+        fence = _FENCE_PATTERN.match(line)
+        # The info string of a backtick fence must not contain backticks (CommonMark).
+        if start == 0 and fence and not ("`" in fence[1] and "`" in fence[2]):
+            self._open_fence = fence[1]
         elif self._open_fence:
-            if found and found[1].startswith(self._open_fence) and not found[2].strip(" \t\r\n"):
+            if fence and fence[1].startswith(self._open_fence) and not fence[2].strip(" \t\r\n"):
                 self._open_fence = ""
         else:
             self._has_fence = self._has_fence or "```" in line or "~~~" in line
 
 
 def split_blocks(text: str) -> list[str]:
-    """The blocks of a whole text: the same as if it had come in pieces."""
+    """Return the blocks of a complete text, the same as if it had been added in pieces."""
     blocks = MarkdownBlockSplitter()
     blocks.add(text)
     return blocks.all_blocks
 
 
 def _is_top_level_block_start(text: str, start: int) -> bool:
-    """Whether the last line, which begins at ``start``, begins a block that stands in no other."""
+    """Return True if the last line, beginning at ``start``, begins a block that is not nested."""
     line = text.count("\n", 0, start)
     tokens = _build_block_parser().parse(visible(text))
     return any(token.level == 0 and token.map and token.map[0] == line for token in reversed(tokens))
@@ -120,8 +121,8 @@ def _is_top_level_block_start(text: str, start: int) -> bool:
 
 @cache
 def _build_block_parser() -> MarkdownIt:
-    """The parser, for blocks only."""
-    made = MarkdownIt("commonmark", build_parser().options)
-    made.block.ruler = build_parser().block.ruler
-    made.core.ruler.enableOnly(["normalize", "block"])
-    return made
+    """Return a parser without inline parsing, which is not needed to find blocks."""
+    parser = MarkdownIt("commonmark", build_parser().options)
+    parser.block.ruler = build_parser().block.ruler
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser

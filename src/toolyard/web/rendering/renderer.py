@@ -1,8 +1,8 @@
-"""Markdown for pages, rendered without holding up the event loop.
+"""Rendering of Markdown for pages without blocking the event loop.
 
-Short texts are rendered at once. Longer ones go to a child process with a time limit: some texts are made to
-take very long, and no thread could be stopped in the middle of one. A text that takes too long is shown as it
-was written. Results are kept, keyed by the text alone.
+Short texts are rendered at once, longer ones in a child process with a time limit: a hostile text may take
+very long, and a thread cannot be stopped. Texts that exceed the limit are shown unrendered. Results are
+cached by text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLACEHOLDER_PATTERN = re.compile("\x00([0-9]+)\x00")
 
 
 class MarkdownRenderer:
-    """Cache of rendered texts, and the child process that renders those that are not in it."""
+    """Cache of rendered texts, with a child process that renders missing ones."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class MarkdownRenderer:
         page_seconds: float = 5.0,
         cache_characters: int = 8_000_000,
     ) -> None:
-        """``inline_characters`` are rendered in this process for one page, the rest by the child.
+        """Create a renderer; the child process is started on first use.
 
-        ``batch_seconds`` limits each request to the child, ``page_characters`` and ``page_seconds`` what one
-        page gets: texts beyond are shown as they were written.
+        A page with at most ``inline_characters`` of missing texts is rendered in this process. ``batch_…``
+        limit each request to the child, ``page_…`` the work for one page: texts beyond are shown unrendered.
         """
         self._inline_characters = inline_characters
         self._batch_characters = batch_characters
@@ -58,20 +58,20 @@ class MarkdownRenderer:
         self._start_task: asyncio.Task[WorkerProcess] | None = None
         self._lock = asyncio.Lock()
         self.texts_sent = 0
-        """Texts that were sent to the child so far."""
+        """Number of texts sent to the child so far."""
 
     async def render(self, texts: Sequence[str]) -> list[Markup]:
-        """Return the HTML of each text."""
-        found = {text: self._cache[text] for text in texts if text in self._cache}
-        for text in found:
+        """Return the HTML of each text, preformatted if it could not be rendered in time."""
+        html_by_text = {text: self._cache[text] for text in texts if text in self._cache}
+        for text in html_by_text:
             self._cache.move_to_end(text)
-        missing = list(dict.fromkeys(text for text in texts if text not in found))
+        missing = list(dict.fromkeys(text for text in texts if text not in html_by_text))
         if sum(map(len, missing)) <= self._inline_characters:
             for text in missing:
-                found[text] = self._cache_html(text, render_markdown(text))
+                html_by_text[text] = self._cache_html(text, render_markdown(text))
         else:
-            found |= await self._render_in_child(list(self._take_within_page_limit(missing)))
-        return [found[text] if text in found else render_preformatted(text) for text in texts]
+            html_by_text |= await self._render_in_child(list(self._take_within_page_limit(missing)))
+        return [html_by_text[text] if text in html_by_text else render_preformatted(text) for text in texts]
 
     async def close(self) -> None:
         """End the child process."""
@@ -79,28 +79,28 @@ class MarkdownRenderer:
             await self._end_child()
 
     def _take_within_page_limit(self, texts: Iterable[str]) -> Iterator[str]:
-        left = self._page_characters
+        remaining = self._page_characters
         for text in texts:
-            left -= len(text)
-            if left < 0:
+            remaining -= len(text)
+            if remaining < 0:
                 return
             yield text
 
     async def _render_in_child(self, texts: Sequence[str]) -> dict[str, Markup]:
-        found: dict[str, Markup] = {}
+        html_by_text: dict[str, Markup] = {}
         try:
             async with asyncio.timeout(self._page_seconds):
                 for batch in self._split_batches(texts):
-                    made = await self._render_batch(batch)
-                    if made is None and len(batch) > 1:
-                        # One of them is too much; the others are rendered all the same.
+                    rendered = await self._render_batch(batch)
+                    if rendered is None and len(batch) > 1:
+                        # One text failed or took too long: render the others on their own.
                         for text in batch:
-                            found |= self._cache_batch([text], await self._render_batch([text]))
+                            html_by_text |= self._cache_batch([text], await self._render_batch([text]))
                     else:
-                        found |= self._cache_batch(batch, made)
+                        html_by_text |= self._cache_batch(batch, rendered)
         except TimeoutError:
             pass
-        return found
+        return html_by_text
 
     def _split_batches(self, texts: Iterable[str]) -> Iterator[list[str]]:
         batch: list[str] = []
@@ -122,10 +122,10 @@ class MarkdownRenderer:
         }
 
     async def _render_batch(self, texts: Sequence[str]) -> list[str] | None:
-        """Let the child render some texts; None where it failed or took too long."""
+        """Render texts in the child. Return None if it failed or took too long."""
         message = json.dumps(list(texts)).encode()
         async with self._lock:
-            # A child ends itself after a while: one that is gone is replaced, once.
+            # An idle child exits after a while, so that a lost child is replaced once.
             for is_new in (self._child is None, True):
                 child = await self._ensure_child()
                 if child is None:
@@ -142,29 +142,34 @@ class MarkdownRenderer:
                     await self._end_child()
                     return None
                 except BaseException:
-                    # Its answer must not be taken for that to the next request.
+                    # Cancelled: the late response must not be taken for that to the next request.
                     await self._end_child()
                     raise
         return None
 
     async def _ensure_child(self) -> WorkerProcess | None:
-        """Return the child, started where there is none. A caller that gives up does not end the start."""
+        """Return the child, starting it if necessary, or None if it cannot be started.
+
+        Cancellation of the caller does not interrupt the start, which the next caller continues to await.
+        """
         if self._child is None:
             if self._start_task is None:
                 self._start_task = asyncio.create_task(_start_child())
             try:
                 self._child = await asyncio.shield(self._start_task)
             except (NativeToolError, OSError, TimeoutError) as error:
-                log.warning("Markdown is shown as written: the rendering process cannot be used: %s", error)
+                log.warning(
+                    "Markdown is shown unrendered, because the rendering process failed to start: %s", error
+                )
             if self._start_task.done():
                 self._start_task = None
         return self._child
 
     async def _end_child(self) -> None:
-        starting, self._start_task = self._start_task, None
-        if starting is not None:
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
+        start_task, self._start_task = self._start_task, None
+        if start_task is not None:
+            start_task.cancel()
+            await asyncio.gather(start_task, return_exceptions=True)
         child, self._child = self._child, None
         if child is not None:
             await child.__aexit__(None, None, None)
@@ -174,13 +179,13 @@ class MarkdownRenderer:
             self._cached_characters += len(text) + len(html)
         self._cache[text] = html
         while self._cached_characters > self._cache_characters and self._cache:
-            old, made = self._cache.popitem(last=False)
-            self._cached_characters -= len(old) + len(made)
+            old_text, old_html = self._cache.popitem(last=False)
+            self._cached_characters -= len(old_text) + len(old_html)
         return html
 
 
 async def _start_child() -> WorkerProcess:
-    """Start the child and wait until it has loaded what it needs."""
+    """Start the child and wait until it has loaded its modules."""
     child = WorkerProcess("toolyard.web.rendering.worker", with_site_packages=True)
     await child.__aenter__()
     try:
@@ -193,19 +198,19 @@ async def _start_child() -> WorkerProcess:
 
 
 class DeferredMarkdown:
-    """Collects the texts of a page while it is built, and puts their HTML into it afterwards."""
+    """Collects the Markdown of a page while it is built, and inserts the HTML afterwards."""
 
     def __init__(self, renderer: MarkdownRenderer) -> None:
         self._renderer = renderer
         self._texts: list[str] = []
 
     def __call__(self, text: str) -> Markup:
-        """Return a placeholder. It holds NUL characters, which no text of a page does."""
+        """Return a placeholder, delimited by NUL characters, which never occur in a page."""
         self._texts.append(text)
         return Markup(f"\x00{len(self._texts) - 1}\x00")
 
     async def fill(self, pages: Sequence[str]) -> list[str]:
-        """Return the pages with the HTML in place of the placeholders. Texts are rendered once each."""
-        made = await self._renderer.render(self._texts) if self._texts else []
+        """Return the pages with all placeholders replaced. Each text is rendered once."""
+        rendered = await self._renderer.render(self._texts) if self._texts else []
         self._texts = []
-        return [_PLACEHOLDER_PATTERN.sub(lambda place: made[int(place[1])], page) for page in pages]
+        return [_PLACEHOLDER_PATTERN.sub(lambda match: rendered[int(match[1])], page) for page in pages]

@@ -1,6 +1,6 @@
-"""Program of a child process that renders Markdown; see ``renderer.py``.
+"""Program of the child process that renders Markdown for ``renderer.py``.
 
-It answers a JSON list of texts with the list of their HTML.
+A request is a JSON list of texts; the response is the list of their HTML.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from toolyard.web.rendering.markdown import render_markdown
 __all__ = ["main"]
 
 _MAX_OPEN_FILES = 64
-"""Lexers are loaded when they are first used."""
+"""Limit of open files: lexer modules are imported on first use."""
 
 
 def main() -> None:
-    """Serve the process that started the program."""
+    """Answer requests of the parent process until it closes the pipe."""
     serve_requests(_render_texts, max_open_files=_MAX_OPEN_FILES)
 
 
