@@ -142,7 +142,7 @@ async def test_a_limited_token_makes_no_instance_that_it_does_not_name(
     for slug in ({"slug": "two"}, {"slug": " two "}, {}):
         refused = await client.post("/api/v1/instances", {"server_id": server, **slug})
         assert refused.status == 403, slug
-        assert "not for an instance" in refused.json["detail"]
+        assert "does not cover an instance" in refused.json["detail"]
     made = await client.post("/api/v1/instances", {"server_id": server, "slug": "one-more"})
     assert made.status == 201
     one = f"/api/v1/instances/{made.json['id']}"

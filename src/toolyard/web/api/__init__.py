@@ -1,4 +1,8 @@
-"""The API: JSON over the same services as the pages."""
+"""The JSON API under ``/api/v1``, on top of the same services as the pages.
+
+One module per resource; docstrings of routes and descriptions of fields are the published API reference.
+Shared parts are in ``dependencies.py`` and ``chat_dependencies.py``.
+"""
 
 from __future__ import annotations
 

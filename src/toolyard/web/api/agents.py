@@ -1,4 +1,4 @@
-"""``/agents``: who there is to talk to, and what each of them has."""
+"""``/agents``: the agents of AGENTS.md and their tools."""
 
 from __future__ import annotations
 
@@ -36,92 +36,96 @@ router = APIRouter(
 
 
 class AgentShown(BaseModel):
-    """An agent of AGENTS.md."""
+    """An agent defined in AGENTS.md."""
 
     id: str = Field(examples=["reviewer"])
     name: str = Field(examples=["Reviewer"])
     description: str
-    model: str | None = Field(description="null: the one that the settings name.")
-    tools: list[str] | None = Field(description="Its patterns, as written; null: all tools.")
+    model: str | None = Field(description="Model of the agent; null for the default model.")
+    tools: list[str] | None = Field(description="Tool patterns as written in the file; null for all tools.")
     bundles: list[str]
-    mode: Literal["direct", "meta"] | None = Field(description="null: as its tools' cost demands.")
-    file: str | None = Field(description="Where it stands; for admins.")
-    line: int | None = Field(description="Where it stands; for admins.")
+    mode: Literal["direct", "meta"] | None = Field(
+        description="Tool mode; null to choose by the cost of the tools."
+    )
+    file: str | None = Field(description="File of the definition. Shown to admins only.")
+    line: int | None = Field(description="Line of the definition. Shown to admins only.")
 
 
 class AgentProblem(BaseModel):
-    """Something that is wrong in AGENTS.md."""
+    """A problem in AGENTS.md."""
 
     message: str
     file: str | None
     line: int | None
-    path: str = Field(description="The agent and the key, where one is meant.", examples=["Reviewer.tools"])
+    path: str = Field(
+        description="Agent and key that the problem is about, if any.", examples=["Reviewer.tools"]
+    )
     hint: str | None
 
 
 class AgentList(BaseModel):
-    """The agents in force."""
+    """The agents in use."""
 
     items: list[AgentShown]
     problems: list[AgentProblem] = Field(
-        description="Why the file as it is now is not in force, or an agent cannot be used; for admins. "
-        "The agents that were good before stay."
+        description="Problems of the current file or of single agents. Shown to admins only. While the file "
+        "is not valid, the last valid agents stay in use."
     )
 
 
 class AgentToolShown(BaseModel):
-    """A tool, and whether the agent has it in a chat."""
+    """A tool and the access that the agent has to it in a chat."""
 
     name: str = Field(examples=["github_search"])
     id: str = Field(examples=["github/search"])
     server: str
     server_label: str
-    native: bool = Field(description="One of Toolyard's own.")
+    native: bool = Field(description="Whether it is a built-in tool of Toolyard.")
     title: str | None
     description: str
-    shown: bool
+    shown: bool = Field(description="Whether the model can use the tool.")
     through: Literal["direct", "meta"] | None = Field(
-        description="With a definition of its own, by the meta tools, or not at all."
+        description="Access by its own definition (`direct`) or through the meta tools; null if hidden."
     )
-    asks: bool = Field(description="Whether each call needs a yes.")
-    why: str = Field(description="The words of the rule that hides it or asks first; empty where none does.")
+    asks: bool = Field(description="Whether each call needs approval.")
+    why: str = Field(description="Reason why the tool is hidden or needs approval; empty if neither applies.")
 
 
 class AgentToolList(BaseModel):
-    """All tools that you have, by name, and which of them the agent has."""
+    """All your tools, with the access that the agent has to each."""
 
     items: list[AgentToolShown]
-    because: str = Field(description="Why it has the meta tools; empty where it has none.")
-    unmatched: list[str] = Field(description="Its patterns that none of these names fits.")
-    failures: list[ServerFailure] = Field(description="Whose tools could not be listed, and why.")
+    because: str = Field(description="Reason for offering meta tools; empty if there are none.")
+    unmatched: list[str] = Field(description="Patterns of the agent that match none of these tools.")
+    failures: list[ServerFailure] = Field(description="Servers whose tools could not be listed.")
 
 
-@router.get("", responses=problem_responses(), summary="The agents")
+@router.get("", responses=problem_responses(), summary="List agents")
 async def list_agents(site: AppServices, visitor: UserWithRead) -> AgentList:
-    """Those that you may use, in the order of the file."""
+    """Return the agents that you may use, in file order."""
     agents = list_usable_agents(site, visitor)
-    wrong = [
+    problems = [
         *site.loaded_agents.problems,
         *(each for agent in agents for each in find_agent_problems(site, agent)),
     ]
     return AgentList(
         items=[_build_agent_model(agent, visitor) for agent in agents],
-        problems=[_build_problem_model(each) for each in wrong] if visitor.is_admin else [],
+        problems=[_build_problem_model(each) for each in problems] if visitor.is_admin else [],
     )
 
 
-@router.get("/{id}/tools", responses=problem_responses(404), summary="The tools of an agent")
+@router.get("/{id}/tools", responses=problem_responses(404), summary="List the tools of an agent")
 async def list_agent_tools(site: AppServices, visitor: UserWithRead, id: PathId) -> AgentToolList:
-    """All tools that you have, whether the agent sees them in a chat, and why not the others. A token with
-    limits shows what it is for."""
-    found = await resolve_agent_tools(site, visitor, find_usable_agent(site, visitor, id))
+    """Return all your tools, whether the agent can use them in a chat, and the reason for hidden ones. A
+    token with limits shows only the tools that it covers."""
+    resolved = await resolve_agent_tools(site, visitor, find_usable_agent(site, visitor, id))
     return AgentToolList(
-        items=[_build_agent_tool_model(each) for each in found.tools],
-        because=found.because,
-        unmatched=list(found.unmatched),
+        items=[_build_agent_tool_model(each) for each in resolved.tools],
+        because=resolved.because,
+        unmatched=list(resolved.unmatched),
         failures=[
             ServerFailure(server=each.server, problem=describe_error(each.error)[0])
-            for each in found.failures
+            for each in resolved.failures
         ],
     )
 

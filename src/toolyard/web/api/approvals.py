@@ -1,4 +1,4 @@
-"""``/approvals`` and ``/grants``: calls that wait for a yes, and what was allowed ahead."""
+"""``/approvals`` and ``/grants``: calls that need approval, and standing approvals."""
 
 from __future__ import annotations
 
@@ -30,28 +30,34 @@ _MAX_REMEMBER_SECONDS = 31_622_400
 
 
 class RememberGiven(Given):
-    """For which calls like it a yes counts as well, and for how long."""
+    """Further calls that an approval covers, and for how long."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"seconds": 3600, "arguments": "any", "here": True}]}
     )
 
-    seconds: float = Field(gt=0, le=_MAX_REMEMBER_SECONDS)
-    arguments: Literal["these", "any"] = Field(description="With these arguments only, or with any.")
-    here: bool = Field(default=True, description="In this chat only.")
+    seconds: float = Field(
+        gt=0, le=_MAX_REMEMBER_SECONDS, description="Duration of the approval, in seconds."
+    )
+    arguments: Literal["these", "any"] = Field(
+        description="Cover calls with the same arguments only, or with any."
+    )
+    here: bool = Field(default=True, description="Cover calls in this chat only.")
 
 
 class AnswerGiven(Given):
-    """Whether a call may be made."""
+    """Decision about a call."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"yes": True, "remember": None}]})
 
-    yes: bool
-    remember: RememberGiven | None = Field(default=None, description="null: just this once.")
+    yes: bool = Field(description="Whether to approve the call.")
+    remember: RememberGiven | None = Field(
+        default=None, description="Approve similar calls, too; null for this call only."
+    )
 
 
 class ApprovalShown(BaseModel):
-    """A call that waits for a yes or a no."""
+    """A call that needs approval."""
 
     id: str
     chat_id: str | None
@@ -64,68 +70,70 @@ class ApprovalShown(BaseModel):
 
 
 class ApprovalList(BaseModel):
-    """What waits for an answer of yours, the oldest first."""
+    """Calls that need your approval, oldest first."""
 
     items: list[ApprovalShown]
 
 
 class GrantShown(BaseModel):
-    """A yes that still counts."""
+    """A standing approval."""
 
     id: str
     tool: str
     name: str
-    predicate: dict[str, Any] = Field(description="By argument, what it must be; empty: any arguments.")
-    chat_id: str | None = Field(description="In this chat only; null: everywhere.")
-    uses: int | None = Field(description="Calls that it is still good for; null: any number.")
+    predicate: dict[str, Any] = Field(description="Required value of each argument; empty for any arguments.")
+    chat_id: str | None = Field(description="Chat that the approval is limited to; null for none.")
+    uses: int | None = Field(description="Remaining number of calls; null for no limit.")
     created_at: datetime
     expires_at: datetime
 
 
 class GrantList(BaseModel):
-    """What you allowed ahead."""
+    """Your standing approvals."""
 
     items: list[GrantShown]
 
 
-@router.get("/approvals", responses=problem_responses(), summary="Calls that wait for your yes")
+@router.get("/approvals", responses=problem_responses(), summary="List calls that need approval")
 async def list_approvals(site: AppServices, visitor: ChatReader) -> ApprovalList:
-    """All of them, the oldest first."""
-    waiting = await site.database.approvals.waiting(visitor.user.id)
-    return ApprovalList(items=[_build_approval_model(each) for each in waiting])
+    """Return the calls that need your approval, oldest first."""
+    pending = await site.database.approvals.waiting(visitor.user.id)
+    return ApprovalList(items=[_build_approval_model(each) for each in pending])
 
 
 @router.post(
     "/approvals/{id}",
     status_code=204,
     responses=problem_responses(404, 409, 413, 415),
-    summary="Say yes or no to a call",
+    summary="Approve or decline a call",
 )
 async def answer_approval(site: AppServices, visitor: ChatApprover, id: PathId, given: AnswerGiven) -> None:
-    """The turn goes on once all calls that it waits for are answered. Each can be answered once."""
-    asked = await site.database.approvals.find(visitor.user.id, id)
+    """Approve or decline a call. Each can be answered once. The turn continues when all its calls are
+    answered."""
+    approval = await site.database.approvals.find(visitor.user.id, id)
     remember = None if given.remember is None else _create_remember(given.remember)
     await site.chats.answer_approval(visitor.user.id, id, yes=given.yes, remember=remember)
-    details = {} if asked is None else {"tool": asked.tool, "chat": asked.chat_id}
+    details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
     await site.changed(
         visitor, "approval.answer", id, yes=given.yes, remembered=remember is not None, **details
     )
 
 
-@router.get("/grants", responses=problem_responses(), summary="What you allowed ahead")
+@router.get("/grants", responses=problem_responses(), summary="List standing approvals")
 async def list_grants(site: AppServices, visitor: ChatReader) -> GrantList:
-    """Those that still count. A tool whose definition changes is asked about again."""
-    found = await site.database.approvals.list_grants(visitor.user.id, site.clock())
-    return GrantList(items=[_build_grant_model(each) for each in found])
+    """Return your standing approvals that are in effect. After a change of its definition, a tool needs
+    approval again."""
+    grants = await site.database.approvals.list_grants(visitor.user.id, site.clock())
+    return GrantList(items=[_build_grant_model(each) for each in grants])
 
 
 @router.delete(
-    "/grants/{id}", status_code=204, responses=problem_responses(404), summary="Take back what you allowed"
+    "/grants/{id}", status_code=204, responses=problem_responses(404), summary="Revoke a standing approval"
 )
 async def revoke_grant(site: AppServices, visitor: ChatWriter, id: PathId) -> None:
-    """From now on such calls are asked about again."""
+    """Revoke a standing approval: such calls need approval again."""
     if not await site.database.approvals.revoke(visitor.user.id, id):
-        raise NotFound("there is no such grant", hint="it may have run out, or have been taken back")
+        raise NotFound("there is no such standing approval", hint="it may have expired or been revoked")
     await site.changed(visitor, "grant.revoke", id)
 
 

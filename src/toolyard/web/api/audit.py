@@ -1,4 +1,4 @@
-"""``/audit``: what happened, and who did it. For admins."""
+"""``/audit``: the audit log, for admins."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _CSV_COLUMNS = ("id", "at", "action", "actor", "actor_name", "target", "outcome"
 
 
 class AuditShown(BaseModel):
-    """One event."""
+    """An entry of the audit log."""
 
     id: int
     at: datetime
     action: str = Field(examples=["server.add"])
-    actor: str = Field(description="The user's id; empty where nobody was signed in.")
+    actor: str = Field(description="Id of the user; empty if nobody was signed in.")
     actor_name: str
     target: str
     outcome: str
@@ -46,10 +46,10 @@ class AuditShown(BaseModel):
 
 
 class AuditPage(BaseModel):
-    """Events, the newest first."""
+    """Entries, newest first."""
 
     items: list[AuditShown]
-    next_before: int | None = Field(description="Give it as `before` for what is older; null: that was all.")
+    next_before: int | None = Field(description="Value of `before` for the next page; null on the last page.")
 
 
 def _build_entry_model(entry: AuditEntry) -> AuditShown:
@@ -69,23 +69,24 @@ def _build_entry_model(entry: AuditEntry) -> AuditShown:
 @router.get(
     "",
     responses=problem_responses(),
-    summary="What happened",
+    summary="List audit entries",
     dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))],
 )
 async def list_audit(
     site: AppServices,
     visitor: AdminUser,
     before: Annotated[
-        int | None, Query(ge=1, le=2**62, description="Only what is older than this id.")
+        int | None, Query(ge=1, le=2**62, description="Return entries older than this id.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     action: Annotated[str | None, Query(max_length=100)] = None,
-    actor: Annotated[str | None, Query(max_length=500, description="A user's id.")] = None,
+    actor: Annotated[str | None, Query(max_length=500, description="Id of a user.")] = None,
 ) -> AuditPage:
-    """Sign-ins, changes and calls, the newest first."""
-    found = await site.audit.entries(before=before, limit=limit + 1, action=action, actor=actor)
-    more = len(found) > limit
-    shown = [_build_entry_model(each) for each in found[:limit]]
+    """Return sign-ins, changes and tool calls, newest first."""
+    entries = await site.audit.entries(before=before, limit=limit + 1, action=action, actor=actor)
+    # One entry more than the limit was read, to know whether there is a next page.
+    more = len(entries) > limit
+    shown = [_build_entry_model(each) for each in entries[:limit]]
     return AuditPage(items=shown, next_before=shown[-1].id if more else None)
 
 
@@ -94,7 +95,7 @@ async def list_audit(
     responses={
         **problem_responses(),
         200: {
-            "description": "All events, the oldest first.",
+            "description": "All entries, oldest first.",
             "content": {
                 "application/x-ndjson": {"schema": {"type": "string"}},
                 "text/csv": {"schema": {"type": "string"}},
@@ -102,7 +103,7 @@ async def list_audit(
         },
     },
     response_class=StreamingResponse,
-    summary="All of it, as a file",
+    summary="Export the audit log",
     dependencies=[Depends(require_media_types("application/x-ndjson", "text/csv"))],
 )
 async def export_audit(
@@ -110,7 +111,7 @@ async def export_audit(
     visitor: AdminUser,
     form: Annotated[Literal["jsonl", "csv"], Query(alias="format")] = "jsonl",
 ) -> StreamingResponse:
-    """All events, the oldest first, as they come from the database: one JSON object a line, or CSV."""
+    """Stream all entries, oldest first, as one JSON object per line or as CSV."""
     await site.changed(visitor, "audit.export", form)
     entries = site.audit.export()
     lines = _export_csv(entries) if form == "csv" else _export_jsonl(entries)
@@ -138,5 +139,5 @@ def _format_csv_row(cells: tuple[object, ...]) -> str:
 
 
 def _escape_formula(cell: object) -> object:
-    """A table program takes some first characters for a formula, and names come from everybody."""
+    """Quote cells that a spreadsheet would take for a formula: names are chosen by users."""
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell

@@ -1,4 +1,4 @@
-"""Who may use chats, and what the routes of one chat share."""
+"""Dependencies and parameters shared by the routes of chats."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from toolyard.web.api.dependencies import UserWithCall, UserWithRead
 
 __all__ = ["ChatApprover", "ChatReader", "ChatWriter", "EventNumber"]
 
-EventNumber = Annotated[int, Path(ge=1, le=2**62, description="The number of an event.")]
+EventNumber = Annotated[int, Path(ge=1, le=2**62, description="Sequence number of an event.")]
 
 
 def _require_unlimited_token(visitor: RequestUser) -> RequestUser:
-    """A chat calls whatever its owner may call, now and when an approval comes days later: it cannot be held
-    to the limits of a token."""
+    """Return the user. Raises NotAllowed for a token that is limited to servers, tools or agents.
+
+    A chat may call all tools of its owner, even days later after an approval, so that the limits of a token
+    could not be enforced.
+    """
     scope = visitor.scope
     limits = [] if scope is None else [scope.servers, scope.tools, scope.agents]
     if any(each is not None for each in limits):
         raise NotAllowed(
-            "this token is limited to some servers, tools or agents, and chats are not",
-            hint="make a token without such limits",
+            "this token is limited to some servers, tools or agents, so that it cannot be used for chats",
+            hint="create a token without such limits",
         )
     return visitor
 
@@ -44,8 +47,8 @@ def _require_chat_approver(
 
 
 ChatReader = Annotated[RequestUser, Depends(_require_chat_reader)]
-"""Somebody who may see their chats."""
+"""User who may read their chats."""
 ChatWriter = Annotated[RequestUser, Depends(_require_chat_writer)]
-"""Somebody who may write in them, call tools and reply to servers."""
+"""User who may write in their chats, call tools and reply to servers."""
 ChatApprover = Annotated[RequestUser, Depends(_require_chat_approver)]
-"""Somebody who may say yes to a call: whoever may call alone must not be able to say yes to themselves."""
+"""User who may approve calls. A separate right, so that a token that calls cannot approve its own calls."""

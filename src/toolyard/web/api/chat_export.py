@@ -1,4 +1,4 @@
-"""A whole chat as one Markdown file."""
+"""Export of a chat as a Markdown file."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ MARKDOWN_CONTENT_TYPE = "text/markdown; charset=utf-8"
         **problem_responses(404),
         200: {"description": "Markdown.", "content": {"text/markdown": {"schema": {"type": "string"}}}},
     },
-    summary="A chat as a file",
+    summary="Export a chat",
     dependencies=[Depends(require_media_types("text/markdown"))],
 )
 async def export_chat(site: AppServices, visitor: ChatReader, id: PathId) -> StreamingResponse:
-    """All of a chat as Markdown: what was said, every call with its arguments, every result to its end."""
+    """Return a chat as Markdown: all messages, all calls with their arguments, and all results in full."""
     chat = await site.chats.get(visitor.user.id, id)
     headers = {
         "Content-Disposition": f'attachment; filename="{export_file_name(chat)}"',

@@ -1,4 +1,4 @@
-"""Chats, their events and their tools, as the API takes and shows them."""
+"""Request and response models of chats, their events and their tools."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _NO_NUL_PATTERN = r"^[^\x00]*$"
-"""A database cannot keep one."""
+"""PostgreSQL cannot store NUL characters."""
 
 ChatTitle = Annotated[
     str, Field(min_length=1, max_length=200, pattern=PLAIN_TEXT_PATTERN, examples=["Retries in the client"])
@@ -40,48 +40,56 @@ AgentId = Annotated[str, Field(min_length=1, max_length=200, pattern=_NO_NUL_PAT
 ModelId = Annotated[str, Field(min_length=1, max_length=200, pattern=_NO_NUL_PATTERN, examples=["fast"])]
 ToolChoice = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=500, pattern=_NO_NUL_PATTERN)]],
-    Field(max_length=5_000, description="Ids of the tools to use, as `…/tools` shows them."),
+    Field(max_length=5_000, description="Ids of the tools to use, as listed by `…/tools`."),
 ]
 
 
-def _require_valid_json(given: dict[str, Any]) -> dict[str, Any]:
-    if not is_storable_json(given):
-        raise ValueError("holds something that cannot be sent as JSON: half a character, or a huge number")
-    return given
+def _require_valid_json(fields: dict[str, Any]) -> dict[str, Any]:
+    if not is_storable_json(fields):
+        raise ValueError("contains a value that is not valid in JSON: an unpaired surrogate or a huge number")
+    return fields
 
 
 JsonFields = Annotated[dict[str, Any], AfterValidator(_require_valid_json)]
 
 
-# What comes in.
+# Requests.
 
 
 class ChatGiven(Given):
-    """A chat to begin."""
+    """A chat to create."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"agent": "planner", "model": "fast"}]})
 
     title: ChatTitle | None = Field(
-        default=None, description="Made from the first message where there is none."
+        default=None, description="Title; null to derive it from the first message."
     )
-    agent: AgentId | None = Field(default=None, description="null: no agent, all tools.")
-    model: ModelId | None = Field(default=None, description="null: the agent's, else the default.")
-    choice: ToolChoice | None = Field(default=None, description="null: all tools.")
+    agent: AgentId | None = Field(default=None, description="Agent id; null for no agent and all tools.")
+    model: ModelId | None = Field(
+        default=None, description="Model id; null for the model of the agent, or the default."
+    )
+    choice: ToolChoice | None = Field(
+        default=None, description="Ids of the tools to use; null for all tools."
+    )
 
 
 class ChatChanges(Given):
-    """What to change about a chat; what is left out stays."""
+    """Changes to a chat; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"title": "Retries", "choice": None}]})
 
-    title: ChatTitle | None = Field(default=None, description="null: stays as it is.")
-    agent: AgentId | None = Field(default=None, description="null: no agent, all tools.")
-    model: ModelId | None = Field(default=None, description="null: the agent's, else the default.")
-    choice: ToolChoice | None = Field(default=None, description="null: all tools.")
+    title: ChatTitle | None = Field(default=None, description="New title; null leaves it unchanged.")
+    agent: AgentId | None = Field(default=None, description="Agent id; null for no agent and all tools.")
+    model: ModelId | None = Field(
+        default=None, description="Model id; null for the model of the agent, or the default."
+    )
+    choice: ToolChoice | None = Field(
+        default=None, description="Ids of the tools to use; null for all tools."
+    )
 
 
 class MessageGiven(Given):
-    """What a person says to the model."""
+    """A message to the model."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Which issues are about retries?"}]})
 
@@ -89,30 +97,33 @@ class MessageGiven(Given):
 
 
 class RunGiven(Given):
-    """A tool that a person calls themself."""
+    """A tool call by the user, without a model."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"name": "demo_weekday", "arguments": {"date": "2026-07-28"}}]}
     )
 
     name: str = Field(
-        min_length=1, max_length=64, pattern=_NO_NUL_PATTERN, description="As `…/tools` shows it."
+        min_length=1,
+        max_length=64,
+        pattern=_NO_NUL_PATTERN,
+        description="Name of the tool, as listed by `…/tools`.",
     )
     arguments: JsonFields = Field(default_factory=dict[str, Any])
 
 
 class ReplyGiven(Given):
-    """What a person replies to a server's question."""
+    """Reply to a question of a server."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"action": "accept", "content": {"city": "Oslo"}}]}
     )
 
     action: Literal["accept", "decline", "cancel"]
-    content: JsonFields | None = Field(default=None, description="The form's fields, if accepted.")
+    content: JsonFields | None = Field(default=None, description="Fields of the form, if accepted.")
 
 
-# What goes out.
+# Responses.
 
 
 class ChatShown(BaseModel):
@@ -124,76 +135,78 @@ class ChatShown(BaseModel):
     model: str | None
     choice: list[str] | None
     state: Literal["idle", "running", "waiting"] = Field(
-        description="`waiting`: for an answer of yours, if need be for days."
+        description="`waiting` means that the turn needs an answer from you."
     )
-    turn: int = Field(description="The event that began the last turn; 0: there was none.")
-    last: int = Field(description="The last event.")
+    turn: int = Field(
+        description="Sequence number of the event that began the last turn; 0 if there was none."
+    )
+    last: int = Field(description="Sequence number of the last event.")
     created_at: datetime
     updated_at: datetime
 
 
 class ChatPage(BaseModel):
-    """Chats, the one that changed last first."""
+    """Chats, last changed first."""
 
     items: list[ChatShown]
-    next_before: str | None = Field(description="Give it as `before` for older ones; null: that was all.")
+    next_before: str | None = Field(description="Value of `before` for the next page; null on the last page.")
     notice: str | None = Field(
-        default=None, description="A warning, once the space for chats is almost used up."
+        default=None, description="Warning when the storage quota for chats is almost used up."
     )
 
 
 class TurnBegun(BaseModel):
-    """A turn that goes on by itself."""
+    """A turn that continues in the background."""
 
-    turn: int = Field(description="The event that began it.")
-    stream: str = Field(description="Where its events are streamed, from its first one.")
+    turn: int = Field(description="Sequence number of the event that began the turn.")
+    stream: str = Field(description="Path of the stream of its events, beginning with the first.")
 
 
 class EventShown(BaseModel):
-    """Something that was said or done."""
+    """An event of a chat, such as a message or a call."""
 
-    seq: int = Field(description="Counts up, with gaps.")
-    turn: int = Field(description="The event that began the turn.")
+    seq: int = Field(description="Sequence number. Increases, with gaps.")
+    turn: int = Field(description="Sequence number of the event that began the turn.")
     kind: Kind
     at: datetime
     part: str = Field(
-        description="What a piece (`text`, `reasoning`, `progress`) is of. Another event of the same turn "
-        "and part stands in place of its pieces, which are gone."
+        description="Message or call that a streamed piece (`text`, `reasoning`, `progress`) belongs to. A "
+        "later event with the same turn and part replaces the pieces, which are deleted."
     )
-    body: dict[str, Any] = Field(description="What docs/api.md says of each kind.")
+    body: dict[str, Any] = Field(description="Content of the event. docs/api.md describes it for each kind.")
 
 
 class EventPage(BaseModel):
-    """Events, in order."""
+    """Events in order."""
 
     items: list[EventShown]
-    next_after: int | None = Field(description="Give it as `after` for what follows; null: that was all.")
+    next_after: int | None = Field(description="Value of `after` for the next page; null on the last page.")
 
 
 class ChatTool(BaseModel):
-    """A tool, and whether the model of this chat sees it."""
+    """A tool and its visibility to the model of a chat."""
 
     name: str
     id: str
     server: str
     server_label: str
-    native: bool = Field(description="One of Toolyard's own.")
+    native: bool = Field(description="Whether it is a built-in tool of Toolyard.")
     title: str | None
     description: str
     input_schema: dict[str, Any]
     shown: bool
-    why: str = Field(description="Why it is hidden; empty where it is not.")
-    asks: bool = Field(description="Whether each call needs a yes.")
+    why: str = Field(description="Reason why the tool is hidden; empty if it is visible.")
+    asks: bool = Field(description="Whether each call needs approval.")
 
 
 class ChatTools(BaseModel):
-    """The tools of a chat, by name."""
+    """The tools of a chat."""
 
     items: list[ChatTool]
 
 
 def build_chat_model(chat: Chat) -> ChatShown:
-    """A chat as the API shows it."""
+    """Return the response model of a chat."""
     return ChatShown(
         id=chat.id,
         title=chat.title,
@@ -209,7 +222,7 @@ def build_chat_model(chat: Chat) -> ChatShown:
 
 
 def build_event_model(event: ChatEvent) -> EventShown:
-    """An event as the API shows it."""
+    """Return the response model of an event."""
     return EventShown.model_construct(
         seq=event.seq,
         turn=event.turn,
@@ -221,7 +234,7 @@ def build_event_model(event: ChatEvent) -> EventShown:
 
 
 def build_chat_tool_model(tool: ToolView) -> ChatTool:
-    """A tool of a chat as the API shows it."""
+    """Return the response model of a tool of a chat."""
     return ChatTool.model_construct(
         name=tool.name,
         id=tool.id,

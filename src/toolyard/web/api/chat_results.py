@@ -1,6 +1,6 @@
-"""What calls in a chat came to: the whole text, and pictures, sounds and files.
+"""Results of calls in a chat: the full text, and images, sounds and files.
 
-All of it is somebody else's: it is sent so that a browser shows it or saves it, and runs nothing of it.
+The content is untrusted. It is sent with headers that let a browser display or save it, but never run it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/chats", tags=["chats"])
 
 _TEXT_CONTENT_TYPE = "text/plain; charset=utf-8"
 SANDBOX_POLICY = "sandbox; default-src 'none'"
-"""The policy for what somebody else made: nothing of it runs, and it loads nothing."""
+"""Content security policy for untrusted content: no scripts, no loading of other resources."""
 _SUFFIX_BY_INLINE_TYPE = {
     "image/png": ".png",
     "image/jpeg": ".jpg",
@@ -41,10 +41,10 @@ _SUFFIX_BY_INLINE_TYPE = {
     "audio/flac": ".flac",
     "audio/aac": ".aac",
 }
-"""Types that a browser shows or plays, and nothing in them runs."""
+"""Types that a browser displays or plays without running anything in them."""
 _SUFFIX_BY_DOWNLOAD_TYPE = {"image/svg+xml": ".svg", "application/pdf": ".pdf", "application/json": ".json"}
-"""Types that keep their name, but are for saving when somebody opens them. A page may show such a picture as
-a picture, where nothing in it runs."""
+"""Types that are downloaded when opened, because they may contain scripts. A page may still embed such an
+image in an <img> element, where scripts do not run."""
 
 
 @router.get(
@@ -54,16 +54,16 @@ a picture, where nothing in it runs."""
         **problem_responses(404),
         200: {"description": "The text.", "content": {"text/plain": {"schema": {"type": "string"}}}},
     },
-    summary="The whole text of a result",
+    summary="Get the full text of a result",
     dependencies=[Depends(require_media_types("text/plain"))],
 )
 async def get_chat_result(site: AppServices, visitor: ChatReader, id: PathId, seq: EventNumber) -> Response:
-    """What the call came to that ended with this event, to its last character; of a text that was too long
-    for a model, once it is no longer kept, what the model got."""
-    found = await site.chats.list_events(visitor.user.id, id, after=seq - 1, limit=1)
-    if not found or found[0].seq != seq or found[0].kind is not Kind.RESULT:
+    """Return the full text of the result with this event number. If a long text is no longer stored, the
+    shortened text that the model received is returned."""
+    events = await site.chats.list_events(visitor.user.id, id, after=seq - 1, limit=1)
+    if not events or events[0].seq != seq or events[0].kind is not Kind.RESULT:
         raise _build_no_result_error()
-    text = await load_full_text(site, visitor, found[0])
+    text = await load_full_text(site, visitor, events[0])
     return _build_sandboxed_response(
         text.encode(errors="replace"), _TEXT_CONTENT_TYPE, f'inline; filename="result-{seq}.txt"'
     )
@@ -79,19 +79,19 @@ async def get_chat_result(site: AppServices, visitor: ChatReader, id: PathId, se
             "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
         },
     },
-    summary="A picture, sound or file of a result",
+    summary="Get an image, sound or file of a result",
 )
 async def get_chat_media(
     site: AppServices,
     visitor: ChatReader,
     id: PathId,
     seq: EventNumber,
-    n: Annotated[int, Path(ge=0, le=10_000, description="Its place in the event's list, from 0.")],
+    n: Annotated[int, Path(ge=0, le=10_000, description="Index in the list of the event, from 0.")],
 ) -> Response:
-    """The bytes. Pictures and sounds have their own type; whatever a browser might run is for saving only."""
+    """Return the content. Images and sounds keep their type; content that could run is a download."""
     media = (await _load_stored_result(site, visitor, id, seq)).media
     if n >= len(media):
-        raise NotFound("the result has no such picture, sound or file", hint="its event lists what it has")
+        raise NotFound("the result has no such image, sound or file", hint="its event lists them all")
     mime = media[n].mime.partition(";")[0].strip().lower()
     name = f"result-{seq}-{n}"
     data = base64.b64decode(media[n].data)
@@ -105,25 +105,24 @@ async def get_chat_media(
 
 
 async def load_full_text(site: Services, visitor: RequestUser, event: ChatEvent) -> str:
-    """What the call came to that ended with this event: what the tool said, also where that was more than a
-    model gets at once, as long as it is kept."""
+    """Return the text of a result event in full, as long as it is stored, else the shortened text."""
     handle, text = event.body.get("handle"), str(event.body.get("text", ""))
     stored = await site.parts.call_path.result_store(visitor.principal).read(handle) if handle else None
     if stored is not None and stored.text is not None:
         return stored.text
-    kept = await site.chats.result(visitor.user.id, event.chat_id, event.seq) if event.has_kept else None
-    return text if kept is None else kept.text
+    full = await site.chats.result(visitor.user.id, event.chat_id, event.seq) if event.has_kept else None
+    return text if full is None else full.text
 
 
 async def _load_stored_result(site: Services, visitor: RequestUser, chat_id: str, seq: int) -> FullResult:
-    kept = await site.chats.result(visitor.user.id, chat_id, seq)
-    if kept is None:
+    result = await site.chats.result(visitor.user.id, chat_id, seq)
+    if result is None:
         raise _build_no_result_error()
-    return kept
+    return result
 
 
 def _build_no_result_error() -> NotFound:
-    return NotFound("no result ended with this event", hint="the chat's events of the kind result do")
+    return NotFound("this event is not a result", hint="use an event of the kind result of this chat")
 
 
 def _build_sandboxed_response(body: bytes, kind: str, disposition: str) -> Response:

@@ -1,4 +1,4 @@
-"""The events of a chat: page by page, and as a stream that can be taken up again where it broke off."""
+"""Events of a chat: in pages, and as a stream that can be resumed."""
 
 from __future__ import annotations
 
@@ -31,23 +31,29 @@ __all__ = ["HEARTBEAT_SECONDS", "router", "stream_event_batches"]
 log = logging.getLogger("toolyard.web")
 
 HEARTBEAT_SECONDS = 15.0
-"""Seconds. Proxies take a silent connection for a dead one; and whoever was signed out hears no more."""
+"""Interval between heartbeats in seconds: proxies close silent connections. Also the interval at which the
+sign-in is checked again."""
 _CHUNK_BYTES = 65_536
-"""Bytes that are sent at once. The rest of what is there is made into bytes when they are gone."""
+"""Size of a chunk in bytes. Further events are encoded after it was sent, to limit the memory."""
 
 router = APIRouter(prefix="/chats", tags=["chats"])
 
-AfterEvent = Annotated[int, Query(ge=0, le=2**62, description="Only what came after this event.")]
+AfterEvent = Annotated[int, Query(ge=0, le=2**62, description="Return events after this sequence number.")]
 LastEventId = Annotated[
     int | None,
-    Header(ge=0, le=2**62, alias="Last-Event-ID", description="What browsers send when they connect again."),
+    Header(
+        ge=0,
+        le=2**62,
+        alias="Last-Event-ID",
+        description="Sent by browsers when they reconnect; takes precedence over `after`.",
+    ),
 ]
 
 
 @router.get(
     "/{id}/events",
     responses=problem_responses(404),
-    summary="The events of a chat",
+    summary="List the events of a chat",
     dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))],
 )
 async def list_chat_events(
@@ -57,10 +63,10 @@ async def list_chat_events(
     after: AfterEvent = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> EventPage:
-    """All that was said and done, in order."""
-    found = await site.chats.list_events(visitor.user.id, id, after=after, limit=limit + 1)
-    shown = [build_event_model(each) for each in found[:limit]]
-    return EventPage(items=shown, next_after=shown[-1].seq if len(found) > limit else None)
+    """Return the events of a chat in order."""
+    events = await site.chats.list_events(visitor.user.id, id, after=after, limit=limit + 1)
+    shown = [build_event_model(each) for each in events[:limit]]
+    return EventPage(items=shown, next_after=shown[-1].seq if len(events) > limit else None)
 
 
 @router.get(
@@ -73,7 +79,7 @@ async def list_chat_events(
             "content": {EVENT_STREAM_TYPE: {"schema": {"type": "string"}}},
         },
     },
-    summary="The events of a chat, as they happen",
+    summary="Stream the events of a chat",
     dependencies=[Depends(require_media_types(EVENT_STREAM_TYPE))],
 )
 async def stream_chat(
@@ -84,9 +90,10 @@ async def stream_chat(
     after: AfterEvent = 0,
     last_seen: LastEventId = None,
 ) -> StreamingResponse:
-    """Each event under the name of its kind, with its `seq` as the id: connect again with the last one that
-    arrived, in `Last-Event-ID` or `after`, and nothing is lost or repeated. `gone` when the chat is deleted.
-    The stream does not end with a turn; it ends when Toolyard stops: connect again."""
+    """Stream events as server-sent events, named by their kind, with `seq` as the id. Reconnect with the last
+    id received, in `Last-Event-ID` or `after`, to lose or repeat nothing. An event `gone` tells that the chat
+    was deleted. The stream does not end with a turn; when Toolyard stops, it ends, and clients should
+    reconnect."""
     await site.chats.get(visitor.user.id, id)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     stream = _stream_chat_events(
@@ -99,27 +106,30 @@ async def _stream_chat_events(
     site: Services, owner: str, chat_id: str, after: int, request: Request
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
-    checked = time.monotonic()
+    checked_at = time.monotonic()
     try:
         async for events in stream_event_batches(site, owner, chat_id, after):
-            if time.monotonic() - checked >= HEARTBEAT_SECONDS:
+            if time.monotonic() - checked_at >= HEARTBEAT_SECONDS:
                 if not await is_still_authorized(request):
                     return
-                checked = time.monotonic()
+                checked_at = time.monotonic()
             for chunk in _encode_chunks(events):
                 yield chunk
     except NoSuchChat:
         yield b"event: gone\ndata: {}\n\n"
     except ToolyardError as error:
-        # Who listens connects again, and has missed nothing.
-        log.warning("the stream of a chat ends: %s", error.cause)
+        # The client reconnects with the last id and misses nothing.
+        log.warning("the stream of a chat was ended: %s", error.cause)
 
 
 async def stream_event_batches(
     site: Services, owner: str, chat_id: str, after: int
 ) -> AsyncGenerator[Sequence[ChatEvent]]:
-    """What is there, then what comes; nothing when none came for a while. Nothing is fetched ahead of who
-    reads it. Ends with the site; raises NoSuchChat when the chat is deleted."""
+    """Yield existing events, then new ones as they come, and an empty batch as a heartbeat.
+
+    The next batch is read only when the consumer asks for it. Ends when the server stops. Raises NoSuchChat
+    when the chat is deleted.
+    """
     stopped = asyncio.ensure_future(site.stop_event.wait())
     try:
         while (events := await _wait_for_events(site, chat_id, after, stopped)) is not None:
@@ -135,18 +145,20 @@ async def stream_event_batches(
 async def _wait_for_events(
     site: Services, chat_id: str, after: int, stopped: asyncio.Future[Literal[True]]
 ) -> Sequence[ChatEvent] | None:
-    """The next events; None when the site stops before there are any."""
-    # Whose chat it is was seen before, and never changes: the store need not be asked with every word.
-    coming = asyncio.ensure_future(site.database.chats.wait_for_events(chat_id, after, HEARTBEAT_SECONDS))
+    """Return the next events, or None if the server stops before there are any."""
+    # The owner was checked before and never changes, so that the chat is not read again for each batch.
+    next_events = asyncio.ensure_future(
+        site.database.chats.wait_for_events(chat_id, after, HEARTBEAT_SECONDS)
+    )
     try:
-        await asyncio.wait((coming, stopped), return_when=asyncio.FIRST_COMPLETED)
-        return coming.result() if coming.done() and not stopped.done() else None
+        await asyncio.wait((next_events, stopped), return_when=asyncio.FIRST_COMPLETED)
+        return next_events.result() if next_events.done() and not stopped.done() else None
     finally:
-        coming.cancel()
+        next_events.cancel()
 
 
 def _encode_chunks(events: Sequence[ChatEvent]) -> Iterator[bytes]:
-    """The same events as bytes; a comment where there are none."""
+    """Encode events in chunks; no events become a comment, which keeps the connection alive."""
     if not events:
         yield b": still here\n\n"
     chunk = bytearray()

@@ -1,4 +1,4 @@
-"""``/chats``: what somebody talks about with models, and the tools that they run themselves."""
+"""``/chats``: chats with models, and tool runs by the user."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ router = APIRouter(
 )
 
 QuestionId = Annotated[
-    str, Path(min_length=1, max_length=128, description="The question's id, as its event tells it.")
+    str, Path(min_length=1, max_length=128, description="Id of the question, from its event.")
 ]
 _LIST_POSITION_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,12})?~[A-Za-z0-9_-]{1,128}$"
 
@@ -47,40 +47,41 @@ _LIST_POSITION_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,12})?~[A-Za-z0-9_-]{1,128}$"
 # Chats.
 
 
-@router.get("", responses=problem_responses(), summary="Your chats")
+@router.get("", responses=problem_responses(), summary="List your chats")
 async def list_chats(
     site: AppServices,
     visitor: ChatReader,
     q: Annotated[
         str | None,
-        Query(max_length=200, pattern=r"^[^\x00]*$", description="Words in titles and in what was said."),
+        Query(max_length=200, pattern=r"^[^\x00]*$", description="Words to find in titles and messages."),
     ] = None,
     before: Annotated[
         str | None,
         Query(
-            max_length=160, pattern=_LIST_POSITION_PATTERN, description="`next_before` of the page before."
+            max_length=160, pattern=_LIST_POSITION_PATTERN, description="`next_before` of the previous page."
         ),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> ChatPage:
-    """The one that changed last first."""
-    place = None if before is None else _parse_list_position(before)
-    found = await site.chats.list(visitor.user.id, search_text=q or None, before=place, limit=limit + 1)
-    shown = found[:limit]
-    more = len(found) > limit
-    stored = site.database.chats
+    """Return your chats, last changed first."""
+    position = None if before is None else _parse_list_position(before)
+    # One chat more than the limit is read, to know whether there is a next page.
+    chats = await site.chats.list(visitor.user.id, search_text=q or None, before=position, limit=limit + 1)
+    shown = chats[:limit]
+    more = len(chats) > limit
+    chat_store = site.database.chats
     return ChatPage(
         items=[build_chat_model(each) for each in shown],
         next_before=_format_list_position(shown[-1]) if more else None,
-        notice=stored.quota.notice(await stored.usage(visitor.user.id)),
+        notice=chat_store.quota.notice(await chat_store.usage(visitor.user.id)),
     )
 
 
-@router.post("", status_code=201, responses=problem_responses(404, 409, 413, 415), summary="Begin a chat")
+@router.post("", status_code=201, responses=problem_responses(404, 409, 413, 415), summary="Create a chat")
 async def create_chat(
     site: AppServices, visitor: ChatWriter, given: ChatGiven, response: Response
 ) -> ChatShown:
-    """A chat in which nothing was said yet."""
+    """Create an empty chat."""
     agent = _resolve_agent_id(site, visitor, given.agent)
     chat = await site.chats.create(
         visitor.user.id, agent=agent, model=given.model, choice=given.choice, title=given.title or ""
@@ -90,38 +91,38 @@ async def create_chat(
     return build_chat_model(chat)
 
 
-@router.get("/{id}", responses=problem_responses(404), summary="One of your chats")
+@router.get("/{id}", responses=problem_responses(404), summary="Get a chat")
 async def get_chat(site: AppServices, visitor: ChatReader, id: PathId) -> ChatShown:
-    """What it is called, what it uses, and what it is doing."""
+    """Return the title, agent, model, tools and state of a chat."""
     return build_chat_model(await site.chats.get(visitor.user.id, id))
 
 
 @router.patch("/{id}", responses=problem_responses(404, 413, 415), summary="Change a chat")
 async def edit_chat(site: AppServices, visitor: ChatWriter, id: PathId, given: ChatChanges) -> ChatShown:
-    """Rename it, or choose another agent, model or other tools, from the next turn on."""
+    """Rename a chat, or change its agent, model or tools from the next turn on."""
     await site.chats.get(visitor.user.id, id)
-    agent, named = _resolve_agent_id(site, visitor, given.agent), given.model_fields_set
+    agent, fields_set = _resolve_agent_id(site, visitor, given.agent), given.model_fields_set
     chat = await site.chats.change(
         visitor.user.id,
         id,
         title=UNCHANGED if given.title is None else given.title,
-        agent=agent if "agent" in named else UNCHANGED,
-        model=given.model if "model" in named else UNCHANGED,
-        choice=given.choice if "choice" in named else UNCHANGED,
+        agent=agent if "agent" in fields_set else UNCHANGED,
+        model=given.model if "model" in fields_set else UNCHANGED,
+        choice=given.choice if "choice" in fields_set else UNCHANGED,
     )
     return build_chat_model(chat)
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a chat")
 async def delete_chat(site: AppServices, visitor: ChatWriter, id: PathId) -> None:
-    """With all that was said in it. A turn that runs is stopped."""
+    """Delete a chat with all its events. A running turn is stopped."""
     await site.chats.delete(visitor.user.id, id)
     await site.changed(visitor, "chat.delete", id)
 
 
-@router.get("/{id}/tools", responses=problem_responses(404, 409), summary="The tools of a chat")
+@router.get("/{id}/tools", responses=problem_responses(404, 409), summary="List the tools of a chat")
 async def list_chat_tools(site: AppServices, visitor: ChatReader, id: PathId) -> ChatTools:
-    """All tools that you have, which of them its model sees, and why not the others."""
+    """Return all your tools, whether the model of the chat can use them, and the reason for hidden ones."""
     return ChatTools(
         items=[build_chat_tool_model(each) for each in await site.chats.tools(visitor.user.id, id)]
     )
@@ -134,12 +135,13 @@ async def list_chat_tools(site: AppServices, visitor: ChatReader, id: PathId) ->
     "/{id}/messages",
     status_code=202,
     responses=problem_responses(404, 409, 413, 415),
-    summary="Say something",
+    summary="Send a message",
 )
 async def send_message(
     site: AppServices, visitor: ChatWriter, id: PathId, given: MessageGiven, response: Response
 ) -> TurnBegun:
-    """Begin a turn: a model answers, and calls tools. Answers at once; what comes of it is streamed."""
+    """Send a message and begin a turn, in which the model answers and calls tools. Returns at once; the
+    events of the turn are streamed."""
     return _build_turn_begun(id, await site.chats.send(visitor.user.id, id, given.text), response)
 
 
@@ -156,17 +158,17 @@ async def run_chat_tool(
 
 
 @router.post(
-    "/{id}/retry", status_code=202, responses=problem_responses(404, 409), summary="Try the last turn again"
+    "/{id}/retry", status_code=202, responses=problem_responses(404, 409), summary="Retry the last turn"
 )
 async def retry_turn(site: AppServices, visitor: ChatWriter, id: PathId, response: Response) -> TurnBegun:
-    """Begin a turn with what began the last one."""
+    """Begin a new turn with the message or tool run of the last one."""
     return _build_turn_begun(id, await site.chats.retry(visitor.user.id, id), response)
 
 
 @router.post("/{id}/stop", status_code=202, responses=problem_responses(404), summary="Stop a turn")
 async def stop_turn(site: AppServices, visitor: ChatWriter, id: PathId, response: Response) -> TurnBegun:
-    """End the model's answer and the calls of the turn that runs; its last event tells when that is done.
-    Where none runs, nothing happens."""
+    """Stop the running turn, including its model response and calls. Its last event tells when it has ended.
+    Does nothing if no turn is running."""
     chat = await site.chats.get(visitor.user.id, id)
     await site.chats.stop(visitor.user.id, id)
     return _build_turn_begun(id, chat.turn, response)
@@ -181,15 +183,16 @@ async def stop_turn(site: AppServices, visitor: ChatWriter, id: PathId, response
 async def answer_question(
     site: AppServices, visitor: ChatWriter, id: PathId, question: QuestionId, given: ReplyGiven
 ) -> None:
-    """What a server asked in the middle of a call. The content goes to the server, and is not kept."""
+    """Reply to a question that a server asked during a call. The content is sent to the server, but not
+    stored."""
     await site.chats.answer_question(visitor.user.id, id, question, given.action, given.content)
 
 
-# How it is put together.
+# Helpers.
 
 
 def _resolve_agent_id(site: Services, visitor: RequestUser, name: str | None) -> str | None:
-    """An agent's id, by that or by its name. Raises AgentsError where there is none."""
+    """Return the id of an agent by id or name. Raises AgentsError if there is none."""
     agent = None if name is None else site.get_caller(visitor, agent=name).agent
     return None if agent is None else agent.id
 
@@ -201,7 +204,7 @@ def _build_turn_begun(chat_id: str, turn: int, response: Response) -> TurnBegun:
 
 
 def _format_list_position(chat: Chat) -> str:
-    """The place of a chat in the list."""
+    """Return the position of a chat in the list, as the value of ``before`` for the next page."""
     return f"{chat.updated_at:.9f}~{chat.id}"
 
 

@@ -1,4 +1,4 @@
-"""``/servers/{id}/sign-in`` and ``/sign-out``: one's own sign-in to a server of the operator's files."""
+"""``/servers/{id}/sign-in`` and ``/sign-out``: personal sign-ins to configured servers."""
 
 from __future__ import annotations
 
@@ -28,27 +28,25 @@ router = APIRouter(
 @router.post(
     "/{id}/sign-in",
     responses=problem_responses(404, 424, 502, 504),
-    summary="Sign in to a server of the configuration",
+    summary="Sign in to a configured server",
 )
 async def sign_in_to_server(
     site: AppServices, visitor: UserWithManage, id: PathId, request: Request
 ) -> ConnectUrl:
-    """Begin to sign in by OAuth, for yourself alone. Only you, in the browser that began, can finish; so this
-    is for scripts of pages, and refused to programs."""
+    """Start an OAuth sign-in for yourself. It must be completed in the same browser; programs without a
+    browser session are refused."""
     server = find_config_server(site, visitor, id)
     if not visitor.browser:
         raise NotAllowed(
-            "only a browser can sign in, because it is sent to the provider's page and back",
-            hint=f"open {site.base_url(request)}/ui/ and choose the server there",
+            "signing in requires a browser, because it leads to the provider's page and back",
+            hint=f"open {site.base_url(request)}/ui/ and select the server there",
         )
     return ConnectUrl(url=await begin_config_sign_in(site, visitor, server, request))
 
 
-@router.post(
-    "/{id}/sign-out", responses=problem_responses(404), summary="Sign out of a server of the configuration"
-)
+@router.post("/{id}/sign-out", responses=problem_responses(404), summary="Sign out of a configured server")
 async def sign_out_of_server(site: AppServices, visitor: UserWithManage, id: PathId) -> ServerStatus:
-    """Forget your sign-in, and give it back to the provider where that takes it. Nobody else's is touched."""
+    """Delete your sign-in, and revoke it at the provider if supported. Other users are not affected."""
     server = find_config_server(site, visitor, id)
     await sign_out_of_config_server(site, visitor, server)
     return build_status_model(build_config_record(site, site.get_caller(visitor), server))

@@ -1,4 +1,4 @@
-"""What every route of the API shares: who comes in, in which form, and what can come back."""
+"""Dependencies, base models and documented errors shared by all API routes."""
 
 from __future__ import annotations
 
@@ -46,73 +46,78 @@ UserWithCall = Annotated[RequestUser, Depends(require_right(Right.CALL))]
 UserWithManage = Annotated[RequestUser, Depends(require_right(Right.MANAGE))]
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
-"""Somebody in a browser, or at this machine: no token."""
+"""User in a browser or the local user; API tokens are refused."""
 
-PathId = Annotated[str, Path(min_length=1, max_length=128, description="The id, as the list shows it.")]
+PathId = Annotated[str, Path(min_length=1, max_length=128, description="Id, as returned by the list.")]
 
 
 _CONTROL_CHARACTERS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 PLAIN_TEXT_PATTERN = rf"^[^{_CONTROL_CHARACTERS}]*[^{_CONTROL_CHARACTERS}\s][^{_CONTROL_CHARACTERS}]*$"
-"""A text that is not blank and cannot rewrite the screen that shows it."""
+"""Text that is not blank and has no control or bidirectional characters, which could falsify a display."""
 HTTP_URL_PATTERN = r"^[Hh][Tt][Tt][Pp][Ss]?://[^\x00-\x20\x7f\\]+$"
-# Patterns go into the document alone: the rooms that check say what is wrong in better words.
+# These patterns are only documented in the schema. The services validate the values, with better messages.
 
 
 class Given(BaseModel):
-    """What comes in: no key that we do not know, and nothing that has to be guessed."""
+    """Base class of request bodies: unknown keys are rejected and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _reject_non_finite_numbers(cls, given: Any) -> Any:
-        """Python reads numbers that JSON does not have, and nobody could send them on as they are."""
-        if not _has_only_finite_numbers(given):
-            raise ValueError("holds a number that JSON does not have: NaN, or one that is too large")
-        return given
+    def _reject_non_finite_numbers(cls, value: Any) -> Any:
+        """Reject NaN and infinity, which Python reads but which cannot be forwarded as JSON."""
+        if not _has_only_finite_numbers(value):
+            raise ValueError("contains a number that is not valid in JSON: NaN, or one that is too large")
+        return value
 
 
 def _has_only_finite_numbers(value: Any) -> bool:
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
+    remaining = [value]
+    while remaining:
+        value = remaining.pop()
         if isinstance(value, dict):
-            waiting.extend(cast("dict[str, Any]", value).values())
+            remaining.extend(cast("dict[str, Any]", value).values())
         elif isinstance(value, list):
-            waiting.extend(cast("list[Any]", value))
+            remaining.extend(cast("list[Any]", value))
         elif isinstance(value, float) and not isfinite(value):
             return False
     return True
 
 
 def to_datetime(seconds: float) -> datetime:
-    """A time as the API writes it."""
+    """Convert seconds since the epoch to a UTC time."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def to_optional_datetime(seconds: float | None) -> datetime | None:
-    """A time that may not have come."""
+    """Convert seconds since the epoch to a UTC time, or None to None."""
     return None if seconds is None else to_datetime(seconds)
 
 
-# Forms.
+# Media types.
 
 JSON_CONTENT_TYPE = "application/json"
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 def require_media_types(*types: str) -> Callable[[Request], Awaitable[None]]:
-    """A dependency: the caller takes one of these types (406) and sends JSON, if it sends anything (415)."""
+    """Return a dependency that checks the media types of a request.
+
+    The client must accept one of the given types (else 406) and send a body, if any, as JSON (else 415).
+    """
 
     async def check(request: Request) -> None:
         accepted = request.headers.get("accept")
         if accepted and not any(_is_type_accepted(accepted, each) for each in (*types, PROBLEM_JSON)):
-            raise HTTPException(406, f"the answer comes as {' or '.join(types)}, which is not accepted")
-        sent = request.headers.get("content-type", "")
-        brings = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
-        if request.method in _METHODS_WITH_BODY and brings and not _is_json_type(sent):
             raise HTTPException(
-                415, f"send {JSON_CONTENT_TYPE}, not {sent[:100] or 'something without a content type'}"
+                406, f"the response is {' or '.join(types)}, which the Accept header excludes"
+            )
+        content_type = request.headers.get("content-type", "")
+        has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+        if request.method in _METHODS_WITH_BODY and has_body and not _is_json_type(content_type):
+            raise HTTPException(
+                415, f"send {JSON_CONTENT_TYPE}, not {content_type[:100] or 'a body without a content type'}"
             )
 
     return check
@@ -121,8 +126,8 @@ def require_media_types(*types: str) -> Callable[[Request], Awaitable[None]]:
 def _is_type_accepted(accepted: str, offered: str) -> bool:
     family = offered.partition("/")[0]
     for part in accepted.split(","):
-        wanted, *parameters = (each.strip().lower() for each in part.split(";"))
-        if wanted in (offered, f"{family}/*", "*/*") and "q=0" not in parameters:
+        media_type, *parameters = (each.strip().lower() for each in part.split(";"))
+        if media_type in (offered, f"{family}/*", "*/*") and "q=0" not in parameters:
             return True
     return False
 
@@ -132,33 +137,33 @@ def _is_json_type(content_type: str) -> bool:
     return kind == JSON_CONTENT_TYPE or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-# What can come back.
+# Documented errors.
 
 _DESCRIPTION_BY_STATUS = {
-    400: "The request cannot be understood.",
-    401: "Nobody is signed in, or the token is not accepted.",
-    403: "Not with this role, this token, or from this place.",
-    404: "There is no such thing, or it is another person's.",
-    406: "The answer has no form that is accepted.",
+    400: "The request is malformed.",
+    401: "Not signed in, or the token is not valid.",
+    403: "Not allowed with this role or token, or from this origin.",
+    404: "Not found, or owned by another user.",
+    406: "The response type is not accepted by the client.",
     408: "The body did not arrive in time.",
-    409: "The name is in use, the chat is busy, or it is not what it was.",
-    413: "The body is too long, or holds too many values.",
+    409: "Conflict: the name is in use, the chat is busy, or the data has changed.",
+    413: "The body is too long, or contains too many values.",
     415: "The body is not JSON.",
-    421: "This host name is not one of ours.",
-    422: "A field cannot be used.",
-    424: "The server wants a sign-in.",
+    421: "The host name is not allowed.",
+    422: "Invalid input.",
+    424: "The server requires a sign-in.",
     429: "Too many attempts.",
-    500: "Something went wrong inside Toolyard.",
+    500: "Unexpected error in Toolyard.",
     502: "The server failed or cannot be reached.",
-    503: "Not available right now.",
-    504: "The server did not answer in time.",
+    503: "Temporarily unavailable.",
+    504: "The server did not respond in time.",
 }
 _COMMON_STATUSES = (400, 401, 403, 406, 421, 422, 500, 503)
 _PROBLEM_SCHEMA = {"$ref": "#/components/schemas/ProblemDetails"}
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The documentation of what can go wrong: these, and what can go wrong everywhere."""
+    """Return the OpenAPI documentation of these errors and of those common to all routes."""
     return {
         status: {
             "description": _DESCRIPTION_BY_STATUS[status],

@@ -1,4 +1,4 @@
-"""``/events``: how servers are, as it changes."""
+"""``/events``: the stream of server status changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ __all__ = ["EVENT_STREAM_TYPE", "is_still_authorized", "router"]
 
 EVENT_STREAM_TYPE = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0
-"""Seconds. Proxies take a silent connection for a dead one; and whoever was signed out hears no more."""
+"""Interval between heartbeats in seconds: proxies close silent connections. Also the interval at which the
+sign-in is checked again."""
 
 router = APIRouter(tags=["status"], dependencies=[Depends(require_media_types(EVENT_STREAM_TYPE))])
 
@@ -38,11 +39,12 @@ router = APIRouter(tags=["status"], dependencies=[Depends(require_media_types(EV
             "content": {EVENT_STREAM_TYPE: {"schema": {"type": "string"}}},
         },
     },
-    summary="Changes of status, as they happen",
+    summary="Stream status changes",
 )
 async def stream_events(site: AppServices, visitor: UserWithRead, request: Request) -> StreamingResponse:
-    """First an event `status` for every server, then one for each change, with a record as in `/status`;
-    `gone` for a server that is no longer there. The stream ends when Toolyard stops: connect again."""
+    """Stream server-sent events: first `status` for every server, then one for each change, with a record as
+    in `/status`, and `gone` for a removed server. When Toolyard stops, the stream ends, and clients should
+    reconnect."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(
         _stream_status_events(site, visitor, request), media_type=EVENT_STREAM_TYPE, headers=headers
@@ -53,25 +55,27 @@ async def _stream_status_events(
     site: Services, visitor: RequestUser, request: Request
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 2000\n\n"
-    checked = time.monotonic()
+    checked_at = time.monotonic()
     async for change in site.live_updates.changes(
         site.get_caller(visitor), heartbeat_seconds=HEARTBEAT_SECONDS
     ):
-        if time.monotonic() - checked >= HEARTBEAT_SECONDS:
+        if time.monotonic() - checked_at >= HEARTBEAT_SECONDS:
             if not await is_still_authorized(request):
                 return
-            checked = time.monotonic()
+            checked_at = time.monotonic()
         yield b": still here\n\n" if change is None else _encode_status_event(change)
 
 
 async def is_still_authorized(request: Request) -> bool:
-    """Whether a sign-in or token still counts: a stream outlives many a sign-out. Where that cannot be looked
-    up, it does not: who listens connects again."""
+    """Return True if the sign-in or token of a stream is still valid.
+
+    Returns False if that cannot be checked: the client then reconnects and is authenticated again.
+    """
     forget_identity(request)
     try:
         await require_right(Right.READ)(request)
     except (ToolyardError, HTTPException):
-        # A page would be sent to the sign-in, which a stream cannot be.
+        # HTTPException is the redirect to the sign-in for pages, which a stream cannot follow.
         return False
     return True
 

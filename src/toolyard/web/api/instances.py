@@ -1,4 +1,4 @@
-"""``/instances``: each person's own connections to servers of the registry."""
+"""``/instances``: personal connections to registry servers."""
 
 from __future__ import annotations
 
@@ -56,11 +56,14 @@ InstanceName = Annotated[
 ]
 CredentialValue = Annotated[
     str,
-    Field(max_length=8192, description="What goes into the header or parameter; never shown again."),
+    Field(max_length=8192, description="Value of the header or parameter; never returned."),
 ]
 ToolFilter = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=256)]],
-    Field(max_length=2000, description="The server's own names of the tools to have; an empty list: none."),
+    Field(
+        max_length=2000,
+        description="Names of the enabled tools, as the server defines them; an empty list for none.",
+    ),
 ]
 
 
@@ -74,36 +77,46 @@ class InstanceGiven(Given):
     )
 
     server_id: str = Field(min_length=1, max_length=128)
-    choice_id: str | None = Field(default=None, max_length=128, description="The server's only one.")
-    slug: InstanceSlug | None = Field(default=None, description="Proposed from the server's address.")
-    name: InstanceName | None = Field(default=None, description="The server's name.")
-    tool_filter: ToolFilter | None = Field(default=None, description="null: every tool.")
+    choice_id: str | None = Field(
+        default=None, max_length=128, description="Sign-in choice; null for the only choice of the server."
+    )
+    slug: InstanceSlug | None = Field(
+        default=None, description="Prefix of tool names; null to derive it from the URL of the server."
+    )
+    name: InstanceName | None = Field(
+        default=None, description="Display name; null for the name of the server."
+    )
+    tool_filter: ToolFilter | None = Field(
+        default=None, description="Names of the enabled tools; null for all tools."
+    )
     value: CredentialValue | None = None
     enabled: bool = True
 
 
 class InstanceChanges(Given):
-    """What to change about an instance; what is left out stays."""
+    """Changes to an instance; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"tool_filter": ["search", "get_issue"]}]})
 
     choice_id: str | None = Field(default=None, max_length=128)
     slug: InstanceSlug | None = None
     name: InstanceName | None = None
-    tool_filter: ToolFilter | None = Field(default=None, description="null: every tool.")
-    value: CredentialValue | None = Field(default=None, description="An empty text removes it.")
+    tool_filter: ToolFilter | None = Field(
+        default=None, description="Names of the enabled tools; null for all tools."
+    )
+    value: CredentialValue | None = Field(default=None, description="New value; an empty string removes it.")
     enabled: bool | None = None
 
 
 class InstanceShown(BaseModel):
-    """An instance, and how it is."""
+    """An instance and its status."""
 
     id: str
     server_id: str
     server_name: str
     choice_id: str
     auth: Literal["public", "header", "oauth"] | None = Field(
-        description="How it signs in; none where that is no longer offered."
+        description="Kind of sign-in; null if the server no longer offers it."
     )
     slug: str
     name: str
@@ -116,21 +129,21 @@ class InstanceShown(BaseModel):
 
 
 class InstanceList(BaseModel):
-    """All instances that you have, by slug."""
+    """Your instances, sorted by slug."""
 
     items: list[InstanceShown]
 
 
 class SlugProposed(BaseModel):
-    """A slug that you do not have yet."""
+    """A slug that you do not use yet."""
 
     slug: str = Field(examples=["github"])
 
 
 class ConnectUrl(BaseModel):
-    """Where to sign in."""
+    """Address of the sign-in page."""
 
-    url: str = Field(description="Open it in the browser that began this; it comes back to Toolyard.")
+    url: str = Field(description="URL to open in the same browser; it redirects back to Toolyard.")
 
 
 def _build_instance_model(
@@ -155,39 +168,39 @@ def _build_instance_model(
 
 
 async def _load_instance_model(site: Services, visitor: RequestUser, instance_id: str) -> InstanceShown:
-    """The instance as it is after a change; the core knows it as well."""
+    """Return the instance after a change, synchronised with the core."""
     return _build_instance_model(site, visitor, *await site.instance(visitor, instance_id))
 
 
-# Seeing.
+# Reading.
 
 
-@router.get("", responses=problem_responses(), summary="Your instances")
+@router.get("", responses=problem_responses(), summary="List your instances")
 async def list_instances(site: AppServices, visitor: UserWithRead) -> InstanceList:
-    """All of them, by slug, as far as your token reaches."""
-    found = await site.list_visible_instances(visitor)
-    return InstanceList(items=[_build_instance_model(site, visitor, *each) for each in found])
+    """Return your instances that your token covers, sorted by slug."""
+    instances = await site.list_visible_instances(visitor)
+    return InstanceList(items=[_build_instance_model(site, visitor, *each) for each in instances])
 
 
 @router.get("/slug", responses=problem_responses(), summary="Propose a slug")
 async def propose_slug(
     site: AppServices,
     visitor: UserWithRead,
-    url: Annotated[str, Query(min_length=1, max_length=2048, description="The server's address.")],
+    url: Annotated[str, Query(min_length=1, max_length=2048, description="URL of the server.")],
 ) -> SlugProposed:
-    """A slug from a server's address that you do not have yet."""
+    """Return an unused slug, derived from the URL of a server."""
     return SlugProposed(slug=await site.registry.propose_slug(visitor.user.id, url))
 
 
-@router.get("/{id}", responses=problem_responses(404), summary="One of your instances")
+@router.get("/{id}", responses=problem_responses(404), summary="Get an instance")
 async def get_instance(site: AppServices, visitor: UserWithRead, id: PathId) -> InstanceShown:
-    """One instance, and how it is."""
+    """Return an instance and its status."""
     return await _load_instance_model(site, visitor, id)
 
 
-@router.get("/{id}/tools", responses=problem_responses(404), summary="The tools of an instance")
+@router.get("/{id}/tools", responses=problem_responses(404), summary="List the tools of an instance")
 async def list_instance_tools(site: AppServices, visitor: UserWithRead, id: PathId) -> ToolList:
-    """The tools that it has now, asked of its server, as far as its filter and your token show them."""
+    """List the tools of the server now, and return those that the filter and your token allow."""
     instance, server = await site.instance(visitor, id)
     return await list_server_tools(site, visitor, site.registry.build_instance_server(instance, server).id)
 
@@ -201,7 +214,7 @@ async def list_instance_tools(site: AppServices, visitor: UserWithRead, id: Path
 async def create_instance(
     site: AppServices, visitor: UserWithManage, given: InstanceGiven, response: Response
 ) -> InstanceShown:
-    """Create an instance of a server. One that signs in by OAuth waits until you connect it."""
+    """Create an instance of a server. With OAuth, it is `pending` until you sign in."""
     fields = given.model_dump()
     fields["tool_filter"] = None if given.tool_filter is None else tuple(given.tool_filter)
     if visitor.scope is not None and visitor.scope.servers is not None:
@@ -222,11 +235,11 @@ async def _propose_server_slug(site: Services, visitor: RequestUser, given: Inst
 
 
 def _require_slug_in_scope(visitor: RequestUser, slug: str) -> str:
-    """The slug, if the visitor's token reaches an instance that has it. Raises NotAllowed."""
+    """Return the slug if the user's token covers it. Raises NotAllowed."""
     if not scope_covers_slug(visitor.scope, slug):
         raise NotAllowed(
-            f"this token is not for an instance '{slug}'",
-            hint="give a slug that the token's servers name, or use a token for more servers",
+            f"this token does not cover an instance '{slug}'",
+            hint="use a slug that the token covers, or a token for more servers",
         )
     return slug
 
@@ -235,11 +248,11 @@ def _require_slug_in_scope(visitor: RequestUser, slug: str) -> str:
 async def edit_instance(
     site: AppServices, visitor: UserWithManage, id: PathId, given: InstanceChanges
 ) -> InstanceShown:
-    """Change what is given. Another way of signing in needs a new sign-in or value."""
+    """Change the given fields. After a change of the sign-in choice, a new sign-in or value is needed."""
     old, server = await site.instance(visitor, id)
-    kept = old.tool_filter if "tool_filter" not in given.model_fields_set else given.tool_filter
+    tool_filter = old.tool_filter if "tool_filter" not in given.model_fields_set else given.tool_filter
     fields = given.model_dump()
-    fields["tool_filter"] = None if kept is None else tuple(kept)
+    fields["tool_filter"] = None if tool_filter is None else tuple(tool_filter)
     _require_slug_in_scope(visitor, (given.slug or "").strip() or old.slug)
     draft = InstanceDraft(server_id=server.id, **fields)
     instance = await site.registry.edit_instance(visitor.user.id, id, draft)
@@ -251,22 +264,22 @@ async def edit_instance(
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete an instance")
 async def delete_instance(site: AppServices, visitor: UserWithManage, id: PathId) -> None:
-    """Delete it, with its sign-in."""
+    """Delete an instance and its sign-in."""
     instance, _ = await site.instance(visitor, id)
     await site.sign_outs.delete_instance(site.registry, visitor.user.id, id)
     await site.sync_instances(visitor)
     await site.changed(visitor, "instance.delete", id, slug=instance.slug)
 
 
-@router.post("/{id}/enable", responses=problem_responses(404), summary="Switch an instance on")
+@router.post("/{id}/enable", responses=problem_responses(404), summary="Enable an instance")
 async def enable_instance(site: AppServices, visitor: UserWithManage, id: PathId) -> InstanceShown:
-    """Its tools can be used."""
+    """Enable an instance, so that its tools can be used."""
     return await _set_instance_enabled(site, visitor, id, True)
 
 
-@router.post("/{id}/disable", responses=problem_responses(404), summary="Switch an instance off")
+@router.post("/{id}/disable", responses=problem_responses(404), summary="Disable an instance")
 async def disable_instance(site: AppServices, visitor: UserWithManage, id: PathId) -> InstanceShown:
-    """Its tools cannot be used until it is switched on again; nothing is lost."""
+    """Disable an instance: its tools cannot be used until it is enabled again. Nothing is deleted."""
     return await _set_instance_enabled(site, visitor, id, False)
 
 
@@ -282,7 +295,7 @@ async def _set_instance_enabled(
 
 @router.post("/{id}/test", responses=problem_responses(404), summary="Test an instance")
 async def test_instance(site: AppServices, visitor: UserWithManage, id: PathId) -> InstanceShown:
-    """Connect anew and list its tools; `status` tells what came of it, and why."""
+    """Reconnect an instance and list its tools; `status` holds the result."""
     await site.reconnect_instance(visitor, *await site.instance(visitor, id))
     return await _load_instance_model(site, visitor, id)
 
@@ -293,15 +306,15 @@ async def test_instance(site: AppServices, visitor: UserWithManage, id: PathId) 
 async def connect_instance(
     site: AppServices, visitor: UserWithManage, id: PathId, request: Request
 ) -> ConnectUrl:
-    """Begin to sign in by OAuth. Only you, in the browser that began, can finish; so this is for scripts of
-    pages, and refused to programs."""
+    """Start an OAuth sign-in. It must be completed in the same browser; programs without a browser session
+    are refused."""
     await site.instance(visitor, id)
     if not visitor.browser:
         raise NotAllowed(
-            "only a browser can sign in, because it is sent to the provider's page and back",
+            "signing in requires a browser, because it leads to the provider's page and back",
             hint=f"open {site.base_url(request)}/ui/mcp and press Connect or Reconnect",
         )
-    ourselves = site.build_client_identity(site.base_url(request))
-    url = await site.sign_ins.begin(visitor.user.id, id, visitor.browser, ourselves)
+    client_identity = site.build_client_identity(site.base_url(request))
+    url = await site.sign_ins.begin(visitor.user.id, id, visitor.browser, client_identity)
     await site.changed(visitor, "instance.connect", id)
     return ConnectUrl(url=url)

@@ -1,4 +1,4 @@
-"""``/models``: what chats can talk to."""
+"""``/models``: the models available to chats."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ router = APIRouter(tags=["chats"], dependencies=[Depends(require_media_types(JSO
 
 
 class ModelShown(BaseModel):
-    """A model. Its key and its address are the operator's business."""
+    """A model. Its key and endpoint are not shown."""
 
-    id: str = Field(description="What a chat names it by.", examples=["fast"])
+    id: str = Field(description="Id by which a chat refers to the model.", examples=["fast"])
     label: str
     provider: str = Field(examples=["openai"])
-    sees: bool = Field(description="Whether pictures in results reach it.")
-    hears: bool = Field(description="Whether sounds in results reach it.")
+    sees: bool = Field(description="Whether images in results are sent to the model.")
+    hears: bool = Field(description="Whether sounds in results are sent to the model.")
 
 
 class ModelList(BaseModel):
-    """The models that the settings name."""
+    """The configured models."""
 
-    items: list[ModelShown] = Field(description="Empty: chats run tools only.")
+    items: list[ModelShown] = Field(description="Available models. If empty, chats can only run tools.")
     default: str | None
 
 
-@router.get("/models", responses=problem_responses(), summary="The models that chats can use")
+@router.get("/models", responses=problem_responses(), summary="List models")
 async def list_models(site: AppServices, visitor: ChatReader) -> ModelList:
-    """In the order of the settings."""
+    """Return the models that chats can use, in the order of the settings."""
     models = site.chats.models
     items = [
         ModelShown(id=each.id, label=each.label, provider=each.provider, sees=each.sees, hears=each.hears)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what the API takes and gives, said once."""
+"""The OpenAPI document of the API."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["build_openapi_document", "router"]
 
 router = APIRouter()
 
-_API_DESCRIPTION = """Everything that the pages do, for programs.
+_API_DESCRIPTION = """The functions of the pages, for programs.
 
-Send an API token as `Authorization: Bearer ty_…`; make one on the page *API tokens*, or with
-`POST /api/v1/tokens` from a browser that is signed in. On a machine of one person (`people_mode` none) no
-token is needed. Errors are problem details (RFC 9457): `type` is stable, `detail` says what happened, `hint`
-what to do next. Secrets are taken and never given back.
+Send an API token as `Authorization: Bearer ty_…`. Create one on the page *API tokens*, or with
+`POST /api/v1/tokens` from a signed-in browser. With `people_mode` none, no token is needed. Errors are
+problem details (RFC 9457): `type` is stable, `detail` explains the error, and `hint` suggests the next step.
+Secrets are accepted but never returned.
 """
 _OPENAPI_TAGS = [
-    {"name": "status", "description": "How servers are."},
-    {"name": "servers", "description": "The registry: servers that admins entered."},
-    {"name": "instances", "description": "Your own connections to servers of the registry."},
-    {"name": "tools", "description": "What you may see and call."},
-    {"name": "chats", "description": "What you talk about with models, and tools that you run yourself."},
-    {"name": "approvals", "description": "Calls that wait for your yes, and what you allowed ahead."},
-    {"name": "tokens", "description": "API tokens of yours."},
-    {"name": "people", "description": "Who you are; for admins, everybody."},
-    {"name": "audit", "description": "What happened; for admins."},
+    {"name": "status", "description": "Status of servers."},
+    {"name": "servers", "description": "The registry: servers added by admins."},
+    {"name": "instances", "description": "Your connections to registry servers."},
+    {"name": "tools", "description": "Tools that you may use."},
+    {"name": "chats", "description": "Chats with models, and tools that you run yourself."},
+    {"name": "approvals", "description": "Calls that need your approval, and standing approvals."},
+    {"name": "tokens", "description": "Your API tokens."},
+    {"name": "people", "description": "Your account and sessions; for admins, all users."},
+    {"name": "audit", "description": "The audit log, for admins."},
 ]
 _PROBLEM_EXAMPLE = {
     "type": "urn:toolyard:problem:taken",
@@ -44,9 +44,9 @@ _PROBLEM_EXAMPLE = {
 
 
 def build_openapi_document(app: FastAPI) -> dict[str, Any]:
-    """The document, made once."""
+    """Return the OpenAPI document, built on first use."""
     if app.openapi_schema is None:
-        made = get_openapi(
+        document = get_openapi(
             title="Toolyard",
             version=__version__,
             summary="One place to connect, scope, authorise and watch MCP servers.",
@@ -54,19 +54,19 @@ def build_openapi_document(app: FastAPI) -> dict[str, Any]:
             tags=_OPENAPI_TAGS,
             routes=app.routes,
         )
-        schemas = made.setdefault("components", {}).setdefault("schemas", {})
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
         problem = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(problem.pop("$defs", {}))
         schemas["ProblemDetails"] = {**problem, "examples": [_PROBLEM_EXAMPLE]}
-        made["components"]["securitySchemes"] = {
+        document["components"]["securitySchemes"] = {
             "token": {"type": "http", "scheme": "bearer", "description": "An API token."},
         }
-        made["security"] = [{"token": []}]
-        app.openapi_schema = made
+        document["security"] = [{"token": []}]
+        app.openapi_schema = document
     return app.openapi_schema
 
 
 @router.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> Response:
-    """The document itself; there is nothing secret in it."""
+    """Return the OpenAPI document. It is public."""
     return JSONResponse(build_openapi_document(request.app))

@@ -1,4 +1,4 @@
-"""What a server has, as the API shows it."""
+"""Response models of server previews."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["PreviewShown", "PreviewTool", "build_preview_model"]
 
 
 class PreviewTool(BaseModel):
-    """A tool as its server publishes it."""
+    """A tool as defined by its server."""
 
-    name: str = Field(description="The server's own name for it.")
+    name: str = Field(description="Name of the tool, as the server defines it.")
     title: str | None
     description: str
     annotations: dict[str, Any]
     input_schema: dict[str, Any]
-    token_cost: int = Field(description="What its definition costs a model, in tokens, estimated.")
+    token_cost: int = Field(description="Estimated size of the definition, in tokens.")
 
 
 class PreviewResource(BaseModel):
-    """A resource, or a template of resources."""
+    """A resource or a resource template."""
 
     uri: str
     name: str
@@ -41,10 +41,10 @@ class PreviewPrompt(BaseModel):
 
 
 class PreviewShown(BaseModel):
-    """What a server has, as far as it told."""
+    """Contents of a server, possibly incomplete if there was an error."""
 
     ok: bool
-    error: ProblemDetails | None = Field(description="Why it could not be told, in full.")
+    error: ProblemDetails | None = Field(description="Error of the preview, if any.")
     seconds: float
     protocol_version: str | None
     server_info: dict[str, Any]
@@ -52,30 +52,32 @@ class PreviewShown(BaseModel):
     instructions: str | None
     tools: list[PreviewTool]
     token_cost: int
-    set_aside: list[str] = Field(description="Tools that cannot be used, and why.")
+    set_aside: list[str] = Field(description="Tools with an invalid definition, each with the reason.")
     resources: list[PreviewResource]
     resource_templates: list[PreviewResource]
     prompts: list[PreviewPrompt]
 
 
-def build_preview_model(found: ServerPreview) -> PreviewShown:
-    """A preview as the API shows it."""
+def build_preview_model(preview: ServerPreview) -> PreviewShown:
+    """Return the response model of a preview."""
     return PreviewShown(
-        ok=found.error is None,
-        error=None if found.error is None else describe_error(found.error)[0],
-        seconds=round(found.seconds, 3),
-        protocol_version=found.protocol_version,
-        server_info=dict(found.server_info),
-        capabilities=dict(found.capabilities),
-        instructions=found.instructions,
-        tools=[_build_tool_model(*each) for each in found.tools],
-        token_cost=found.token_cost,
-        set_aside=list(found.set_aside),
-        resources=[_build_resource_model(each, "uri") for each in found.resources],
-        resource_templates=[_build_resource_model(each, "uriTemplate") for each in found.resource_templates],
+        ok=preview.error is None,
+        error=None if preview.error is None else describe_error(preview.error)[0],
+        seconds=round(preview.seconds, 3),
+        protocol_version=preview.protocol_version,
+        server_info=dict(preview.server_info),
+        capabilities=dict(preview.capabilities),
+        instructions=preview.instructions,
+        tools=[_build_tool_model(*each) for each in preview.tools],
+        token_cost=preview.token_cost,
+        set_aside=list(preview.set_aside),
+        resources=[_build_resource_model(each, "uri") for each in preview.resources],
+        resource_templates=[
+            _build_resource_model(each, "uriTemplate") for each in preview.resource_templates
+        ],
         prompts=[
             PreviewPrompt(name=_get_text(each, "name"), description=_get_text(each, "description"))
-            for each in found.prompts
+            for each in preview.prompts
         ],
     )
 
@@ -91,13 +93,13 @@ def _build_tool_model(definition: Definition, cost: int) -> PreviewTool:
     )
 
 
-def _build_resource_model(raw: Mapping[str, Any], place: str) -> PreviewResource:
+def _build_resource_model(raw: Mapping[str, Any], uri_key: str) -> PreviewResource:
     return PreviewResource(
-        uri=_get_text(raw, place), name=_get_text(raw, "name"), description=_get_text(raw, "description")
+        uri=_get_text(raw, uri_key), name=_get_text(raw, "name"), description=_get_text(raw, "description")
     )
 
 
 def _get_text(raw: Mapping[str, Any], key: str) -> str:
-    """Whatever a server put there is borne."""
+    """Return a string field, or an empty string if the server sent another type."""
     value = raw.get(key)
     return value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""Servers of the registry as the API takes and shows them."""
+"""Request and response models of registry servers."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ DenyPatterns = Annotated[list[ToolPattern], Field(max_length=500)]
 
 
 class ChoiceGiven(Given):
-    """One way of signing in."""
+    """A sign-in choice of a server."""
 
-    id: str | None = Field(
-        default=None, description="The choice that this one replaces; none makes a new one."
-    )
+    id: str | None = Field(default=None, description="Id of the choice to replace; null to add a choice.")
     kind: Literal["public", "header", "oauth"] = "public"
     label: str = Field(default="", max_length=80)
     place: Literal["header", "query"] = "header"
-    key: str | None = Field(default=None, max_length=128, description="The header's or parameter's name.")
+    key: str | None = Field(
+        default=None, max_length=128, description="Name of the header or query parameter."
+    )
     registration: Literal["auto", "document", "dynamic", "entered"] = "auto"
     client_id: str | None = Field(default=None, max_length=8192)
     client_secret: str | None = Field(
         default=None,
         max_length=8192,
-        description="None keeps the one that is there, an empty text removes it.",
+        description="Client secret; null keeps the stored one, an empty string removes it.",
     )
     scopes: list[str] = Field(default_factory=list[str], max_length=100)
     resource: str | None = Field(default=None, max_length=2048)
@@ -74,17 +74,17 @@ class ChoiceGiven(Given):
     issuer: str | None = Field(
         default=None,
         max_length=2048,
-        description="The authorization server at which the client id was registered. A client secret is sent"
-        " to no other.",
+        description="Issuer of the authorization server where the client id is registered. The client secret"
+        " is sent to no other.",
     )
     issuer_redirect: bool = Field(
         default=False,
-        description="Whether the client id is registered there with the redirect address of that issuer"
-        " alone, `/ui/auth/mcp/callback/{digest}`; otherwise `/ui/auth/mcp/callback` is used.",
+        description="Whether the client id is registered with the redirect URI specific to this issuer,"
+        " `/ui/auth/mcp/callback/{digest}`, instead of `/ui/auth/mcp/callback`.",
     )
 
     def draft(self) -> ChoiceDraft:
-        """As the registry takes it."""
+        """Return the input of the registry."""
         fields: dict[str, Any] = {**self.model_dump(), "scopes": tuple(self.scopes)}
         return ChoiceDraft(**fields)
 
@@ -110,24 +110,25 @@ class ServerGiven(Given):
     trust: Literal["trusted", "untrusted"] = "trusted"
     description: str = Field(default="", max_length=2000)
     private_addresses: bool = Field(
-        default=False, description="Whether it, and what it names, may be on private addresses."
+        default=False,
+        description="Whether the server and its authorization server may have private network addresses.",
     )
     allow_tools: AllowPatterns | None = None
     deny_tools: DenyPatterns = Field(default_factory=list[str])
     choices: list[ChoiceGiven] = Field(
         default_factory=list[ChoiceGiven],
         max_length=10,
-        description="None at all: it does not ask who calls.",
+        description="Sign-in choices; empty if no sign-in is needed.",
     )
     enabled: bool = True
 
     def draft(self) -> ServerDraft:
-        """As the registry takes it."""
+        """Return the input of the registry."""
         return _create_server_draft({name: getattr(self, name) for name in type(self).model_fields})
 
 
 class ServerChanges(Given):
-    """What to change about a server; what is left out stays."""
+    """Changes to a server; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"description": "Our own repositories"}]})
 
@@ -137,24 +138,28 @@ class ServerChanges(Given):
     trust: Literal["trusted", "untrusted"] | None = None
     description: str | None = Field(default=None, max_length=2000)
     private_addresses: bool | None = None
-    allow_tools: AllowPatterns | None = Field(default=None, description="null: every tool.")
+    allow_tools: AllowPatterns | None = Field(
+        default=None, description="Patterns of allowed tools; null for all tools."
+    )
     deny_tools: DenyPatterns | None = None
     choices: list[ChoiceGiven] | None = Field(
-        default=None, max_length=10, description="All of them: those that are left out are deleted."
+        default=None, max_length=10, description="Complete list: omitted choices are deleted."
     )
     enabled: bool | None = None
 
     def draft(self, old: RegistryServer) -> ServerDraft:
-        """The server as it shall be."""
+        """Return the input of the registry: the old server with the changes applied."""
         fields: dict[str, Any] = {
             name: getattr(old, name)
             for name in ("name", "url", "transport", "description", "private_addresses", "allow_tools")
         }
         fields |= {"trust": old.trust.value, "deny_tools": old.deny_tools, "enabled": old.enabled}
         fields["choices"] = [_copy_choice(choice) for choice in old.choices]
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        # Only a list of allowed tools can be taken away; null says nothing about the rest.
-        fields |= {name: value for name, value in given.items() if value is not None or name == "allow_tools"}
+        changes = {name: getattr(self, name) for name in self.model_fields_set}
+        # Only the list of allowed tools can be removed by null; for other fields null means no change.
+        fields |= {
+            name: value for name, value in changes.items() if value is not None or name == "allow_tools"
+        }
         return _create_server_draft(fields)
 
 
@@ -186,7 +191,7 @@ def _copy_choice(choice: AuthChoice) -> ChoiceGiven:
 
 
 class IssuerGiven(Given):
-    """The issuer of a sign-in choice, as an admin confirms it."""
+    """Confirmation of the issuer of a sign-in choice."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -194,31 +199,31 @@ class IssuerGiven(Given):
         }
     )
 
-    choice_id: str = Field(min_length=1, max_length=128, description="The choice with the client secret.")
+    choice_id: str = Field(min_length=1, max_length=128, description="Sign-in choice with the client secret.")
     issuer: str = Field(
         min_length=1,
         max_length=2048,
         examples=["https://login.example.com"],
-        description="The issuer that the server names. It is compared with what the server names now.",
+        description="Issuer that the server reports. It is compared with the issuer reported now.",
     )
 
 
 class IssuerShown(BaseModel):
-    """The issuer that a server names for a client secret, which no admin has confirmed yet."""
+    """Unconfirmed issuer that a server reports for a client secret."""
 
     choice_id: str
-    issuer: str | None = Field(description="null: it was not found, see `error`.")
-    error: str | None = Field(description="Why it was not found.")
+    issuer: str | None = Field(description="Issuer; null if it was not found, see `error`.")
+    error: str | None = Field(description="Reason why it was not found.")
 
 
 class IssuerList(BaseModel):
-    """The issuers to confirm, one for each choice."""
+    """Issuers to confirm, one for each sign-in choice."""
 
     items: list[IssuerShown]
 
 
 class ChoiceShown(BaseModel):
-    """One way of signing in."""
+    """A sign-in choice of a server."""
 
     id: str
     kind: Literal["public", "header", "oauth"]
@@ -226,19 +231,21 @@ class ChoiceShown(BaseModel):
     place: Literal["header", "query"]
     key: str | None
     registration: Literal["auto", "document", "dynamic", "entered"]
-    client_id: str | None = Field(description="For admins.")
+    client_id: str | None = Field(description="OAuth client id. Shown to admins only.")
     has_client_secret: bool
     scopes: list[str]
     resource: str | None
     legacy_discovery: bool
-    issuer: str | None = Field(description="The authorization server of the client id.")
+    issuer: str | None = Field(
+        description="Issuer of the authorization server where the client id is registered."
+    )
     issuer_redirect: bool = Field(
-        description="Whether the client id is registered with the redirect address of its issuer alone."
+        description="Whether the client id is registered with the redirect URI specific to its issuer."
     )
 
 
 class ServerShown(BaseModel):
-    """A server of the registry."""
+    """A registry server."""
 
     id: str
     name: str
@@ -251,22 +258,22 @@ class ServerShown(BaseModel):
     allow_tools: list[str] | None
     deny_tools: list[str]
     choices: list[ChoiceShown]
-    instance_count: int | None = Field(description="How many instances people have of it; for admins.")
+    instance_count: int | None = Field(description="Number of instances of all users. Shown to admins only.")
     created_at: datetime
     updated_at: datetime
     preview: PreviewShown | None = Field(
-        default=None, description="What it has; only where it was asked for with preview=true."
+        default=None, description="Contents of the server, if requested with `preview=true`."
     )
 
 
 class ServerList(BaseModel):
-    """All servers of the registry, by name."""
+    """All registry servers, sorted by name."""
 
     items: list[ServerShown]
 
 
 def build_server_model(server: RegistryServer, visitor: RequestUser, count: int | None) -> ServerShown:
-    """A server as this visitor may see it. Secrets are never shown."""
+    """Return the response model of a server, with the fields that the user may see and without secrets."""
     return ServerShown(
         id=server.id,
         name=server.name,
@@ -285,8 +292,8 @@ def build_server_model(server: RegistryServer, visitor: RequestUser, count: int 
     )
 
 
-def issuer_list(found: Sequence[ClientIssuer]) -> IssuerList:
-    """Return the issuers of registry choices as the API shows them."""
+def issuer_list(issuers: Sequence[ClientIssuer]) -> IssuerList:
+    """Return the response model of unconfirmed issuers."""
     return IssuerList(
         items=[
             IssuerShown(
@@ -294,7 +301,7 @@ def issuer_list(found: Sequence[ClientIssuer]) -> IssuerList:
                 issuer=each.issuer or None,
                 error=None if each.error is None else each.error.cause,
             )
-            for each in found
+            for each in issuers
             if each.choice is not None
         ]
     )

@@ -1,4 +1,4 @@
-"""``/servers``: the registry. Admins change it, everybody may see what there is."""
+"""``/servers``: the registry. Admins may change it, all users may read it."""
 
 from __future__ import annotations
 
@@ -37,43 +37,45 @@ router = APIRouter(
 )
 
 
-# Seeing.
+# Reading.
 
 
-@router.get("", responses=problem_responses(), summary="The servers of the registry")
+@router.get("", responses=problem_responses(), summary="List registry servers")
 async def list_servers(site: AppServices, visitor: UserWithRead) -> ServerList:
-    """All of them, by name, with the ways of signing in that each offers. Secrets are never shown."""
+    """Return all registry servers with their sign-in choices, sorted by name. Secrets are never returned."""
     servers = await site.registry.servers()
     counts = await site.registry.count_instances() if visitor.is_admin else {}
     return ServerList(items=[build_server_model(each, visitor, counts.get(each.id, 0)) for each in servers])
 
 
-@router.get("/{id}", responses=problem_responses(404), summary="One server of the registry")
+@router.get("/{id}", responses=problem_responses(404), summary="Get a registry server")
 async def get_server(site: AppServices, visitor: UserWithRead, id: PathId) -> ServerShown:
-    """One server, with the ways of signing in that it offers."""
+    """Return a server with its sign-in choices."""
     return await _build_counted_server_model(site, visitor, await site.registry.server(id))
 
 
-@router.get("/{id}/preview", responses=problem_responses(404), summary="What a server has")
+@router.get("/{id}/preview", responses=problem_responses(404), summary="Preview a server")
 async def preview_server(site: AppServices, visitor: AdminUser, id: PathId) -> PreviewShown:
-    """Connect and list tools, resources and prompts now, with your own sign-in where you have an instance
-    that is ready. Where that fails, `error` says why, in full."""
+    """Connect and list tools, resources and prompts now, with your own sign-in if you have an instance that
+    is ready. If that fails, `error` holds the problem."""
     return build_preview_model(await fetch_server_preview(site, visitor, await site.registry.server(id)))
 
 
-@router.get(
-    "/{id}/issuer", responses=problem_responses(404), summary="The issuers that wait for a confirmation"
-)
+@router.get("/{id}/issuer", responses=problem_responses(404), summary="List unconfirmed issuers")
 async def list_issuers(site: AppServices, visitor: AdminUser, id: PathId) -> IssuerList:
-    """Ask the server which issuers it names, for each client secret that has no confirmed issuer. No
-    credentials are sent."""
+    """Discover the issuer for each client secret without a confirmed one. No credentials are sent to the
+    server."""
     return issuer_list(await site.issuers.unconfirmed(await site.registry.server(id)))
 
 
 # Changing.
 
 WithPreview = Annotated[
-    bool, Query(alias="preview", description="Connect at once, and answer what the server has.")
+    bool,
+    Query(
+        alias="preview",
+        description="Connect at once, and include the contents of the server in the response.",
+    ),
 ]
 
 
@@ -85,19 +87,19 @@ async def add_server(
     response: Response,
     with_preview: WithPreview = False,
 ) -> ServerShown:
-    """Add a server. Its address is not asked, unless `preview=true`."""
+    """Add a server. Toolyard does not connect to it unless `preview=true`."""
     server = await site.registry.add_server(given.draft())
     await site.changed(visitor, "server.add", server.id, name=server.name, url=server.url)
     response.headers["Location"] = f"/api/v1/servers/{server.id}"
-    shown = build_server_model(server, visitor, 0)
+    model = build_server_model(server, visitor, 0)
     if with_preview:
-        shown.preview = build_preview_model(await fetch_server_preview(site, visitor, server))
-    return shown
+        model.preview = build_preview_model(await fetch_server_preview(site, visitor, server))
+    return model
 
 
 @router.patch("/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change a server")
 async def edit_server(site: AppServices, visitor: AdminUser, id: PathId, given: ServerChanges) -> ServerShown:
-    """Change what is given. With a URL of another host the sign-ins of all instances are dropped."""
+    """Change the given fields. If the host of the URL changes, the sign-ins of all instances are deleted."""
     server = await site.registry.edit_server(id, given.draft(await site.registry.server(id)))
     await site.changed(visitor, "server.edit", id, name=server.name, fields=sorted(given.model_fields_set))
     return await _build_counted_server_model(site, visitor, server)
@@ -105,22 +107,22 @@ async def edit_server(site: AppServices, visitor: AdminUser, id: PathId, given: 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a server")
 async def delete_server(site: AppServices, visitor: AdminUser, id: PathId) -> None:
-    """Delete a server, with everybody's instances of it and their sign-ins."""
+    """Delete a server with the instances of all users and their sign-ins."""
     server = await site.sign_outs.delete_server(site.registry, id)
     await site.changed(visitor, "server.delete", id, name=server.name)
 
 
-@router.post("/{id}/enable", responses=problem_responses(404), summary="Switch a server on")
+@router.post("/{id}/enable", responses=problem_responses(404), summary="Enable a server")
 async def enable_server(site: AppServices, visitor: AdminUser, id: PathId) -> ServerShown:
-    """Let instances of it be used."""
+    """Enable a server, so that its instances can be used."""
     server = await site.registry.set_server_enabled(id, True)
     await site.changed(visitor, "server.enable", id, name=server.name)
     return await _build_counted_server_model(site, visitor, server)
 
 
-@router.post("/{id}/disable", responses=problem_responses(404), summary="Switch a server off")
+@router.post("/{id}/disable", responses=problem_responses(404), summary="Disable a server")
 async def disable_server(site: AppServices, visitor: AdminUser, id: PathId) -> ServerShown:
-    """Nobody can use it until it is switched on again; nothing is lost."""
+    """Disable a server: nobody can use it until it is enabled again. Nothing is deleted."""
     server = await site.registry.set_server_enabled(id, False)
     await site.changed(visitor, "server.disable", id, name=server.name)
     return await _build_counted_server_model(site, visitor, server)
@@ -134,8 +136,8 @@ async def disable_server(site: AppServices, visitor: AdminUser, id: PathId) -> S
 async def confirm_server_issuer(
     site: AppServices, visitor: AdminUser, id: PathId, given: IssuerGiven
 ) -> ServerShown:
-    """Allow the client secret of a choice to be sent to the issuer that the server names. If the server now
-    names another issuer, nothing is stored (422)."""
+    """Allow the client secret of a choice to be sent to the issuer that the server reports. If the server now
+    reports another issuer, nothing is stored (422)."""
     server = await site.issuers.confirm(id, given.choice_id, given.issuer)
     details = {"choice": given.choice_id, "issuer": given.issuer}
     await site.changed(visitor, "server.confirm_issuer", id, name=server.name, **details)

@@ -1,4 +1,4 @@
-"""``/sessions``: the browsers that the request's user is signed in with."""
+"""``/sessions``: the user's signed-in browsers."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ router = APIRouter(
 
 
 class SessionShown(BaseModel):
-    """A browser that is signed in."""
+    """A signed-in browser."""
 
     id: str
-    browser: str = Field(description="A name such as `Firefox on Linux`; empty: unknown.")
-    network: str = Field(description="The block of addresses that it was last used from.")
+    browser: str = Field(description="Name such as `Firefox on Linux`; empty if unknown.")
+    network: str = Field(description="Address block that it was last used from.")
     created_at: datetime
     last_seen: datetime | None
     expires_at: datetime
-    current: bool = Field(description="Whether this request came with it.")
+    current: bool = Field(description="Whether this request belongs to the session.")
 
 
 class SessionList(BaseModel):
-    """The browsers that you are signed in with, the most recently used first."""
+    """Your signed-in browsers, most recently used first."""
 
     items: list[SessionShown]
 
@@ -59,10 +59,9 @@ def _build_session_model(session: BrowserSession, current: str) -> SessionShown:
     )
 
 
-@router.get("", responses=problem_responses(), summary="Your browsers")
+@router.get("", responses=problem_responses(), summary="List your sessions")
 async def list_sessions(site: AppServices, visitor: BrowserUser, request: Request) -> SessionList:
-    """The browsers that you are signed in with. Empty in the modes `none` and `proxy`, which have no
-    sessions."""
+    """Return your signed-in browsers. Empty in the modes `none` and `proxy`, which have no sessions."""
     if not visitor.signed_in:
         return SessionList(items=[])
     browser = find_browser(request)
@@ -76,12 +75,12 @@ async def list_sessions(site: AppServices, visitor: BrowserUser, request: Reques
 async def end_session(site: AppServices, visitor: BrowserUser, id: PathId) -> None:
     """Sign out one browser."""
     if not await site.people.end_session(visitor.user, id):
-        raise NotFound("there is no such session", hint="it may have ended")
+        raise NotFound("there is no such session", hint="it may have ended already")
     await site.changed(visitor, "sign_out", id)
 
 
 @router.delete("", status_code=204, responses=problem_responses(), summary="Sign out everywhere")
 async def end_sessions(site: AppServices, visitor: BrowserUser) -> None:
-    """Sign out every browser, also the one that sends this. API tokens stay."""
+    """Sign out all browsers, including the current one. API tokens stay valid."""
     await site.people.sign_out_everywhere(visitor.user)
     await site.changed(visitor, "sign_out", "everywhere")

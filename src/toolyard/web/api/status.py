@@ -1,4 +1,4 @@
-"""``/status``: how every server is, for whoever asks; and starting one again."""
+"""``/status``: the status of the user's servers, and restart of a configured server."""
 
 from __future__ import annotations
 
@@ -56,14 +56,12 @@ _STATUS_EXAMPLE: dict[str, JsonValue] = {
 
 
 class ServerStatus(BaseModel):
-    """How one server is."""
+    """Status of a server."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_STATUS_EXAMPLE]})
 
-    kind: Literal["config", "instance"] = Field(
-        description="A server of the configuration, or an instance of yours."
-    )
-    id: str = Field(description="The server's id in the configuration, or the instance's.")
+    kind: Literal["config", "instance"] = Field(description="Configured server, or one of your instances.")
+    id: str = Field(description="Id of the configured server or of the instance.")
     label: str
     description: str
     transport: Literal["stdio", "http", "sse"]
@@ -79,52 +77,56 @@ class ServerStatus(BaseModel):
         "closed",
         "pending",
         "needs_reauth",
-    ] = Field(description="An instance is pending, ready, needs_reauth, failed or disabled.")
-    reason: str | None = Field(description="Why, as a stable word.")
-    cause: str | None = Field(description="Why, in one sentence.")
-    hint: str | None = Field(description="What to do next.")
+    ] = Field(description="State. Instances are pending, ready, needs_reauth, failed or disabled.")
+    reason: str | None = Field(description="Reason for the state, as a stable identifier.")
+    cause: str | None = Field(description="Reason for the state, in one sentence.")
+    hint: str | None = Field(description="Suggested next step.")
     since: datetime | None
     protocol_version: str | None
     server_name: str | None
     server_version: str | None
-    tool_count: int | None = Field(description="None: never listed.")
-    token_cost: int | None = Field(description="What its tools cost a model, in tokens, estimated.")
-    provenance: str | None = Field(description="Where the entry stands; for admins with file and line.")
+    tool_count: int | None = Field(description="Number of tools; null if they were never listed.")
+    token_cost: int | None = Field(description="Estimated size of all tool definitions, in tokens.")
+    provenance: str | None = Field(description="Source of the entry; for admins with file and line.")
     shared: bool
     restarts: int
     next_retry: datetime | None
-    last_call: datetime | None = Field(description="When it was last asked something; no event tells of it.")
-    pid: int | None = Field(description="Its process; for admins.")
-    stderr: list[str] = Field(description="Its last words, where it failed; for admins.")
-    slug: str | None = Field(description="What the instance is called.")
-    registry_id: str | None = Field(description="The registry server that the instance is of.")
+    last_call: datetime | None = Field(
+        description="Time of the last request to the server. A change of it alone sends no event."
+    )
+    pid: int | None = Field(description="Process id. Shown to admins only.")
+    stderr: list[str] = Field(
+        description="Last lines of standard error after a failure. Shown to admins only."
+    )
+    slug: str | None = Field(description="Slug of the instance.")
+    registry_id: str | None = Field(description="Registry server of the instance.")
 
 
 class StatusList(BaseModel):
-    """How all servers are."""
+    """Status of all servers."""
 
     items: list[ServerStatus]
     config_problem: str | None = Field(
-        description="Why the last edit of the configuration is not in force; for admins."
+        description="Error in the last edit of the configuration. Shown to admins only."
     )
 
 
 def build_status_model(record: ServerRecord) -> ServerStatus:
-    """A record as the API shows it."""
-    told = {name: getattr(record, name) for name in _RECORD_FIELDS}
-    told["since"] = to_optional_datetime(record.since)
-    told["next_retry"] = to_optional_datetime(record.next_retry)
-    told["last_call"] = to_optional_datetime(record.last_call)
-    told["stderr"] = list(record.stderr)
-    return ServerStatus.model_construct(**told)
+    """Return the response model of a status record."""
+    values = {name: getattr(record, name) for name in _RECORD_FIELDS}
+    values["since"] = to_optional_datetime(record.since)
+    values["next_retry"] = to_optional_datetime(record.next_retry)
+    values["last_call"] = to_optional_datetime(record.last_call)
+    values["stderr"] = list(record.stderr)
+    return ServerStatus.model_construct(**values)
 
 
 _RECORD_FIELDS = tuple(each.name for each in fields(ServerRecord))
 
 
-@router.get("/status", responses=problem_responses(), summary="How all servers are")
+@router.get("/status", responses=problem_responses(), summary="Get the status of all servers")
 async def get_status(site: AppServices, visitor: UserWithRead) -> StatusList:
-    """One record for each server of the configuration and each instance of yours."""
+    """Return a record for each configured server and each of your instances."""
     records = await list_server_records(site, site.get_caller(visitor))
     problem = site.config_problem if visitor.is_admin else None
     return StatusList(items=[build_status_model(each) for each in records], config_problem=problem)
@@ -133,11 +135,11 @@ async def get_status(site: AppServices, visitor: UserWithRead) -> StatusList:
 @router.post(
     "/servers/{id}/restart",
     responses=problem_responses(404),
-    summary="Start a server of the configuration again",
+    summary="Restart a configured server",
 )
 async def restart_server(site: AppServices, visitor: AdminUser, id: PathId) -> ServerStatus:
-    """Close all its connections and forget why it failed; it is connected again at once where that is one for
-    all, and otherwise at the next use."""
+    """Close all connections of a server and clear its failure. A shared server is connected again at once,
+    others on their next use."""
     await site.restart_server(visitor, id)
     server = site.configuration.servers[id]
     return build_status_model(build_config_record(site, site.get_caller(visitor), server))

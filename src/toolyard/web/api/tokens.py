@@ -1,4 +1,4 @@
-"""``/tokens``: the API tokens of whoever asks. Their texts are shown once."""
+"""``/tokens``: the user's API tokens. The secret of a token is returned only once."""
 
 from __future__ import annotations
 
@@ -35,20 +35,16 @@ ScopeEntries = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)
 
 
 class ScopeGiven(Given):
-    """What a token is limited to. null: whatever its owner may use."""
+    """Limits of a token. null means no limit beyond the rights of its owner."""
 
     rights: list[RightName] = Field(min_length=1, max_length=len(Right))
-    servers: ScopeEntries | None = Field(
-        default=None, description="Ids of servers and slugs of instances; globs."
-    )
-    tools: ScopeEntries | None = Field(
-        default=None, description="Patterns over the names of tools; ! denies."
-    )
-    agents: ScopeEntries | None = Field(default=None, description="Ids of agents; globs.")
+    servers: ScopeEntries | None = Field(default=None, description="Globs of server ids and instance slugs.")
+    tools: ScopeEntries | None = Field(default=None, description="Patterns of tool names; `!` excludes.")
+    agents: ScopeEntries | None = Field(default=None, description="Globs of agent ids.")
 
 
 class TokenGiven(Given):
-    """A token to make."""
+    """A token to create."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -68,12 +64,12 @@ class TokenGiven(Given):
         default=None,
         gt=0,
         le=316_224_000,
-        description="Seconds; null: it never expires; left out: the setting `token_lifetime` decides.",
+        description="Lifetime in seconds; null for no expiry; by default the setting `token_lifetime`.",
     )
 
 
 class ScopeShown(BaseModel):
-    """What a token is limited to. null: whatever its owner may use."""
+    """Limits of a token. null means no limit beyond the rights of its owner."""
 
     rights: list[RightName]
     servers: list[str] | None
@@ -82,7 +78,7 @@ class ScopeShown(BaseModel):
 
 
 class TokenShown(BaseModel):
-    """A token as it is listed."""
+    """A token without its secret."""
 
     id: str
     name: str
@@ -90,13 +86,13 @@ class TokenShown(BaseModel):
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
-    expires_soon: bool = Field(description="Whether it stops working within two weeks.")
+    expires_soon: bool = Field(description="Whether it expires within two weeks.")
 
 
 class TokenMade(TokenShown):
-    """A token that was just made."""
+    """A new token with its secret."""
 
-    token: str = Field(description="Its text. It is shown this once.", examples=["ty_…"])
+    token: str = Field(description="Secret of the token. It is returned only once.", examples=["ty_…"])
 
 
 class TokenList(BaseModel):
@@ -106,7 +102,7 @@ class TokenList(BaseModel):
 
 
 def build_scope_model(scope: TokenScope) -> ScopeShown:
-    """A scope as the API shows it."""
+    """Return the response model of a scope."""
     return ScopeShown(
         rights=[each.value for each in Right if each in scope.rights],
         servers=None if scope.servers is None else list(scope.servers),
@@ -127,9 +123,9 @@ def _build_token_model(token: ApiToken, now: float) -> TokenShown:
     )
 
 
-@router.get("", responses=problem_responses(), summary="Your tokens")
+@router.get("", responses=problem_responses(), summary="List your tokens")
 async def list_tokens(site: AppServices, visitor: UserWithRead) -> TokenList:
-    """All of them. Their texts are stored as hashes only."""
+    """Return your tokens. Their secrets are stored only as hashes."""
     return TokenList(
         items=[
             _build_token_model(each, site.clock())
@@ -138,17 +134,17 @@ async def list_tokens(site: AppServices, visitor: UserWithRead) -> TokenList:
     )
 
 
-@router.post("", status_code=201, responses=problem_responses(413, 415), summary="Make a token")
+@router.post("", status_code=201, responses=problem_responses(413, 415), summary="Create a token")
 async def make_token(site: AppServices, visitor: BrowserUser, given: TokenGiven) -> TokenMade:
-    """Make a token. Its text is in this answer, and never again anywhere. No token can make another one."""
+    """Create a token. Its secret is in this response only. Tokens cannot create other tokens."""
     scope = TokenScope(
         rights=frozenset(Right(each) for each in given.scope.rights),
         servers=None if given.scope.servers is None else tuple(given.scope.servers),
         tools=None if given.scope.tools is None else tuple(given.scope.tools),
         agents=None if given.scope.agents is None else tuple(given.scope.agents),
     )
-    chosen = "expires_in" in given.model_fields_set
-    lifetime = given.expires_in if chosen else site.people.token_lifetime
+    is_lifetime_given = "expires_in" in given.model_fields_set
+    lifetime = given.expires_in if is_lifetime_given else site.people.token_lifetime
     token, text = await site.people.make_token(visitor.user, given.name, scope, lifetime)
     await site.changed(visitor, "token.make", token.id, name=token.name)
     return TokenMade(**_build_token_model(token, site.clock()).model_dump(), token=text)
@@ -156,7 +152,7 @@ async def make_token(site: AppServices, visitor: BrowserUser, given: TokenGiven)
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a token")
 async def delete_token(site: AppServices, visitor: BrowserUser, id: PathId) -> None:
-    """It opens nothing any more."""
+    """Delete a token, which becomes invalid at once."""
     if not await site.database.accounts.delete_token(visitor.user.id, id):
         raise NotFound("there is no such token", hint="it may have been deleted")
     await site.changed(visitor, "token.delete", id)

@@ -1,4 +1,4 @@
-"""``/servers/{id}/changes`` and ``/instances/{id}/changes``: what is not as accepted, and accepting it."""
+"""``/servers/{id}/changes`` and ``/instances/{id}/changes``: review and acceptance of tool changes."""
 
 from __future__ import annotations
 
@@ -35,30 +35,32 @@ router = APIRouter(dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))
 
 
 class ChangeShown(BaseModel):
-    """One difference between what a server has and what was accepted of it."""
+    """A difference between the current and the accepted definitions of a server."""
 
-    key: str = Field(description="Names the difference to the letter: it is what is accepted.")
+    key: str = Field(description="Key of exactly this difference, to accept it.")
     kind: Literal["new", "changed", "renamed", "removed", "instructions", "package"]
-    tool: str | None = Field(description="The server's own name of the tool; none where it is no tool.")
-    was: str | None = Field(description="The name under which a renamed tool was accepted.")
-    blocks: bool = Field(description="Whether the tool is in quarantine until this is accepted.")
+    tool: str | None = Field(
+        description="Name of the tool, as the server defines it; null for other changes."
+    )
+    was: str | None = Field(description="Accepted name of a renamed tool.")
+    blocks: bool = Field(description="Whether the tool is quarantined until the change is accepted.")
     reason: str
-    diff: list[str] = Field(description="What differs, for people to read. It holds the server's words.")
+    diff: list[str] = Field(description="Readable difference. It contains untrusted text of the server.")
 
 
 class ChangeList(BaseModel):
-    """What is not as it was accepted."""
+    """Differences to the accepted definitions."""
 
     items: list[ChangeShown]
 
 
 class Acceptance(Given):
-    """What to accept."""
+    """Changes to accept."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"keys": ["5f1c0a9b3d7e2f4a6b8c0d1e"]}]})
 
     keys: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
-        min_length=1, max_length=5000, description="Of the differences that were listed."
+        min_length=1, max_length=5000, description="Keys of listed differences."
     )
 
 
@@ -66,11 +68,11 @@ class Acceptance(Given):
     "/servers/{id}/changes",
     tags=["servers"],
     responses=problem_responses(404, 409, 502, 504),
-    summary="What of a server is not as accepted",
+    summary="List changes of a server",
 )
 async def list_server_changes(site: AppServices, visitor: AdminUser, id: PathId) -> ChangeList:
-    """Of a server of the configuration what differs from `mcp.lock`, as it was listed last; of a server of
-    the registry what anybody was given of it that was not accepted for everyone."""
+    """Return the unaccepted changes of a server. For a configured server, its last listing is compared with
+    `mcp.lock`; for a registry server, the listings of all users with the definitions accepted for all."""
     server = site.configuration.servers.get(id)
     if server is not None:
         return _build_change_list(await find_file_changes(site, visitor, server))
@@ -86,8 +88,8 @@ async def list_server_changes(site: AppServices, visitor: AdminUser, id: PathId)
 async def accept_server_changes(
     site: AppServices, visitor: AdminUser, id: PathId, given: Acceptance
 ) -> ChangeList:
-    """Accept differences for everyone, and no others: what is not what was listed is a conflict, and then
-    nothing is accepted. Answers those that were."""
+    """Accept exactly the given changes for everyone, and return them. If one has changed since it was listed,
+    nothing is accepted (409)."""
     server = site.configuration.servers.get(id)
     if server is not None:
         return _build_change_list(await accept_changes_in_file(site, visitor, server, given.keys))
@@ -99,10 +101,10 @@ async def accept_server_changes(
     "/instances/{id}/changes",
     tags=["instances"],
     responses=problem_responses(404),
-    summary="What of an instance is not as accepted",
+    summary="List changes of an instance",
 )
 async def list_instance_changes(site: AppServices, visitor: UserWithRead, id: PathId) -> ChangeList:
-    """What your instance was given last that is neither what you nor what an admin accepted."""
+    """Return the changes in the last listing of your instance that neither you nor an admin accepted."""
     instance, _ = await site.instance(visitor, id)
     return _build_change_list(await find_instance_changes(site, instance))
 
@@ -116,7 +118,8 @@ async def list_instance_changes(site: AppServices, visitor: UserWithRead, id: Pa
 async def accept_instance_changes(
     site: AppServices, visitor: UserWithManage, id: PathId, given: Acceptance
 ) -> ChangeList:
-    """Accept differences for this instance alone; as for servers."""
+    """Accept exactly the given changes for this instance only, and return them. If one has changed since it
+    was listed, nothing is accepted (409)."""
     instance, _ = await site.instance(visitor, id)
     return _build_change_list(await accept_changes_in_instance(site, visitor, instance, given.keys))
 

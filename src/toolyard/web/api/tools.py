@@ -1,4 +1,4 @@
-"""``/tools``: what this visitor may see and call, of the configuration's servers and their own instances."""
+"""``/tools``: the tools of configured servers and of the user's instances."""
 
 from __future__ import annotations
 
@@ -38,21 +38,19 @@ router = APIRouter(
 )
 
 ToolName = Annotated[
-    str, Path(min_length=1, max_length=64, description="What the tool is called by, as the list shows it.")
+    str, Path(min_length=1, max_length=64, description="Name of the tool, as returned by the list.")
 ]
 AgentQuery = Annotated[
-    str | None, Query(min_length=1, max_length=200, description="As this agent sees them.")
+    str | None, Query(min_length=1, max_length=200, description="Apply the rules of this agent.")
 ]
-BundlesQuery = Annotated[
-    list[str], Query(alias="bundle", max_length=50, description="With these bundles selected.")
-]
+BundlesQuery = Annotated[list[str], Query(alias="bundle", max_length=50, description="Apply these bundles.")]
 
 
 class ToolShown(BaseModel):
     """A tool."""
 
-    name: str = Field(description="What to call it by.", examples=["github_search"])
-    id: str = Field(description="What names it for good.", examples=["github/search"])
+    name: str = Field(description="Name to call the tool by.", examples=["github_search"])
+    id: str = Field(description="Permanent id of the tool.", examples=["github/search"])
     server: str
     title: str | None
     description: str
@@ -69,21 +67,23 @@ class ServerFailure(BaseModel):
 
 
 class ToolList(BaseModel):
-    """Tools, by name."""
+    """Tools, and servers that could not be listed."""
 
     items: list[ToolShown]
-    failures: list[ServerFailure] = Field(description="Whose tools could not be listed, and why.")
-    listed_seconds_ago: dict[str, float] = Field(description="How old the list of each server is.")
-    set_aside: list[str] = Field(description="Tools that cannot be used, and why; for admins and owners.")
+    failures: list[ServerFailure] = Field(description="Servers whose tools could not be listed.")
+    listed_seconds_ago: dict[str, float] = Field(description="Age of the listing of each server, in seconds.")
+    set_aside: list[str] = Field(
+        description="Tools that cannot be used, each with the reason. Shown to admins and owners."
+    )
 
 
 class CallGiven(Given):
-    """A call."""
+    """Arguments and context of a tool call."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"arguments": {"query": "retry"}}]})
 
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
-    agent: str | None = Field(default=None, max_length=200, description="As this agent.")
+    agent: str | None = Field(default=None, max_length=200, description="Apply the rules of this agent.")
     bundles: list[str] = Field(default_factory=list[str], max_length=50)
 
 
@@ -97,19 +97,19 @@ class MediaShown(BaseModel):
 
 
 class CallResult(BaseModel):
-    """What a call came to, in two views."""
+    """Result of a call, as text for a model and as sent by the server."""
 
-    text: str = Field(description="What a model reads.")
-    is_error: bool = Field(description="Whether the tool itself answered with an error.")
-    structured: Any = Field(description="The server's structured content, if it sent some.")
+    text: str = Field(description="Text for a model.")
+    is_error: bool = Field(description="Whether the tool reported an error.")
+    structured: Any = Field(description="Structured content sent by the server, if any.")
     media: list[MediaShown]
     warnings: list[str]
-    truncated: bool = Field(description="Whether `text` is shorter than what the tool said.")
-    raw: Any = Field(description="The server's answer as it came.")
+    truncated: bool = Field(description="Whether `text` was shortened.")
+    raw: Any = Field(description="Unchanged result of the server.")
 
 
 class WhyLink(BaseModel):
-    """One rule's word."""
+    """Verdict of one rule."""
 
     rule: str
     outcome: Literal["pass", "ask", "grant", "hide", "refuse"]
@@ -117,7 +117,7 @@ class WhyLink(BaseModel):
 
 
 class Why(BaseModel):
-    """A decision, and the chain of rules that led to it."""
+    """A decision and the chain of rules that led to it."""
 
     tool: str
     name: str
@@ -125,29 +125,31 @@ class Why(BaseModel):
     chain: list[WhyLink]
 
 
-# Seeing.
+# Reading.
 
 
-@router.get("", responses=problem_responses(404), summary="The tools that you may use")
+@router.get("", responses=problem_responses(404), summary="List tools")
 async def list_tools(
     site: AppServices,
     visitor: UserWithRead,
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006 - never changed
     server: Annotated[
-        str | None, Query(max_length=200, description="Of this server, or this slug, only.")
+        str | None, Query(max_length=200, description="Only tools of this server id or instance slug.")
     ] = None,
-    fresh: Annotated[bool, Query(description="Ask every server again.")] = False,
+    fresh: Annotated[
+        bool, Query(description="List all servers again instead of using cached listings.")
+    ] = False,
 ) -> ToolList:
-    """All tools of the configuration's servers and of your instances that you may use, by name. A server that
-    cannot be asked is among the failures."""
+    """Return the tools that you may use, of configured servers and of your instances, sorted by name. Servers
+    that cannot be listed are among the failures."""
     await site.sync_instances(visitor)
     caller = site.get_caller(visitor, agent=agent, bundles=bundles)
-    wanted = None if server is None else _find_server_ids(site, visitor, server)
-    return await _build_tool_list(site, visitor, caller, wanted, fresh=fresh)
+    server_ids = None if server is None else _find_server_ids(site, visitor, server)
+    return await _build_tool_list(site, visitor, caller, server_ids, fresh=fresh)
 
 
-@router.get("/{name}", responses=problem_responses(404, 424, 502, 504), summary="One tool")
+@router.get("/{name}", responses=problem_responses(404, 424, 502, 504), summary="Get a tool")
 async def get_tool(
     site: AppServices,
     visitor: UserWithRead,
@@ -155,13 +157,13 @@ async def get_tool(
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006
 ) -> ToolShown:
-    """One tool that you may use, by its name."""
+    """Return a tool that you may use, by its name."""
     await site.sync_instances(visitor)
     caller = site.get_caller(visitor, agent=agent, bundles=bundles)
     return _build_tool_model(name, await site.find_tool(caller, name))
 
 
-@router.get("/{name}/why", responses=problem_responses(404), summary="Why a tool may be used, or not")
+@router.get("/{name}/why", responses=problem_responses(404), summary="Explain access to a tool")
 async def explain_tool(
     site: AppServices,
     visitor: UserWithRead,
@@ -169,7 +171,8 @@ async def explain_tool(
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006
 ) -> Why:
-    """Whether you may see and call a tool, and the rules that say so. Speaks of what was listed so far."""
+    """Explain by which rules you may or may not see and call a tool. Servers that were listed before are not
+    listed again."""
     await site.sync_instances(visitor)
     caller = site.get_caller(visitor, agent=agent, bundles=bundles)
     await site.parts.tool_directory.refresh(caller.principal)
@@ -188,72 +191,72 @@ async def explain_tool(
 async def call_tool(
     site: AppServices, visitor: UserWithCall, name: ToolName, given: CallGiven, request: Request
 ) -> Response:
-    """Call a tool by its name. A tool's own failure is a result with `is_error`; a server that fails is a
-    problem. What is refused and what does not exist give the same answer. Hang up to cancel the call."""
+    """Call a tool by its name. An error of the tool is a result with `is_error`; a failure of the server is a
+    problem. Forbidden and missing tools give the same response. Disconnect to cancel the call."""
     call = site.call_tool(visitor, name, given.arguments, agent=given.agent, bundles=given.bundles)
     shown = _build_call_result(await cancel_on_disconnect(request, call))
-    # Pydantic gives up where an answer nests deeply, and the call was made.
+    # Pydantic cannot serialise deeply nested results. The call has been made, so that it must not fail now.
     body = {**dict(shown), "media": [dict(each) for each in shown.media]}
     return Response(encode(body), media_type=JSON_CONTENT_TYPE)
 
 
-# How it is put together.
+# Helpers.
 
 
 async def list_server_tools(site: Services, visitor: RequestUser, core_id: str) -> ToolList:
-    """The tools of one server, asked now."""
+    """List the tools of one server now."""
     return await _build_tool_list(site, visitor, site.get_caller(visitor), {core_id}, fresh=True)
 
 
 async def _build_tool_list(
-    site: Services, visitor: RequestUser, caller: Caller, wanted: Set[str] | None, *, fresh: bool
+    site: Services, visitor: RequestUser, caller: Caller, server_ids: Set[str] | None, *, fresh: bool
 ) -> ToolList:
     manager, calls = site.parts.manager, site.parts.call_path
-    roster = await site.parts.tool_directory.refresh(caller.principal, fresh=fresh, only=wanted)
+    listing = await site.parts.tool_directory.refresh(caller.principal, fresh=fresh, only=server_ids)
     covered = {
         id_
         for id_, server in manager.visible_servers(caller.principal).items()
-        if scope_covers_server(caller.scope, server) and (wanted is None or id_ in wanted)
+        if scope_covers_server(caller.scope, server) and (server_ids is None or id_ in server_ids)
     }
-    shown = calls.shown(roster, caller)
+    shown = calls.shown(listing, caller)
     return ToolList(
         items=[_build_tool_model(name, each) for name, each in shown.items() if each.server_id in covered],
         failures=[
             _build_server_failure(site, id_, error)
-            for id_, error in roster.failures.items()
+            for id_, error in listing.failures.items()
             if id_ in covered
         ],
         listed_seconds_ago={
-            id_: round(each.age, 3) for id_, each in roster.catalogues.items() if id_ in covered
+            id_: round(each.age, 3) for id_, each in listing.catalogues.items() if id_ in covered
         },
         set_aside=[
-            *(str(each) for each in roster.quarantined() if visitor.is_admin and each.server_id in covered),
-            *_describe_quarantined_tools(site, visitor, roster, covered),
+            *(str(each) for each in listing.quarantined() if visitor.is_admin and each.server_id in covered),
+            *_describe_quarantined_tools(site, visitor, listing, covered),
         ],
     )
 
 
 def _describe_quarantined_tools(
-    site: Services, visitor: RequestUser, roster: ToolListing, covered: Set[str]
+    site: Services, visitor: RequestUser, listing: ToolListing, covered: Set[str]
 ) -> Iterator[str]:
-    """Tools in quarantine, for those who can accept them: admins, and the owners of instances."""
-    for server_id, catalogue in roster.catalogues.items():
+    """Yield the quarantined tools that the user can accept, as an admin or as the owner of an instance."""
+    for server_id, catalogue in listing.catalogues.items():
         if server_id in covered and (visitor.is_admin or server_id.startswith("@")):
             for tool, reason in site.parts.locks.quarantine_reasons(catalogue.contents).items():
                 yield f"tool '{tool}' of server '{server_id}' is quarantined: {reason}"
 
 
 def _find_server_ids(site: Services, visitor: RequestUser, name: str) -> set[str]:
-    """The server of the configuration, or the instance, of this name. Raises NotFound."""
-    found = {
+    """Return the ids of the configured server or instance with this name. Raises NotFound."""
+    server_ids = {
         id_
         for id_, server in site.parts.manager.visible_servers(visitor.principal).items()
         if scope_covers_server(visitor.scope, server)
         and name in (id_, server.instance.slug if server.instance is not None else id_)
     }
-    if not found:
-        raise NotFound(f"there is no server '{name}' here", hint="GET /api/v1/status lists them")
-    return found
+    if not server_ids:
+        raise NotFound(f"there is no server '{name}'", hint="GET /api/v1/status lists the servers")
+    return server_ids
 
 
 def _build_server_failure(site: Services, server_id: str, error: ServerError) -> ServerFailure:

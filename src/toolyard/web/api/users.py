@@ -1,4 +1,4 @@
-"""``/users`` and ``/me``: people, and who is asking."""
+"""``/users`` and ``/me``: user accounts and the current user."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UserName = Annotated[str, Field(min_length=1, max_length=100, examples=["ada"])]
 
 
 class UserGiven(Given):
-    """Somebody to invite."""
+    """A user to invite."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ada", "role": "user"}]})
 
@@ -44,7 +44,7 @@ class UserGiven(Given):
 
 
 class UserChanges(Given):
-    """What to change about somebody; what is left out stays."""
+    """Changes to a user; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"role": "admin"}]})
 
@@ -54,7 +54,7 @@ class UserChanges(Given):
 
 
 class UserShown(BaseModel):
-    """A person with an account."""
+    """A user account."""
 
     id: str
     name: str
@@ -66,34 +66,34 @@ class UserShown(BaseModel):
 
 
 class InviteShown(BaseModel):
-    """A link with which somebody sets their password."""
+    """A link for a user to set their password."""
 
-    url: str = Field(description="It works once. Give it to nobody else.")
+    url: str = Field(description="Invitation link. It works once; share it with the user only.")
     expires_at: datetime
 
 
 class UserInvited(UserShown):
-    """Somebody who was just invited."""
+    """A new user with their invitation."""
 
     invite: InviteShown
 
 
 class UserList(BaseModel):
-    """All people with an account, by name."""
+    """All users, sorted by name."""
 
     items: list[UserShown]
 
 
 class Me(BaseModel):
-    """Who is asking."""
+    """The current user."""
 
     id: str
     name: str
     role: RoleName
-    is_admin: bool = Field(description="Whether you may do what only admins may, with what you came with.")
+    is_admin: bool = Field(description="Whether this request has admin rights, considering role and token.")
     people_mode: Literal["none", "proxy", "password", "oidc"]
-    token: ScopeShown | None = Field(description="What the token is limited to; null: you came without one.")
-    version: str = Field(description="Toolyard's.")
+    token: ScopeShown | None = Field(description="Limits of the token; null without a token.")
+    version: str = Field(description="Version of Toolyard.")
 
 
 def _build_user_model(user: User) -> UserShown:
@@ -108,9 +108,9 @@ def _build_user_model(user: User) -> UserShown:
     )
 
 
-@router.get("/me", responses=problem_responses(), summary="Who you are")
+@router.get("/me", responses=problem_responses(), summary="Get the current user")
 async def get_me(site: AppServices, visitor: UserWithRead) -> Me:
-    """Who is asking, and what with."""
+    """Return the current user and the limits of their token."""
     user = visitor.user
     return Me(
         id=user.id,
@@ -123,41 +123,43 @@ async def get_me(site: AppServices, visitor: UserWithRead) -> Me:
     )
 
 
-@router.get("/users", responses=problem_responses(), summary="All people")
+@router.get("/users", responses=problem_responses(), summary="List users")
 async def list_users(site: AppServices, visitor: AdminUser) -> UserList:
-    """Everybody with an account, by name."""
+    """Return all users, sorted by name."""
     return UserList(items=[_build_user_model(each) for each in await account_admin.list_users(site)])
 
 
-@router.post("/users", status_code=201, responses=problem_responses(409, 413, 415), summary="Invite somebody")
+@router.post("/users", status_code=201, responses=problem_responses(409, 413, 415), summary="Invite a user")
 async def add_user(
     site: AppServices, visitor: AdminUser, given: UserGiven, request: Request, response: Response
 ) -> UserInvited:
-    """Make an account, and a link with which its owner sets a password. In other modes than `password`
-    accounts are made when people first come."""
-    made = await account_admin.add_user(site, visitor, given.name, Role(given.role), site.base_url(request))
-    response.headers["Location"] = f"/api/v1/users/{made.user.id}"
-    return UserInvited(**_build_user_model(made.user).model_dump(), invite=_build_invite_model(made))
+    """Create an account and an invitation link to set its password. Only in mode `password`; in other modes
+    accounts are created on first sign-in."""
+    invitation = await account_admin.add_user(
+        site, visitor, given.name, Role(given.role), site.base_url(request)
+    )
+    response.headers["Location"] = f"/api/v1/users/{invitation.user.id}"
+    return UserInvited(
+        **_build_user_model(invitation.user).model_dump(), invite=_build_invite_model(invitation)
+    )
 
 
-@router.get("/users/{id}", responses=problem_responses(404), summary="One person")
+@router.get("/users/{id}", responses=problem_responses(404), summary="Get a user")
 async def get_user(site: AppServices, visitor: AdminUser, id: PathId) -> UserShown:
-    """One account."""
+    """Return a user account."""
     return _build_user_model(await account_admin.find_user(site, id))
 
 
-@router.post("/users/{id}/invite", responses=problem_responses(404), summary="A new link for somebody")
+@router.post("/users/{id}/invite", responses=problem_responses(404), summary="Create a new invitation link")
 async def invite_user(site: AppServices, visitor: AdminUser, id: PathId, request: Request) -> InviteShown:
-    """A link with which somebody sets a new password. Earlier ones are void."""
+    """Create a link for a user to set a new password. Earlier links become invalid."""
     return _build_invite_model(await account_admin.invite_user(site, visitor, id, site.base_url(request)))
 
 
-@router.patch(
-    "/users/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change somebody's account"
-)
+@router.patch("/users/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change a user")
 async def edit_user(site: AppServices, visitor: AdminUser, id: PathId, given: UserChanges) -> UserShown:
-    """Rename, change the role, disable. Whoever is disabled is signed out, of servers too, and their tokens
-    open nothing."""
+    """Rename a user, change their role, or disable them. Disabling signs the user out, also of servers, and
+    invalidates their tokens."""
     role = None if given.role is None else Role(given.role)
     user = await account_admin.change_user(
         site, visitor, id, name=given.name, role=role, disabled=given.disabled
@@ -165,13 +167,11 @@ async def edit_user(site: AppServices, visitor: AdminUser, id: PathId, given: Us
     return _build_user_model(user)
 
 
-@router.delete(
-    "/users/{id}", status_code=204, responses=problem_responses(404), summary="Delete somebody's account"
-)
+@router.delete("/users/{id}", status_code=204, responses=problem_responses(404), summary="Delete a user")
 async def delete_user(site: AppServices, visitor: AdminUser, id: PathId) -> None:
-    """With sessions, tokens, instances and their sign-ins."""
+    """Delete a user with their sessions, tokens, instances and sign-ins."""
     await account_admin.delete_user(site, visitor, id)
 
 
-def _build_invite_model(made: Invitation) -> InviteShown:
-    return InviteShown(url=made.url, expires_at=to_datetime(made.expires_at))
+def _build_invite_model(invitation: Invitation) -> InviteShown:
+    return InviteShown(url=invitation.url, expires_at=to_datetime(invitation.expires_at))
