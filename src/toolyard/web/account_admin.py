@@ -85,6 +85,7 @@ async def accept_invite(
     The user's stored credentials for servers are deleted, and revoked at issuers that support it. Raises
     Invalid or SignInRefused.
     """
+    # Collected first, because accepting the invitation deletes the grants.
     grants = await site.sign_outs.collect_user_grants(
         site.registry, invited_user.principal, _list_config_servers(site)
     )
@@ -159,6 +160,7 @@ async def delete_user(site: Services, visitor: RequestUser, user_id: str) -> Use
     if user.id == visitor.user.id:
         raise NotAllowed("you cannot delete your own account", hint="ask another admin")
     await site.chats.stop_all_turns(user.id)
+    # Collected first, because deleting the user deletes the grants.
     grants = await site.sign_outs.collect_user_grants(
         site.registry, user.principal, _list_config_servers(site)
     )

@@ -94,4 +94,5 @@ async def _reconnect_server(site: Services, visitor: RequestUser, server: Server
     async def refresh_listing() -> None:
         await site.parts.tool_directory.refresh(visitor.principal, fresh=True, only=[server.id])
 
+    # The listing goes on in the background if it takes longer.
     await asyncio.wait([site.spawn(refresh_listing())], timeout=_CONNECT_WAIT_SECONDS)

@@ -101,6 +101,7 @@ class GatewayMount:
         except ClientDisconnected:
             pass
         finally:
+            # The memory is counted until now, because a call holds its arguments until it ends.
             body.release()
 
     async def admit(self, scope: Any) -> Endpoint:
@@ -194,6 +195,7 @@ class GatewayMount:
     ) -> Endpoint:
         only = None
         if kind in ("servers", "instances"):
+            # In the core, the id of an instance contains its owner.
             only = name if kind == "servers" else f"@{principal.id}/{name}"
             server = self._services.parts.manager.visible_servers(principal).get(only)
             if server is None or not scope_covers_server(scope, server):

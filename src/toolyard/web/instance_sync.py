@@ -55,6 +55,7 @@ class InstanceSync:
     async def sync(self, principal: Principal) -> Sequence[InstanceWithServer]:
         """Make the core use the principal's current instances, and return them with fresh states."""
         instances = await self._read_instances(principal)
+        # Stored states are part of the instances, so that they are read again after a change.
         return (
             await self._read_instances(principal)
             if await self._store_connection_states(instances, principal)
@@ -111,6 +112,7 @@ class InstanceSync:
         """
         manager, any_stored = self._parts.manager, False
         if len(self._stored_since_by_server) > _MAX_REMEMBERED_INSTANCES:
+            # Harmless: current states are stored once more.
             self._stored_since_by_server.clear()
         for instance, _ in instances:
             if manager.state(instance.core_id, principal) not in _STORED_STATES:

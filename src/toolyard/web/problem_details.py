@@ -201,6 +201,7 @@ def _describe_toolyard_error(error: ToolyardError) -> tuple[ProblemDetails, dict
     headers: dict[str, str] = {}
     if (seconds := getattr(error, "retry_after", None)) is not None:
         headers["Retry-After"] = str(max(1, math.ceil(seconds)))
+    # Required with 401 by RFC 9110.
     if kind.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="toolyard"'
     return problem, headers

@@ -85,6 +85,7 @@ class ResourceServer:
         # Imported here because the other modes need no cryptography for signatures.
         from toolyard.accounts.oidc.bearer_auth import is_jwt_shaped
 
+        # Our own API tokens are not JWTs, and are handled by the usual authentication.
         token = read_bearer_token(request)
         if token is None or not is_jwt_shaped(token):
             return None

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 _MAX_STDERR_LINES = 5
+_MAX_CACHED_COSTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class TokenCostCache:
         """Return the estimated number of tokens of all definitions."""
         cost = self._cost_by_content_hash.get(catalogue.content_hash)
         if cost is None:
-            if len(self._cost_by_content_hash) > 4096:
+            # Costs of outdated listings are not removed otherwise.
+            if len(self._cost_by_content_hash) > _MAX_CACHED_COSTS:
                 self._cost_by_content_hash.clear()
             cost = sum(map(estimate_definition_tokens, catalogue.definitions))
             self._cost_by_content_hash[catalogue.content_hash] = cost
@@ -158,6 +160,7 @@ def _resolve_stored_state(
         return "disabled", _StateReason("disabled", cause)
     if instance.state is InstanceState.READY:
         return "ready", _StateReason()
+    # The connection of this replica failed in the way that was stored, so that its details apply.
     if status.cause == cause and status.reason is not None:
         return instance.state.value, _StateReason(
             status.reason, cause, status.hint or _HINTS_BY_STATE[instance.state]

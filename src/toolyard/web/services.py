@@ -127,6 +127,8 @@ class Services:
             WebChatBackend(self),
             ChatLimits.from_settings(settings),
         )
+        # The core and the chats need each other. Chats get the services, and the core gets callbacks that
+        # look up the chats when they are called.
         self.parts = self._build_parts()
         self.body_limits = RequestBodyLimits(settings)
         self.mcp = GatewayMount(self)
@@ -138,6 +140,7 @@ class Services:
         self._caller_cache = CallerCache(agents, configuration.bundles)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._end_work_task: asyncio.Task[None] | None = None
+        # A context variable, because the core calls our audit hooks without the user of the request.
         self._current_user: ContextVar[RequestUser | None] = ContextVar("visiting", default=None)
         self.token_costs = TokenCostCache()
         self.markdown_renderer = MarkdownRenderer()
@@ -200,6 +203,7 @@ class Services:
         self.is_stopping = True
         await self.end_work()
         await self.net.close()
+        # Last, because ending turns and connections still write to it.
         await self.database.close()
 
     def stop(self) -> None:
@@ -220,6 +224,8 @@ class Services:
         await asyncio.shield(self._end_work_task)
 
     async def _end_work(self) -> None:
+        # Background tasks end first, so that nothing begins new work; chats end before the connections that
+        # their turns use.
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -302,6 +308,7 @@ class Services:
     def build_client_identity(self, base_url: str) -> ClientIdentity:
         """Return our OAuth client identity for a user who reached us under ``base_url``."""
         public = self.settings.public_url
+        # Authorization servers fetch the document, and the client id must be an https URL.
         document = (
             f"{public.rstrip('/')}{CLIENT_DOCUMENT_PATH}"
             if public and public.startswith("https://")
@@ -339,6 +346,7 @@ class Services:
             raise NotFound(f"there is no server '{server_id}' in the configuration", hint=hint)
         await self.parts.manager.restart(server_id)
         await self.changed(visitor, "server.restart", server_id)
+        # Unlike wait_for, this does not cancel the task after the timeout: it goes on in the background.
         await asyncio.wait(
             [self.spawn(self.connect_shared_servers([server_id]))], timeout=_CONNECT_WAIT_SECONDS
         )
@@ -381,6 +389,8 @@ class Services:
         """
         calls, tool_directory = self.parts.call_path, self.parts.tool_directory
         if await tool_directory.locate_tool(name, caller.principal) is None:
+            # The tool may belong to a server that could not be listed. Report its failure, unless the policy
+            # would hide the tool from this caller anyway.
             for server_id, failure in tool_directory.known_listing(caller.principal).failures.items():
                 if calls.can_see_unknown_tool(server_id, name, caller):
                     calls.redact_error(failure)
@@ -425,6 +435,8 @@ class Services:
     async def _before_call(self, tool: str, name: str, caller: Caller) -> None:
         if not self._is_audited:
             return
+        # Batched entries are written later, so that a call is only refused while the log is failing.
+        # Otherwise the start of the call must be stored before the call is made.
         if self.settings.audit is AuditMode.BATCHED:
             self.audit.check()
             return

@@ -127,6 +127,7 @@ def clear_session_cookie(request: Request) -> None:
 def _set_cookie(request: Request, text: str, seconds: int, name: str | None = None) -> None:
     settings: Settings = request.app.state.site.settings
     name = name or cookie_name(settings)
+    # Lax, not Strict: a user who follows a link, or returns from a provider, must still be signed in.
     parts = [f"{name}={text}", "Path=/", f"Max-Age={seconds}", "HttpOnly", "SameSite=Lax"]
     if _is_https(settings):
         parts.append("Secure")

@@ -102,20 +102,20 @@ async def require_admin(request: Request) -> RequestUser:
 
     Raises NotAllowed; for a page, responds 404 to hide that it exists.
     """
-    found = await _authenticate_with_right(request, Right.ADMIN)
-    if found.user.role is not Role.ADMIN:
+    user = await _authenticate_with_right(request, Right.ADMIN)
+    if user.user.role is not Role.ADMIN:
         if is_page_request(request):
             raise HTTPException(404)
         raise NotAllowed("only admins may do this", hint="ask an admin")
-    return found
+    return user
 
 
 async def require_browser_user(request: Request) -> RequestUser:
     """Return the user, refusing tokens: for actions such as creating tokens."""
-    found = await authenticate_request(request)
-    if found.scope is not None:
+    user = await authenticate_request(request)
+    if user.scope is not None:
         raise NotAllowed("API tokens may not do this", hint="sign in with a browser")
-    return found
+    return user
 
 
 def is_page_request(request: Request) -> bool:
@@ -140,12 +140,12 @@ async def check_csrf(request: Request, browser: Browser | None) -> None:
 
 
 async def _authenticate_with_right(request: Request, right: Right) -> RequestUser:
-    found = await authenticate_request(request)
-    if not found.has_right(right):
+    user = await authenticate_request(request)
+    if not user.has_right(right):
         raise NotAllowed(
             f"this token does not have the right '{right}'", hint="create a token with this right"
         )
-    return found
+    return user
 
 
 async def authenticate_request(request: Request) -> RequestUser:
@@ -175,15 +175,16 @@ async def authenticate_by_headers(request: Request) -> RequestUser:
 
 
 async def _authenticate_and_check_body(request: Request) -> RequestUser:
-    found, browser = await _get_identity(request)
-    if found.scope is None and request.method not in _SAFE_METHODS:
+    user, browser = await _get_identity(request)
+    # Tokens need no check, because a browser does not attach them by itself.
+    if user.scope is None and request.method not in _SAFE_METHODS:
         # Checked here for all unsafe methods, so that no route can forget it.
         if is_page_request(request):
             await check_csrf(request, browser)
         elif has_body(request.scope) and not _has_json_body(request):
             # Cross-site forms cannot send JSON.
             raise HTTPException(415, "the API accepts request bodies of type application/json only")
-    return found
+    return user
 
 
 async def _get_identity(request: Request) -> tuple[RequestUser, Browser | None]:
@@ -210,13 +211,13 @@ async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser
     if is_page_request(request):
         raise NotAllowed("API tokens cannot be used for pages", hint="use /api/v1, or sign in with a browser")
     site: Services = request.app.state.site
-    found = await site.people.authenticate_token(token)
-    if found is None:
+    token_and_user = await site.people.authenticate_token(token)
+    if token_and_user is None:
         raise NotSignedIn(
             "this token is not valid: it is unknown or expired, or its owner's account is disabled",
             hint="create a new one on the page API tokens",
         )
-    api_token, user = found
+    api_token, user = token_and_user
     return RequestUser(user, api_token.scope, "", "", get_request_context(request.scope).address), None
 
 
@@ -230,14 +231,14 @@ async def _authenticate_by_people_mode(request: Request) -> tuple[User, Browser 
             request
         )
     browser = find_browser(request)
-    found = (
+    session_and_user = (
         None
         if browser is None
         else await site.people.authenticate_cookie(browser.text, get_request_context(request.scope).address)
     )
-    if found is None:
+    if session_and_user is None:
         raise _build_sign_in_error(request)
-    return found[1], browser
+    return session_and_user[1], browser
 
 
 def _get_browser(request: Request) -> Browser | None:

@@ -223,6 +223,7 @@ def build_chat_model(chat: Chat) -> ChatShown:
 
 def build_event_model(event: ChatEvent) -> EventShown:
     """Return the response model of an event."""
+    # Without validation: the event is our own, and streams build many of these.
     return EventShown.model_construct(
         seq=event.seq,
         turn=event.turn,

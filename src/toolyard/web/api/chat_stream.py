@@ -136,6 +136,7 @@ async def stream_event_batches(
             if events:
                 after = events[-1].seq
             else:
+                # Without events, check that the chat still exists.
                 await site.chats.get(owner, chat_id)
             yield events
     finally:

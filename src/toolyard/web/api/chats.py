@@ -101,6 +101,7 @@ async def get_chat(site: AppServices, visitor: ChatReader, id: PathId) -> ChatSh
 async def edit_chat(site: AppServices, visitor: ChatWriter, id: PathId, given: ChatChanges) -> ChatShown:
     """Rename a chat, or change its agent, model or tools from the next turn on."""
     await site.chats.get(visitor.user.id, id)
+    # null is a value of these fields, so that omitted ones are recognised by the fields set.
     agent, fields_set = _resolve_agent_id(site, visitor, given.agent), given.model_fields_set
     chat = await site.chats.change(
         visitor.user.id,
@@ -198,6 +199,7 @@ def _resolve_agent_id(site: Services, visitor: RequestUser, name: str | None) ->
 
 
 def _build_turn_begun(chat_id: str, turn: int, response: Response) -> TurnBegun:
+    # One before the first event of the turn, because ``after`` excludes its value.
     stream = f"/api/v1/chats/{chat_id}/stream?after={max(turn - 1, 0)}"
     response.headers["Location"] = stream
     return TurnBegun(turn=turn, stream=stream)

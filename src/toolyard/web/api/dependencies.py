@@ -73,6 +73,7 @@ class Given(BaseModel):
 
 
 def _has_only_finite_numbers(value: Any) -> bool:
+    # Iterative, because a body may be nested deeper than Python's recursion limit.
     remaining = [value]
     while remaining:
         value = remaining.pop()

@@ -217,6 +217,7 @@ async def create_instance(
     """Create an instance of a server. With OAuth, it is `pending` until you sign in."""
     fields = given.model_dump()
     fields["tool_filter"] = None if given.tool_filter is None else tuple(given.tool_filter)
+    # A token with limits may only create instances that it covers.
     if visitor.scope is not None and visitor.scope.servers is not None:
         fields["slug"] = _require_slug_in_scope(
             visitor, (given.slug or "").strip() or await _propose_server_slug(site, visitor, given)
@@ -253,6 +254,7 @@ async def edit_instance(
     tool_filter = old.tool_filter if "tool_filter" not in given.model_fields_set else given.tool_filter
     fields = given.model_dump()
     fields["tool_filter"] = None if tool_filter is None else tuple(tool_filter)
+    # A renamed instance must still be covered by the token.
     _require_slug_in_scope(visitor, (given.slug or "").strip() or old.slug)
     draft = InstanceDraft(server_id=server.id, **fields)
     instance = await site.registry.edit_instance(visitor.user.id, id, draft)

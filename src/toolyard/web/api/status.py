@@ -118,6 +118,7 @@ def build_status_model(record: ServerRecord) -> ServerStatus:
     values["next_retry"] = to_optional_datetime(record.next_retry)
     values["last_call"] = to_optional_datetime(record.last_call)
     values["stderr"] = list(record.stderr)
+    # Without validation: the values are our own, and live updates build many of these.
     return ServerStatus.model_construct(**values)
 
 

@@ -127,6 +127,7 @@ class LiveUpdates(Generic[K, T]):
                 except ToolyardError as error:
                     log.warning("the status cannot be read: %s", error.cause)
                     continue
+                # The last listener may have left while the records were fetched.
                 if key in self._listeners:
                     self._publish_changes(key, now)
 

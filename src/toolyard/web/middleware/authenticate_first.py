@@ -44,10 +44,12 @@ class AuthenticateFirst:
             return
         request = Request(scope)
         if not (is_page_request(request) or scope["path"].startswith("/api/")):
+            # Other paths take no body. The server discards it as it arrives.
             await self._app(scope, _receive_empty_body, send)
             return
         if not is_public_form(scope["path"]):
             try:
+                # For pages without the CSRF check, because the token may be in the body.
                 request_user = await (
                     authenticate_by_headers(request)
                     if is_page_request(request)

@@ -73,6 +73,7 @@ def get_body_limit(path: str) -> int:
 def has_body(scope: Scope) -> bool:
     """Return True if the headers announce a body."""
     for name, value in scope["headers"]:
+        # "Content-Length: 0" announces no body.
         if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0 ")):
             return True
     return False
@@ -183,6 +184,7 @@ class RequestBody:
 async def _read_body(
     scope: Scope, receive: Receive, limit: int, reserve_bytes: Callable[[int], None]
 ) -> bytes:
+    # Refuse by the declared length at once; a body without one is counted while it is read.
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     if declared.isdigit() and int(declared) > limit:
         raise _build_too_long_error(limit)

@@ -103,6 +103,7 @@ class RequestGuard:
         local_address = scope["server"][0] if scope.get("server") else ""
         trusted = peer in self._proxies
         host_values = headers.get(b"host", ())
+        # With several Host headers, a proxy may have checked another one than we would use.
         host = self._hosts.parse(host_values[0]) if len(host_values) == 1 else None
         if host is None:
             return _BAD_HOST_REFUSAL
@@ -146,6 +147,7 @@ def _collect_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list
 
 
 def _resolve_scheme(scope: Scope, headers: Mapping[bytes, list[str]], trusted: bool) -> str:
+    # Any client could send the header; only a trusted proxy is believed.
     if trusted:
         forwarded = headers.get(b"x-forwarded-proto", ())
         if len(forwarded) == 1 and forwarded[0] in ("http", "https"):

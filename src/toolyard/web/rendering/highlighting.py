@@ -62,6 +62,7 @@ def highlight_code(code: str, language: str) -> str:
     if language == "json":
         return _highlight_json(code)
     lexer, spans = _load_lexer(language), list[str]()
+    # CPU time of this thread, so that the result does not depend on the load of the machine.
     deadline = time.thread_time() + _BASE_CPU_SECONDS + _CPU_SECONDS_PER_CHARACTER * len(code)
     for kind, text in lexer.get_tokens(code):
         spans.append(_format_span(kind, text))

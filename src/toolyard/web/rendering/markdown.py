@@ -46,6 +46,7 @@ _ALIGNMENT_CLASSES = {"class": {"to-left", "to-center", "to-right"}}
 def render_markdown(text: str) -> Markup:
     """Return the HTML of a text or of one block. Never raises, whatever the input."""
     visible_text = visible(text)
+    # Code blocks are exempt, because they have no inline content to parse.
     if len(visible_text) > _MAX_BLOCK_CHARACTERS and not visible_text.lstrip().startswith(("```", "~~~")):
         return render_preformatted(visible_text)
     tokens = build_parser().parse(visible_text)
@@ -60,6 +61,7 @@ def render_markdown(text: str) -> Markup:
 @cache
 def build_parser() -> MarkdownIt:
     """Return the parser: CommonMark with tables and strikethrough, without HTML and references."""
+    # The limit of the parser is above ours, so that we notice deep nesting before it omits anything.
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING_LEVELS + 10})
     parser.enable(["table", "strikethrough"])
     # Blocks are rendered one by one, so that a reference could not be resolved in another block.

@@ -99,6 +99,7 @@ class MarkdownRenderer:
                     else:
                         html_by_text |= self._cache_batch(batch, rendered)
         except TimeoutError:
+            # The time of the page is over. Texts without a result are shown unrendered.
             pass
         return html_by_text
 

@@ -70,6 +70,7 @@ class ConnectionLimits:
             if not self._idle_connections:
                 self._log_refusal("refusing connections: %d are open and none is idle")
                 return False
+            # The evicted connection is removed when its socket is closed, shortly after the new one is added.
             self._idle_connections.popitem(last=False)[0].evict()
         self._open_connections[connection] = group
         self._count_by_address[group] += 1

@@ -57,6 +57,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Start the timeout for the first byte, or refuse the connection with 503 at the limit."""
         peer = get_remote_addr(transport)
         if self.limits is not None and not self.limits.add(self, peer[0] if peer else ""):
+            # Without calling super(): uvicorn must not track a connection that is refused.
             self._refused = True
             transport.write(_NO_CAPACITY_RESPONSE)
             transport.close()
@@ -75,6 +76,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, and apply the limits of the phase that the connection is in."""
+        # A connection waits for a request (neither flag is set), receives a head, or receives a body. The
+        # parser calls on_headers_complete and on_message_complete from within super().data_received(), so
+        # that the flags may change there, and one piece of data may span several phases.
         is_new_request = not self._in_head and not self._in_body and self._is_answered
         if is_new_request:
             self._cancel_timer()
@@ -105,6 +109,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Limit the number of headers: each takes many times its transmitted size in memory."""
         if len(self.headers) >= self.max_headers:
+            # An error in a callback makes the parser fail, and uvicorn respond with 400.
             raise ValueError("too many headers")
         super().on_header(name, value)
 

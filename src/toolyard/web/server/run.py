@@ -61,6 +61,8 @@ class HttpServer:
 
     async def start(self) -> None:
         """Begin to accept requests."""
+        # The first half of uvicorn's own serve(), which would also install signal handlers and shut down in
+        # an order that leaves requests waiting for connections that we have yet to close.
         server = self._server
         server.config.load()
         server.lifespan = server.config.lifespan_class(server.config)
@@ -128,6 +130,7 @@ class HttpServer:
 
     async def _wait_for_open_requests(self, seconds: float) -> None:
         """Return when no request is open, after a second ``stop``, or after the given time."""
+        # Uvicorn offers no event for the last connection, so that its set of connections is polled.
         state = self._server.server_state
         deadline = asyncio.get_running_loop().time() + seconds
         while state.connections and asyncio.get_running_loop().time() < deadline:
@@ -155,6 +158,8 @@ async def run_server(
         await server.start()
         on_listening()
         await server.wait_until_stopped()
+        # Streams end first, then requests have time to complete. After that the work that the remaining ones
+        # depend on is ended, so that they can still respond, and finally the rest is cancelled.
         on_stopping()
         await server.drain()
         await server.end(end_work())

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from toolyard.accounts.startup import create_first_admin_link
 from toolyard.agents.definitions.watch import LoadedAgents, load_agents, watch_agents
@@ -27,12 +26,11 @@ from toolyard.web.server.run import run_server
 from toolyard.web.server.socket import Listener
 from toolyard.web.services import Services
 
-if TYPE_CHECKING:
-    from toolyard.web.services import Services
-
 __all__ = ["ServeOptions", "delete_expired_periodically", "serve"]
 
+log = logging.getLogger("toolyard.web")
 
+_MODEL_WARMUP_DELAY_SECONDS = 1.0
 _FIRST_DELAY_SECONDS = (60.0, 600.0)
 """Range of the delay before the first cleanup, in seconds. Random, to spread replicas started together."""
 _CLEANUP_INTERVAL_SECONDS = (4 * 3_600.0, 8 * 3_600.0)
@@ -52,11 +50,6 @@ async def delete_expired_periodically(site: Services) -> None:
             continue
         if deleted_count:
             log.info("deleted %d audit log entries older than the setting audit_days", deleted_count)
-
-
-log = logging.getLogger("toolyard.web")
-
-_MODEL_WARMUP_DELAY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
