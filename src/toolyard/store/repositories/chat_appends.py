@@ -1,9 +1,9 @@
 """Appending of events to many chats in one transaction.
 
-The rows of the chats are locked first. Under that lock each request is checked, gets its event numbers, and
-its changes are collected; then a fixed number of statements writes all of them. Since numbers are assigned
-under the lock, events become visible in the order of their numbers, and "all events after 17" is a complete
-answer.
+The rows of the chats are locked first. Under that lock each request is checked and gets its event numbers,
+and its changes are collected; then each kind of change is written with one statement for the whole batch.
+Since numbers are assigned under the lock, events become visible in the order of their numbers, and "all
+events after 17" is a complete answer.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def append_events(
         _check_quota(connection, quota, batch, request) or _apply_request(batch, request)
         for request in requests
     ]
-    # Collected changes become one statement each, whatever the number of requests.
+    # One statement for each kind of change, whatever the number of requests.
     if batch.new_event_rows:
         insert_many(connection, chat_events, batch.new_event_rows)
     # Measure the replaced events before they are deleted, to keep the byte counter right.
