@@ -305,7 +305,7 @@ async def test_more_claims_come_from_userinfo_and_what_is_signed_wins(
     user, _ = await _sign_in(make_oidc(forger.issuer, admins=("ann@example.org",)), forger)
     assert (user.name, user.role) == ("ann", Role.ADMIN)
     forger.userinfo["sub"] = "2"
-    with pytest.raises(SignInRefused, match="somebody else"):
+    with pytest.raises(SignInRefused, match="different users"):
         await _sign_in(make_oidc(forger.issuer), forger)
 
 
@@ -418,10 +418,10 @@ async def test_a_state_that_was_never_given(
 async def test_an_answer_of_another_issuer_is_refused(
     forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
-    with pytest.raises(SignInRefused, match="our identity provider"):
+    with pytest.raises(SignInRefused, match="configured identity provider"):
         await _sign_in(make_oidc(forger.issuer), forger, iss="https://evil.example")
     forger.metadata = {"authorization_response_iss_parameter_supported": True}
-    with pytest.raises(SignInRefused, match="our identity provider"):
+    with pytest.raises(SignInRefused, match="configured identity provider"):
         await _sign_in(make_oidc(forger.issuer), forger)
     assert "/token" not in forger.asked
 

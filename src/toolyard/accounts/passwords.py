@@ -56,6 +56,7 @@ class AsyncPasswordHasher:
         if stored is None:
             await self.hash(password[:MAX_PASSWORD_CHARACTERS])
             return False
+        # An overlong password is cut before hashing and refused afterwards, so that it takes as long.
         return (
             await asyncio.to_thread(self._verify_blocking, password[:MAX_PASSWORD_CHARACTERS], stored)
             and len(password) <= MAX_PASSWORD_CHARACTERS

@@ -194,6 +194,7 @@ class AccountService:
         )
         if not is_secret(text):
             raise refusal
+        # Hash first: the link must not be used up if the request is cancelled while it waits for a slot.
         async with self._passwords.hash_slots:
             hashed = await self._passwords.hash(password)
         invite = await self._storage.take_invite(hash_secret(text), self._clock())
@@ -241,6 +242,7 @@ class AccountService:
         if record is None:
             return None
         session, user = record
+        # The clock was set back since: the session's expiry could not be trusted.
         if is_future(session.created_at, now):
             return None
         effective_user = resolve_effective_user(user, self._settings)

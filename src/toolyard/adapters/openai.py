@@ -26,12 +26,12 @@ __all__ = ["ChatTools", "ResponsesTools"]
 
 
 class ChatTools:
-    """Tools of a yard for the Chat Completions API, including Ollama, llama.cpp, vLLM and others."""
+    """Tools of a yard for the Chat Completions API, as offered also by Ollama, llama.cpp, vLLM and others."""
 
     def __init__(
         self, yard: Toolyard, *, agent: str | None = None, bundles: Iterable[str] = (), strict: bool = False
     ) -> None:
-        """Create the adapter. ``strict`` enables strict mode for tools whose schemas support it."""
+        """Create the adapter. ``strict`` enables strict mode for tools with schemas that support it."""
         self._tool_caller = ToolCaller(yard, "openai-strict" if strict else "openai", agent, tuple(bundles))
 
     async def list(self) -> list[ChatCompletionToolParam]:

@@ -42,6 +42,8 @@ class ToolCaller:
     async def call_all(self, calls: Iterable[ModelToolCall]) -> Sequence[tuple[ModelToolCall, Result]]:
         """Run all calls concurrently, and return each with its result, in order. Failures are results."""
         call_list = list(calls)
+        # gather() keeps the order of the calls, and answer() raises no error of a call: each call of the
+        # model gets a result, as the provider APIs require.
         results = await asyncio.gather(*map(self._call_one, call_list))
         return list(zip(call_list, results, strict=True))
 

@@ -74,6 +74,7 @@ class YardToolset(AbstractToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """Call a tool, and return its text, images and audio. Raises ToolFailed with the text of an error."""
+        # answer() instead of call(): the model should see the error and its hint, and go on.
         result = await self._yard.answer(
             name, tool_args, agent=self._agent, bundles=self._bundles, provider=_select_provider(ctx)
         )
@@ -87,7 +88,7 @@ class YardToolset(AbstractToolset[Any]):
 
 
 def _select_provider(ctx: RunContext[Any]) -> ProviderName:
-    """Return the tool format whose schemas the model's API accepts.
+    """Return the tool format with schemas that the model's API accepts.
 
     pydantic-ai converts tool definitions for each provider, so only differences that it cannot convert count.
     """

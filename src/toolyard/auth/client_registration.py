@@ -106,6 +106,7 @@ async def _is_registration_lost(
     base = server.authorization_endpoint.partition("#")[0]
     address = f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
     status = await http_client.status(address, "the authorization endpoint", _PROBE_TIMEOUT_SECONDS)
+    # A redirect or a page means that the client is accepted; other failures tell nothing about it.
     return status in (400, 401)
 
 

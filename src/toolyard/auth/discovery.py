@@ -217,6 +217,8 @@ async def _try_server_metadata_urls(
 
 
 def _server_metadata_urls(issuer: URL) -> list[str]:
+    # The order of the MCP specification: RFC 8414 first, then OpenID Connect with the path inserted after
+    # the well-known part, then with the path before it.
     origin, path = str(issuer.origin()), issuer.raw_path.rstrip("/")
     urls = [f"{origin}{_SERVER_METADATA_PATH}{path}", f"{origin}{_OPENID_CONFIGURATION_PATH}{path}"]
     return [*urls, f"{origin}{path}{_OPENID_CONFIGURATION_PATH}"] if path else urls

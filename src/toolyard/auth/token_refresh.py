@@ -67,6 +67,7 @@ class GrantRefresher:
         Raises TokenRefused if the configured client credentials are wrong.
         """
         now = self._clock()
+        # Comparisons with 0: after the clock was set back, the cache counts as outdated.
         if (
             not 0
             <= now - self._last_read_at

@@ -63,6 +63,7 @@ class AuthProviderFactory:
             return None
         if server.instance is not None:
             return self._build_instance_provider(server, spec)
+        # A registry server without an instance is an admin's preview, which has no credentials.
         if server.provenance.source == "registry" or has_authorization_header(spec):
             return None
         return self._build_config_provider(server, spec, principal)
@@ -84,6 +85,7 @@ class AuthProviderFactory:
         try:
             target = build_config_target(server, spec)
         except RegistrationFailed as error:
+            # Report the error with the connection's status, not to the caller that opens connections.
             return _UnavailableAuthProvider(error)
         hint = f"run `toolyard login {server.id}`"
         if self._registry is not None and can_sign_in(server, principal):

@@ -78,6 +78,7 @@ class IssuerConfirmation:
         if choice is None:
             raise _invalid("choice_id", "is not a choice of this server", "reload the server's page")
         if choice.issuer is not None and same_issuer(choice.issuer, issuer):
+            # Confirmed already, for example by a second click.
             return server
         if not await self._needs_confirmation(server, choice):
             raise _invalid(
@@ -85,6 +86,7 @@ class IssuerConfirmation:
                 "has no client secret without a confirmed issuer",
                 "change the issuer in the server's form",
             )
+        # Discover the issuer again: the server may name another one than the admin saw on the page.
         current_issuer = await self._find_issuer(_preview_key(server), choice_target(server, choice))
         if not same_issuer(current_issuer, issuer):
             raise _invalid(

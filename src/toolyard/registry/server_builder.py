@@ -40,6 +40,7 @@ def build_instance_server(instance: Instance, server: RegistryServer, *, ttl: fl
 def build_preview_server(server: RegistryServer, *, ttl: float = 0.0) -> Server:
     """Return the server definition for an admin's preview: without an instance and credentials."""
     return Server(
+        # The colon keeps the id apart from the ids of instances and of servers from files.
         id=f"registry:{server.id}",
         transport=HttpSpec(server.url, type=server.transport),
         trust=server.trust,

@@ -62,6 +62,7 @@ class SignOuts:
     async def delete_instance(self, registry: Registry, user_id: str, instance_id: str) -> Instance:
         """Delete an instance with its sign-in. Raises NotFound."""
         instance, server = await registry.instance(user_id, instance_id)
+        # Read the grant first: deleting the instance deletes it, and revocation needs its tokens.
         held = await self._collect_grants(
             {instance.grant_key: _build_registry_target(instance.choice_id, server)}
         )

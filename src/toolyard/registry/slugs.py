@@ -67,6 +67,7 @@ def _pick_host_name(host: str) -> str:
 
 def _pick_registered_label(labels: list[str]) -> str:
     """Return the registered label, or a neighbouring one if that is generic."""
+    # Remove the public suffix: a hosting service's domain, a second-level country domain, or one label.
     shared = [
         size for size in (3, 2) if len(labels) > size and ".".join(labels[-size:]) in _SHARED_HOST_SUFFIXES
     ]

@@ -121,6 +121,7 @@ def validate_server(draft: ServerDraft, old: RegistryServer | None, now: float) 
         updated_at=now,
     )
     old_choices = () if old is None else old.choices
+    # An invalid URL cannot be compared; it is reported as a problem of its own field.
     origin_changed = (
         old is not None
         and field_validation.server_url_fault(url) is None
@@ -157,6 +158,8 @@ def _validate_allow_tools(
     )
     if trust is Trust.TRUSTED:
         return allow
+    # New tools of an untrusted server must not become available by themselves, so it needs an allowlist
+    # that names tools.
     if patterns is None:
         checker.add_problem("allow_tools", "is required for an untrusted server", BARE_STAR_HINT)
     for index, pattern in enumerate(patterns or ()):
@@ -244,6 +247,7 @@ def _validate_oauth_choice(
     registration = checker.parse_enum(
         f"{path}.registration", draft.registration, RegistrationMethod, RegistrationMethod.AUTO
     )
+    # Other registrations obtain a client id themselves, so an entered one is discarded.
     client_id = secret = None
     if registration in (RegistrationMethod.ENTERED, RegistrationMethod.AUTO):
         client_id = (draft.client_id or "").strip() or None

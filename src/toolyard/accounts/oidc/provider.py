@@ -182,6 +182,7 @@ class OidcProvider:
         )
 
     def _read_endpoint(self, document: JsonDocument, name: str) -> str:
+        # Endpoints of an https issuer must not fall back to plain http; they receive codes and secrets.
         address = get_string(document, name) or ""
         encrypted = urlsplit(self._issuer).scheme == "https"
         if url_fault(address) is not None or (encrypted and urlsplit(address).scheme != "https"):
