@@ -29,7 +29,7 @@ def test_settled_sets_are_those_of_the_table(rounds: list[tuple[list[float], set
     tables = {number: table for number, table in enumerate(postings.documents) if table}
     assert tables == {number: {"paint": -weight} for number, weight in held.items()}
     for posting in postings.posting_by_term.values():
-        assert posting.held == len(held)
+        assert posting.document_count == len(held)
         assert bitset_members(posting.present) == sorted(held)
         assert bitset_members(posting.strong_documents) == sorted(
             number for number, weight in held.items() if weight >= 0.6

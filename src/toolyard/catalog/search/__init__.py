@@ -1,4 +1,8 @@
-"""Finding tools by words, offline."""
+"""Full-text search over tool definitions, in memory and with the standard library only.
+
+Imports nothing of Toolyard but the catalogue's types. Start reading at ``index.SearchIndex``; a search runs
+``query`` (parsing), ``index_view`` (visible documents), ``ranking`` and ``bit_counters`` in that order.
+"""
 
 from toolyard.catalog.search.hit_summary import summarize_description
 from toolyard.catalog.search.index import Hit, SearchIndex

@@ -1,8 +1,8 @@
-"""Sets of documents as the bits of a number, and sums over them, many documents at a time.
+"""Document sets and per-document counters, stored as the bits of Python integers.
 
-A document has one bit. What is summed stands in planes: the first holds each document's ones, the next its
-twos, and so on. One operation on a plane is one on every document, so that the best of thousands are found
-in some hundred operations.
+Document ``n`` is bit ``n``. The counters are bit-sliced: plane 0 holds bit 0 of every document's sum, plane 1
+holds bit 1, and so on. One integer operation on a plane therefore updates all documents at once, and the best
+of several thousand documents are selected in about a hundred operations.
 """
 
 from __future__ import annotations
@@ -15,68 +15,82 @@ from sys import byteorder
 __all__ = ["add_to_counters", "bitset_members", "select_highest", "to_bitset"]
 
 _MAX_SHIFTED_MEMBERS = 8
-"""Members up to which they are put in one by one."""
+"""Size up to which a bitset is built by shifting; above it, filling a byte array is faster."""
 _WORD_BITS = 64
 
 
 def to_bitset(numbers: Collection[int]) -> int:
-    """Some numbers as a set."""
+    """Return the integer whose set bits are ``numbers``."""
     if len(numbers) <= _MAX_SHIFTED_MEMBERS:
         value = 0
         for number in numbers:
             value |= 1 << number
         return value
-    held = bytearray((max(numbers) >> 3) + 1)
+    # Python integers are immutable: each ``|=`` above copies the whole integer, so that building a large set
+    # that way takes quadratic time.
+    buffer = bytearray((max(numbers) >> 3) + 1)
     for number in numbers:
-        held[number >> 3] |= 1 << (number & 7)
-    return int.from_bytes(held, "little")
+        buffer[number >> 3] |= 1 << (number & 7)
+    return int.from_bytes(buffer, "little")
 
 
 def add_to_counters(planes: list[int], steps: Iterable[tuple[int, int]]) -> None:
-    """Add to the sums of some documents, for each of the steps two to the power of its first number."""
-    for at, documents in steps:
+    """Add steps to the counters in place: ``(exponent, documents)`` adds ``2 ** exponent`` to each document.
+
+    ``planes`` must be long enough for the largest sum; a carry out of the last plane raises IndexError.
+    """
+    # A binary ripple-carry adder, applied to all documents of a step in parallel: XOR is the sum bit and AND
+    # is the carry into the next plane. Most steps end after one or two planes, when no document carries.
+    for exponent, documents in steps:
         while documents:
-            one = planes[at]
-            planes[at] = one ^ documents
-            documents &= one
-            at += 1
+            plane = planes[exponent]
+            planes[exponent] = plane ^ documents
+            documents &= plane
+            exponent += 1
 
 
 def select_highest(planes: Sequence[int], limit: int) -> tuple[int, int]:
-    """The documents with the highest sums: at most so many, and those that are equal at the border.
+    """Return two bitsets: the documents with the highest sums, and the documents tied at the cut-off.
 
-    A document whose sum is 0 is in neither.
+    The first has at most ``limit`` members. The second has the documents with the next lower sum, which do
+    not all fit. Documents with the sum 0 are in neither.
     """
-    rest = 0
+    undecided = 0
     for plane in planes:
-        rest |= plane
-    sure = held = 0
+        undecided |= plane
+    # A binary search for the cut-off sum, from the most significant plane down. Documents with the current
+    # bit set are higher than the other undecided ones. If all of them fit, they are selected and the search
+    # goes on among the others; if not, the cut-off lies among them and the others are out. After the last
+    # plane the undecided documents agree in every bit, so they are equal.
+    selected = selected_count = 0
     for plane in reversed(planes):
         if not plane:
             continue
-        high = rest & plane
-        count = high.bit_count()
-        if held + count > limit:
-            rest = high
+        higher = undecided & plane
+        count = higher.bit_count()
+        if selected_count + count > limit:
+            undecided = higher
         else:
-            sure |= high
-            held += count
-            rest ^= high
-    return sure, rest
+            selected |= higher
+            selected_count += count
+            undecided ^= higher
+    return selected, undecided
 
 
 def bitset_members(documents: int) -> list[int]:
-    """The numbers in a set, rising."""
-    found: list[int] = []
+    """Return the positions of the set bits of ``documents``, in ascending order."""
+    members: list[int] = []
+    # Each operation on a large integer costs in proportion to its length. Splitting it into machine words
+    # first keeps the loop below on small integers, and ``compress`` skips the empty words.
     words = array(
         "Q", documents.to_bytes(-(-documents.bit_length() // _WORD_BITS) * (_WORD_BITS // 8), byteorder)
     )
     if byteorder == "big":
         words.reverse()
-    for place in compress(range(len(words)), words):
-        word, first = words[place], place * _WORD_BITS - 1
+    for position in compress(range(len(words)), words):
+        word, offset = words[position], position * _WORD_BITS - 1
         while word:
-            lowest = word & -word
-            found.append(first + lowest.bit_length())
-            word ^= lowest
-    return found
+            lowest_bit = word & -word
+            members.append(offset + lowest_bit.bit_length())
+            word ^= lowest_bit
+    return members

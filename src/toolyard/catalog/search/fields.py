@@ -1,9 +1,10 @@
-"""What of a definition is searched, and how much each part of it counts.
+"""Conversion of a tool definition into a search document: its terms with their weights.
 
-A tool's words come from its name, its server, its title and description, and its parameters. Each field has
-a weight, and is held against a usual length, so that a word in a long text counts for less. All of it
-depends on the definition alone: adding a tool changes nothing about another, and an update costs in
-proportion to what is new. Whatever a server sends is read up to a bound.
+Terms come from the tool's name, server, title, description and parameters. Each of these fields has a weight
+and a usual length; a term in a longer text counts for less. This is the term-frequency part of BM25F with
+fixed instead of average lengths, so that a document depends on its definition alone: adding a tool does not
+change the others, and an update costs in proportion to the change. Every text from a server is read up to a
+limit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["DocumentBuilder", "SearchDocument"]
 class _FieldWeight:
     weight: float
     usual_words: int
-    """Words that a field of this kind usually has."""
+    """Number of words at which the field's length has no effect on the weight."""
 
 
 _NAME_FIELD = _FieldWeight(3.0, 3)
@@ -40,7 +41,8 @@ _TERM_SATURATION = 0.7
 _LENGTH_NORMALIZATION = 0.5
 _WEIGHT_STEPS = 255
 _WEIGHT_LEVELS = [level / (_WEIGHT_STEPS + 1) for level in range(_WEIGHT_STEPS + 2)]
-"""The weights that there are: few, so that all tables share the same numbers."""
+"""Possible weights of a term, between 0 and 1. There are few, so that all documents share the same float
+objects."""
 _MAX_NAME_CHARS = 256
 _MAX_TEXT_CHARS = 4_000
 _MAX_SERVER_TEXT_CHARS = 2_000
@@ -54,39 +56,41 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n|。")
 
 @dataclass(frozen=True, slots=True)
 class SearchDocument:
-    """A definition as the index keeps it: what each term counts, at most 1, and the terms of its name."""
+    """Terms of one definition: the weight of each, at most 1, and the terms of the tool's name."""
 
     weights: Mapping[str, float]
     name_terms: tuple[str, ...]
 
 
 class DocumentBuilder:
-    """Reads definitions. Remembers the runs that it took apart, since they recur."""
+    """Builds search documents. Caches the terms of each run of characters, since the same words recur."""
 
     def __init__(self) -> None:
         self._terms_by_run: dict[str, tuple[str, ...]] = {}
 
     def weigh_server(self, server_id: str, text: str) -> Mapping[str, float]:
-        """What a server's own name and words add to each of its tools."""
-        found: dict[str, float] = {}
-        _add_field(found, _SERVER_FIELD, self._terms_of_text(server_id[:_MAX_NAME_CHARS]))
-        _add_field(found, _SERVER_TEXT_FIELD, self._terms_of_text(text[:_MAX_SERVER_TEXT_CHARS]))
-        return found
+        """Return the term weights that a server's id and description add to each of its tools."""
+        weights: dict[str, float] = {}
+        _add_field(weights, _SERVER_FIELD, self._terms_of_text(server_id[:_MAX_NAME_CHARS]))
+        _add_field(weights, _SERVER_TEXT_FIELD, self._terms_of_text(text[:_MAX_SERVER_TEXT_CHARS]))
+        return weights
 
     def build(self, definition: Definition, server_weights: Mapping[str, float]) -> SearchDocument:
-        """The terms of one definition with their weights; ``about`` is its server's share."""
+        """Return the document of one definition. ``server_weights`` comes from ``weigh_server``."""
         found = dict(server_weights)
         name = self._terms_of_text(definition.name[:_MAX_NAME_CHARS])
         _add_field(found, _NAME_FIELD, name)
         title = self._terms_of_text((definition.title or "")[:_MAX_NAME_CHARS])
-        known = set(name)
-        _add_field(found, _NAME_FIELD, [term for term in title if term not in known])
+        # Most titles repeat the name; counting a term for both would double its weight.
+        name_terms = set(name)
+        _add_field(found, _NAME_FIELD, [term for term in title if term not in name_terms])
         first, rest = _split_first_sentence(definition.description)
         _add_field(found, _FIRST_SENTENCE_FIELD, self._terms_of_text(first))
         _add_field(found, _REMAINING_TEXT_FIELD, self._terms_of_text(rest))
         names, texts = _collect_parameters(definition.input_schema)
         _add_field(found, _PARAMETER_NAME_FIELD, self._terms_of_text(names))
         _add_field(found, _PARAMETER_TEXT_FIELD, self._terms_of_text(texts))
+        # Saturation as in BM25, in fixed steps: each further occurrence adds less, and no weight exceeds 1.
         weights = {
             term: _WEIGHT_LEVELS[int(_WEIGHT_STEPS * count / (_TERM_SATURATION + count)) + 1]
             for term, count in islice(found.items(), _MAX_DOCUMENT_TERMS)
@@ -94,18 +98,18 @@ class DocumentBuilder:
         return SearchDocument(weights, tuple(dict.fromkeys(name)))
 
     def _terms_of_text(self, text: str) -> list[str]:
-        kept = self._terms_by_run
-        found: list[str] = []
+        cache = self._terms_by_run
+        terms: list[str] = []
         for run in split_runs(fold_text(text)):
-            known = kept.get(run)
-            if known is None:
-                known = extract_terms(run)
+            run_terms = cache.get(run)
+            if run_terms is None:
+                run_terms = extract_terms(run)
                 if len(run) <= _MAX_CACHED_RUN_CHARS:
-                    if len(kept) >= _MAX_CACHED_RUNS:
-                        kept.clear()
-                    kept[run] = known
-            found += known
-        return found
+                    if len(cache) >= _MAX_CACHED_RUNS:
+                        cache.clear()
+                    cache[run] = run_terms
+            terms += run_terms
+        return terms
 
 
 def _add_field(found: dict[str, float], field: _FieldWeight, words: Iterable[str]) -> None:
@@ -119,21 +123,21 @@ def _add_field(found: dict[str, float], field: _FieldWeight, words: Iterable[str
 
 
 def _split_first_sentence(description: str) -> tuple[str, str]:
-    """The first sentence, which says what the tool does, and the rest."""
+    """Return the first sentence, which usually says what the tool does, and the remaining text."""
     parts = _SENTENCE_END.split(description.strip()[:_MAX_TEXT_CHARS], maxsplit=1)
     return parts[0], parts[1] if len(parts) > 1 else ""
 
 
 def _collect_parameters(schema: Mapping[str, Any]) -> tuple[str, str]:
-    """The names of a schema's properties, and what is said about them; both joined."""
+    """Return the names of a schema's properties and their descriptions, each joined with spaces."""
     names: list[str] = []
     texts: list[str] = []
     length = 0
-    for name, said in islice(_walk_properties(schema, 0), _MAX_SCHEMA_PROPERTIES):
+    for name, description in islice(_walk_properties(schema, 0), _MAX_SCHEMA_PROPERTIES):
         names.append(name[:_MAX_NAME_CHARS])
         if length < _MAX_TEXT_CHARS:
-            texts.append(said[: _MAX_TEXT_CHARS - length])
-            length += len(said)
+            texts.append(description[: _MAX_TEXT_CHARS - length])
+            length += len(description)
     return " ".join(names), " ".join(texts)
 
 
@@ -143,12 +147,12 @@ def _walk_properties(schema: object, depth: int) -> Iterator[tuple[str, str]]:
     properties = cast(Mapping[str, object], schema).get("properties")
     if not isinstance(properties, Mapping):
         return
-    for name, place in cast(Mapping[object, object], properties).items():
-        if not isinstance(place, Mapping):
+    for name, subschema in cast(Mapping[object, object], properties).items():
+        if not isinstance(subschema, Mapping):
             yield str(name), ""
             continue
-        inner = cast(Mapping[str, object], place)
-        said = inner.get("description")
-        yield str(name), said if isinstance(said, str) else ""
+        inner = cast(Mapping[str, object], subschema)
+        description = inner.get("description")
+        yield str(name), description if isinstance(description, str) else ""
         yield from _walk_properties(inner, depth + 1)
         yield from _walk_properties(inner.get("items"), depth + 1)

@@ -1,4 +1,8 @@
-"""Words of a vocabulary that a misspelt or unfinished word may stand for."""
+"""Fuzzy matching of misspelt or incomplete words against the indexed terms.
+
+Candidates are the terms that share enough trigrams with the word. Only for these the edit distance is
+computed, because it costs far more than counting trigrams and a vocabulary has tens of thousands of terms.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,10 @@ _TWO_EDITS_CONFIDENCE = 0.5
 
 
 class FuzzyMatcher:
-    """A growing vocabulary by first letter and trigram: nobody misspells the first letter.
+    """Trigram index of a growing list of terms.
 
-    ``terms`` is the owner's list and may grow between calls.
+    The index is partitioned by first letter, since people rarely misspell the first letter of a word.
+    ``terms`` belongs to the caller, who may append to it between calls; it must not shrink.
     """
 
     def __init__(self, terms: Sequence[str]) -> None:
@@ -31,33 +36,40 @@ class FuzzyMatcher:
         self._terms_by_trigram: dict[str, array[int]] = {}
 
     def find(self, word: str, is_known: Callable[[str], bool]) -> list[tuple[str, float]]:
-        """The terms nearest to a word among those that are ``known``, best first, each with how sure it is,
-        at most 1."""
+        """Return the terms closest to ``word`` with their confidence (0 to 1), best first.
+
+        Only terms accepted by ``is_known`` are returned: it hides terms of tools outside the caller's view.
+        """
         if not _MIN_WORD_CHARS <= len(word) <= _MAX_WORD_CHARS or not _is_ascii_word(word):
             return []
         self._index_new_terms()
-        places, first = self._terms_by_trigram, word[0]
+        positions, first_letter = self._terms_by_trigram, word[0]
         shared = Counter(
-            chain.from_iterable([places.get(first + gram, ()) for gram in _split_trigrams(word)])
+            chain.from_iterable([positions.get(first_letter + gram, ()) for gram in _split_trigrams(word)])
         )
-        allowed = 2 if len(word) >= _TWO_EDITS_MIN_CHARS else 1
-        least = max(2, len(word) - 3 * allowed)
-        found: list[tuple[float, str]] = []
-        likely = sorted((-count, self._terms[place]) for place, count in shared.items() if count >= least)
-        for _, term in likely:
-            sure = _match_confidence(word, term, allowed)
-            if sure and is_known(term):
-                found.append((-sure, term))
-                if len(found) >= _MAX_CANDIDATES:
+        max_edits = 2 if len(word) >= _TWO_EDITS_MIN_CHARS else 1
+        # A word has as many trigrams as letters (with both end marks), and one edit changes at most three.
+        min_shared = max(2, len(word) - 3 * max_edits)
+        matches: list[tuple[float, str]] = []
+        candidates = sorted(
+            (-count, self._terms[position]) for position, count in shared.items() if count >= min_shared
+        )
+        for _, term in candidates:
+            confidence = _match_confidence(word, term, max_edits)
+            if confidence and is_known(term):
+                matches.append((-confidence, term))
+                if len(matches) >= _MAX_CANDIDATES:
                     break
-        return [(term, -sure) for sure, term in sorted(found)[:_MAX_MATCHES]]
+        return [(term, -negated) for negated, term in sorted(matches)[:_MAX_MATCHES]]
 
     def _index_new_terms(self) -> None:
-        for place in range(self._indexed_count, len(self._terms)):
-            term = self._terms[place]
+        # Done by the first search after an update, so that catalogues without misspelt queries never pay for
+        # it.
+        for position in range(self._indexed_count, len(self._terms)):
+            term = self._terms[position]
             if _MIN_WORD_CHARS <= len(term) <= _MAX_WORD_CHARS and _is_ascii_word(term):
                 for gram in _split_trigrams(term):
-                    self._terms_by_trigram.setdefault(term[0] + gram, array("I")).append(place)
+                    self._terms_by_trigram.setdefault(term[0] + gram, array("I")).append(position)
         self._indexed_count = len(self._terms)
 
 
@@ -66,37 +78,44 @@ def _is_ascii_word(word: str) -> bool:
 
 
 def _split_trigrams(word: str) -> set[str]:
+    # The marks make the first and the last letters count as trigrams too.
     marked = f"^{word}$"
     return {marked[at : at + 3] for at in range(len(marked) - 2)}
 
 
-def _match_confidence(word: str, term: str, allowed: int) -> float:
+def _match_confidence(word: str, term: str, max_edits: int) -> float:
+    """Return how likely ``word`` means ``term``: 0 if it is neither a prefix nor within ``max_edits``."""
     if term.startswith(word):
         return _PREFIX_CONFIDENCE * len(word) / len(term)
-    if word[0] != term[0] or abs(len(word) - len(term)) > allowed:
+    if word[0] != term[0] or abs(len(word) - len(term)) > max_edits:
         return 0.0
     edits = _edit_distance(word, term)
-    if edits > allowed:
+    if edits > max_edits:
         return 0.0
     return _ONE_EDIT_CONFIDENCE if edits <= 1 else _TWO_EDITS_CONFIDENCE
 
 
 def _edit_distance(one: str, other: str) -> int:
-    """Letters to put in, take out, change or swap with their neighbour."""
-    start, least = 0, min(len(one), len(other))
-    while start < least and one[start] == other[start]:
+    """Return the number of insertions, deletions, substitutions and swaps of adjacent letters.
+
+    This is the optimal string alignment distance: no letter is edited twice.
+    """
+    # A common prefix and suffix do not change the distance; without them the table below is small.
+    start, shorter = 0, min(len(one), len(other))
+    while start < shorter and one[start] == other[start]:
         start += 1
     end = 0
-    while end < least - start and one[-1 - end] == other[-1 - end]:
+    while end < shorter - start and one[-1 - end] == other[-1 - end]:
         end += 1
     one, other = one[start : len(one) - end], other[start : len(other) - end]
-    before: list[int] = []
+    # Dynamic programming over three rows: the current one, the previous one, and for swaps the one before.
+    previous: list[int] = []
     row = list(range(len(other) + 1))
-    for at, letter in enumerate(one, 1):
-        before, last, row = row, before, [at]
-        for to, wanted in enumerate(other, 1):
-            cost = min(before[to] + 1, row[to - 1] + 1, before[to - 1] + (letter != wanted))
-            if at > 1 and to > 1 and letter == other[to - 2] and one[at - 2] == wanted:
-                cost = min(cost, last[to - 2] + 1)
+    for i, letter in enumerate(one, 1):
+        previous, before_previous, row = row, previous, [i]
+        for j, other_letter in enumerate(other, 1):
+            cost = min(previous[j] + 1, row[j - 1] + 1, previous[j - 1] + (letter != other_letter))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == other_letter:
+                cost = min(cost, before_previous[j - 2] + 1)
             row.append(cost)
     return row[-1]

@@ -1,4 +1,4 @@
-"""The search index over tools: built in memory, kept up to date server by server."""
+"""In-memory search index over the tools of all servers, updated one server at a time."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _MAX_CACHED_VIEWS = 16
 _MAX_NAME_CHARS = 256
 _EXACT_NAME_BONUS = 1.0
 _REBUILD_MIN_REMOVED = 10_000
+"""Number of unused document numbers below which the index is never rebuilt."""
 
 
 class Hit(NamedTuple):
-    """A tool that was found, by its exposed name. ``score`` only compares hits of the same search."""
+    """Search result: a tool's exposed name. ``score`` is comparable only within the same search."""
 
     name: str
     score: float
@@ -34,17 +35,17 @@ class Hit(NamedTuple):
 
 @dataclass(slots=True)
 class _IndexedServer:
-    """What is indexed of one server."""
+    """Tools of one server as they are indexed, by exposed name, and the server's description."""
 
     tools: dict[str, Definition]
     description: str
 
 
 class SearchIndex:
-    """Finds tools by words. For one thread: a search fills what it prepares as well.
+    """Full-text index of tools. Not thread-safe: searching fills caches too.
 
-    ``put`` and ``remove`` change one server's part and cost in proportion to it; ``follow`` does so for a
-    whole roster. What an index finds depends on its tools alone, not on the way it came to them.
+    ``put`` and ``remove`` replace or drop one server's tools at a cost proportional to the change; ``sync``
+    does so for a whole listing. Results depend only on the indexed tools, not on the order of updates.
     """
 
     def __init__(self) -> None:
@@ -56,55 +57,59 @@ class SearchIndex:
         return len(self._number_by_name)
 
     def put(self, server_id: str, tools: Mapping[str, Definition], description: str = "") -> None:
-        """Index a server's tools under their exposed names, in place of what was there of it.
+        """Index a server's tools under their exposed names, replacing the tools indexed for it before.
 
-        ``about`` is what the server says of itself. Only what differs is read again. A name that another
-        server's tool had goes over to this one's.
+        ``description`` is the server's own title, description and instructions. Only changed definitions are
+        tokenized again. An exposed name that belonged to another server's tool is reassigned to this one.
         """
-        shelf = self._indexed_servers.get(server_id)
-        if shelf is not None and shelf.description != description:
+        server = self._indexed_servers.get(server_id)
+        # The description is part of every document of the server.
+        if server is not None and server.description != description:
             self.remove(server_id)
-            shelf = None
-        if shelf is None:
-            shelf = self._indexed_servers[server_id] = _IndexedServer({}, description)
-        new = [name for name, tool in tools.items() if not _is_same_definition(shelf.tools.get(name), tool)]
-        gone = [name for name in shelf.tools if name not in tools]
-        if not gone and not new:
+            server = None
+        if server is None:
+            server = self._indexed_servers[server_id] = _IndexedServer({}, description)
+        changed = [
+            name for name, tool in tools.items() if not _is_same_definition(server.tools.get(name), tool)
+        ]
+        removed = [name for name in server.tools if name not in tools]
+        if not removed and not changed:
             return
-        for name in chain(gone, new):
+        for name in chain(removed, changed):
             self._remove_tool(name)
-        common = self._document_builder.weigh_server(server_id, description)
-        for name in new:
-            self._add_tool(server_id, name, tools[name], common)
+        server_weights = self._document_builder.weigh_server(server_id, description)
+        for name in changed:
+            self._add_tool(server_id, name, tools[name], server_weights)
         self._views.clear()
         self._rebuild_if_sparse()
 
     def remove(self, server_id: str) -> None:
-        """Forget a server's tools; nothing happens where there are none."""
-        shelf = self._indexed_servers.get(server_id)
-        if shelf is None:
+        """Remove a server's tools; do nothing if there are none."""
+        server = self._indexed_servers.get(server_id)
+        if server is None:
             return
-        for name in list(shelf.tools):
+        for name in list(server.tools):
             self._remove_tool(name)
         del self._indexed_servers[server_id]
         self._views.clear()
 
     def sync(self, listing: ToolListing) -> None:
-        """Make this the index of a roster; a server that is as before costs next to nothing."""
+        """Make the index match ``listing``. Unchanged servers cost next to nothing."""
         tools: dict[str, dict[str, Definition]] = {}
         for name, definition in listing.tools.items():
             tools.setdefault(definition.server_id, {})[name] = definition
         for server_id in self._indexed_servers.keys() - tools.keys():
             self.remove(server_id)
-        for server_id, mine in tools.items():
-            self.put(server_id, mine, _server_description(listing.catalogues.get(server_id)))
+        for server_id, server_tools in tools.items():
+            self.put(server_id, server_tools, _server_description(listing.catalogues.get(server_id)))
         self._postings.flush_pending()
 
     def search(self, query: str, limit: int = 10, *, allowed: Collection[str] | None = None) -> list[Hit]:
-        """The best tools for a query, best first; equal ones by name. Never raises for what a query is.
+        """Return the best tools for a query, best first, ties ordered by name. Accepts any string.
 
-        ``allowed`` are the exposed names that the caller may know of, None for all. The result is that of an
-        index of only these. Pass the same frozenset again where there is one: it is prepared once.
+        ``allowed`` restricts the search to these exposed names, None allows all. The result is the same as
+        that of an index of only these tools, so that ranks reveal nothing about hidden tools. Views are
+        cached per frozenset; pass the same object again where possible.
         """
         if limit < 1:
             return []
@@ -147,13 +152,16 @@ class SearchIndex:
         self._postings.remove(number)
 
     def _rebuild_if_sparse(self) -> None:
-        """Begin anew where most of what is kept stands for tools that are gone."""
+        """Rebuild the index if most document numbers are unused.
+
+        Document numbers are never reused, so after many updates the bitsets consist mostly of zeros.
+        """
         if self._postings.removed_count <= max(_REBUILD_MIN_REMOVED, 2 * len(self)):
             return
-        shelves, self._indexed_servers = self._indexed_servers, {}
+        servers, self._indexed_servers = self._indexed_servers, {}
         self._reset_index()
-        for server_id, shelf in shelves.items():
-            self.put(server_id, shelf.tools, shelf.description)
+        for server_id, server in servers.items():
+            self.put(server_id, server.tools, server.description)
 
     def _reset_index(self) -> None:
         self._postings = Postings()
@@ -172,5 +180,5 @@ def _server_description(catalogue: Catalogue | None) -> str:
     if catalogue is None:
         return ""
     info = catalogue.listing.server_info
-    said = (info.get("title"), info.get("description"), catalogue.listing.instructions)
-    return "\n".join(text for text in said if isinstance(text, str))
+    texts = (info.get("title"), info.get("description"), catalogue.listing.instructions)
+    return "\n".join(text for text in texts if isinstance(text, str))

@@ -1,7 +1,7 @@
-"""What the postings say of the tools that a caller may know of.
+"""View of the search index restricted to the tools visible to one caller.
 
-How rare a word is counts only among these, so that a search among some tools is a search in an index of only
-those, and nothing hidden shows through a rank.
+Term statistics are computed over the visible documents only. A search in a view therefore equals a search in
+an index of just these tools, and ranks reveal nothing about hidden ones.
 """
 
 from __future__ import annotations
@@ -20,34 +20,38 @@ from toolyard.catalog.search.synonyms import SynonymGroup, find_synonym_groups
 __all__ = ["Concept", "IndexView"]
 
 _SYNONYM_WEIGHT = 0.25
+"""Weight of a synonym when the query's own word is indexed as well."""
 _SUBSTITUTE_WEIGHT = 0.7
+"""Weight of a synonym when the query's own word is not indexed."""
 _FUZZY_WEIGHT = 0.9
 _SPLIT_WORD_WEIGHT = 0.8
 _MIN_HALF_CHARS = 3
 _MIN_JOINED_CHARS = 6
 _STEPS_PER_UNIT = 3.0
-"""Steps in which a concept's share of a sum is counted, for each unit of it."""
+"""Resolution of the coarse counters: steps per unit of score."""
 _WEAK_MATCH_SHARE = 0.4
+"""Share of a term's score that a document gets in which the term has a low weight."""
 _WEAK_WORD_SHARE = 0.35
-"""About what a word counts whose relatives do not count."""
+"""Approximate query weight of words looked up without synonyms."""
 _NAME_SMOOTHING = 1.0
-"""What a name's rarities are added to, so that one of a single common word is never wholly covered."""
+"""Added to the rarity of a name, so that a name of one common word is never covered completely."""
 _COVERAGE_UNITS = 4_096
-"""Parts in which a name's cover is counted: whole numbers, whose sum does not depend on their order."""
+"""Units in which the coverage of a name is counted. Sums of integers do not depend on their order, unlike
+sums of floats, and the order of a set intersection varies between processes."""
 _MAX_CONCEPT_CACHE_BYTES = 16_000_000
-"""About how much the concepts of a view may take."""
+"""Approximate maximum size of the concepts cached in one view."""
 
 _BYTES_PER_CONCEPT = 500
 
 _WeightedTerm = tuple[str, float]
-"""A term, and what it counts: how rare it is, times its share."""
+"""A term and its score factor: its inverse document frequency times its share."""
 
 
 class Concept:
-    """A term that was asked for, with the terms that may stand for it; a document counts the best of them.
+    """A query term with the indexed terms that match it. A document scores with the best of these terms.
 
-    ``terms`` are these with what they count. ``steps`` are about what the concept adds to each document: two
-    to the power of a number, and the documents that get it.
+    ``terms`` are the matching terms with their factors, for exact scores. ``steps`` approximate the same
+    scores for the coarse counters: pairs ``(exponent, documents)``, see ``add_to_counters``.
     """
 
     __slots__ = ("steps", "terms")
@@ -59,7 +63,7 @@ class Concept:
 
 @dataclass(frozen=True, slots=True)
 class _KnownSynonyms:
-    """The terms of a family that there are, and where any of them counts much."""
+    """Terms of a synonym group that are indexed, and the documents in which any of them has a high weight."""
 
     terms: Sequence[_WeightedTerm]
     strong_documents: int
@@ -67,26 +71,33 @@ class _KnownSynonyms:
 
 
 class _InverseFrequencies(dict[str, float]):
-    """Each term's inverse document frequency among the allowed documents, 0 where none of them has it."""
+    """Inverse document frequency of each term among the allowed documents; 0 if none of them contains it.
 
-    def __init__(self, lists: Mapping[str, Posting], count: int, allowed: int | None) -> None:
-        self._posting_by_term = lists
-        self._document_count = count
+    Computed at first lookup (``__missing__``), because most terms are never searched for.
+    """
+
+    def __init__(
+        self, posting_by_term: Mapping[str, Posting], document_count: int, allowed: int | None
+    ) -> None:
+        self._posting_by_term = posting_by_term
+        self._document_count = document_count
         self._allowed = allowed
 
     def __missing__(self, term: str) -> float:
         posting = self._posting_by_term.get(term)
         if posting is None:
             return 0.0
-        held = posting.held
+        count = posting.document_count
         if self._allowed is not None:
-            held = (posting.present & self._allowed).bit_count()
-        rarity = self[term] = log(1 + (self._document_count - held + 0.5) / (held + 0.5)) if held else 0.0
-        return rarity
+            count = (posting.present & self._allowed).bit_count()
+        # The inverse document frequency of BM25.
+        frequency = log(1 + (self._document_count - count + 0.5) / (count + 0.5)) if count else 0.0
+        self[term] = frequency
+        return frequency
 
 
 class IndexView:
-    """Statistics and concepts over some documents of the postings. Good until these change."""
+    """Term statistics and cached concepts over the allowed documents. Invalid after the postings change."""
 
     def __init__(
         self, postings: Postings, allowed: Collection[int] | None, fuzzy_matcher: FuzzyMatcher
@@ -98,26 +109,29 @@ class IndexView:
         count = postings.count if self._allowed is None else self._allowed.bit_count()
         self._inverse_frequencies = _InverseFrequencies(postings.posting_by_term, count, self._allowed)
         self._concepts: dict[str | tuple[str | bool, ...], Concept | None] = {}
+        # A concept has about two bitsets of one bit per document.
         self._max_concepts = _MAX_CONCEPT_CACHE_BYTES // (_BYTES_PER_CONCEPT + len(postings.documents) // 4)
         self._known_synonyms: dict[SynonymGroup, _KnownSynonyms] = {}
         self._name_lengths: dict[int, float] = {}
 
     def has_term(self, term: str) -> bool:
-        """Whether any allowed tool has the term."""
+        """Return True if an allowed document contains the term."""
         return self._inverse_frequencies[term] > 0.0
 
     def find_joined_term(self, words: str) -> str | None:
-        """The term that two words are which are written together here, None where no allowed tool has it."""
+        """Return the term for two joined words ("web hook" as "webhook"), None if no allowed tool has it."""
         if not self._postings.may_have_stem(words):
             return None
         term = stem(words)
         return term if len(term) >= _MIN_JOINED_CHARS and self._inverse_frequencies[term] > 0.0 else None
 
     def find_concept(self, term: str, with_synonyms: bool, allow_fuzzy: bool) -> Concept | None:
-        """What a term of a query stands for here; None where it stands for nothing.
+        """Return the indexed terms that match a query term, None if there are none.
 
-        ``kin`` has its relatives count beside itself, ``guess`` allows it to be misspelt or unfinished.
+        ``with_synonyms`` adds its synonyms; ``allow_fuzzy`` also matches misspelt or incomplete words.
         """
+        # Only the options that change the result are part of the key: synonyms are ignored for unknown terms,
+        # and known terms are never matched fuzzily.
         known = self._inverse_frequencies[term] > 0.0
         key = (term, allow_fuzzy) if not known else term if with_synonyms else (term,)
         try:
@@ -125,137 +139,147 @@ class IndexView:
         except KeyError:
             if len(self._concepts) >= self._max_concepts:
                 self._concepts.clear()
-            own = [(term, 1.0)] if known else self._find_substitutes(term, allow_fuzzy)
-            relatives = (
-                [self._find_known_synonyms(family) for family in find_synonym_groups(term)]
+            matches = [(term, 1.0)] if known else self._find_substitutes(term, allow_fuzzy)
+            synonyms = (
+                [self._find_known_synonyms(group) for group in find_synonym_groups(term)]
                 if known and with_synonyms
                 else []
             )
-            found = self._concepts[key] = self._build_concept(own, relatives, with_synonyms) if own else None
-            return found
+            concept = self._build_concept(matches, synonyms, with_synonyms) if matches else None
+            self._concepts[key] = concept
+            return concept
 
     def score_documents(
         self, numbers: Iterable[int], concepts: Sequence[tuple[float, Concept]]
     ) -> tuple[list[list[float]], list[float]]:
-        """What each concept, times its weight, adds to each of some documents; and the share of each one's
-        name, 0 to 1, that the concepts cover, where a rare term is more of it.
+        """Return the exact scores of some documents, and the share of each document's name that is covered.
+
+        ``concepts`` are pairs of a query weight and a concept. The first list has one row per document with
+        the score of each concept; the second has values from 0 to 1, in which rare terms of a name count for
+        more.
         """
-        wanted: dict[str, tuple[int, float]] = {}
+        # By term: the concept (column) to which it contributes most, and its factor there. The few terms that
+        # match several concepts have their further columns in ``others``, so that the loop over documents
+        # does one lookup for all other terms.
+        best_columns: dict[str, tuple[int, float]] = {}
         others: dict[str, list[tuple[int, float]]] = {}
-        """Terms that stand for several: all but where they count most."""
         for column, (weight, concept) in enumerate(concepts):
             for term, factor in concept.terms:
-                place = (column, factor * weight)
-                if term not in wanted:
-                    wanted[term] = place
+                entry = (column, factor * weight)
+                if term not in best_columns:
+                    best_columns[term] = entry
                     continue
-                if place[1] > wanted[term][1]:
-                    place, wanted[term] = wanted[term], place
-                others.setdefault(term, []).append(place)
+                if entry[1] > best_columns[term][1]:
+                    entry, best_columns[term] = best_columns[term], entry
+                others.setdefault(term, []).append(entry)
         documents, lengths = self._postings.documents, self._name_lengths
-        terms, nothing = wanted.keys(), [0.0] * len(concepts)
+        terms, empty_row = best_columns.keys(), [0.0] * len(concepts)
         rows: list[list[float]] = []
         shares: list[float] = []
         for number in numbers:
-            row = nothing.copy()
+            row = empty_row.copy()
             covered = 0
             weights = documents[number]
             for term in weights.keys() & terms:
-                column, most = wanted[term]
+                column, score = best_columns[term]
                 weight = weights[term]
-                if weight < 0.0:
+                if weight < 0.0:  # a term of the name, see ``Postings.documents``
                     weight = -weight
-                    covered += int(most * _COVERAGE_UNITS)
-                most *= weight
-                if most > row[column]:
-                    row[column] = most
+                    covered += int(score * _COVERAGE_UNITS)
+                score *= weight
+                if score > row[column]:
+                    row[column] = score
                 if term in others:
-                    for column, most in others[term]:
-                        most *= weight
-                        if most > row[column]:
-                            row[column] = most
+                    for column, score in others[term]:
+                        score *= weight
+                        if score > row[column]:
+                            row[column] = score
             rows.append(row)
             shares.append(covered / (lengths.get(number) or self._name_length(number)) if covered else 0.0)
         return rows, shares
 
     def _name_length(self, number: int) -> float:
-        """What the rarities of a document's name come to."""
-        rarities = self._inverse_frequencies
-        length = sum([rarities[term] for term in self._postings.names[number]], _NAME_SMOOTHING)
+        """Return the summed inverse document frequencies of a name's terms, in coverage units."""
+        frequencies = self._inverse_frequencies
+        length = sum([frequencies[term] for term in self._postings.names[number]], _NAME_SMOOTHING)
         self._name_lengths[number] = length = length * _COVERAGE_UNITS
         return length
 
     def _build_concept(
-        self, own: Iterable[_WeightedTerm], kin: Iterable[_KnownSynonyms], heavy: bool
+        self, matches: Iterable[_WeightedTerm], synonyms: Iterable[_KnownSynonyms], is_important: bool
     ) -> Concept:
         terms: list[_WeightedTerm] = []
         steps: list[tuple[int, int]] = []
-        fine = _STEPS_PER_UNIT if heavy else _STEPS_PER_UNIT * _WEAK_WORD_SHARE
-        taken = 0
-        for term, share in own:
+        steps_per_unit = _STEPS_PER_UNIT if is_important else _STEPS_PER_UNIT * _WEAK_WORD_SHARE
+        # A document scores with the best matching term only. The counters can only add, so each document gets
+        # steps from the first term that it contains; matches come best first, synonyms last.
+        counted = 0
+        for term, share in matches:
             posting = self._postings.posting_by_term[term]
             factor = self._inverse_frequencies[term] * share
             terms.append((posting.term, factor))
-            present, much = posting.present, posting.strong_documents
-            if taken:
-                present &= ~taken
-                much &= ~taken
-            taken |= present
-            level = fine * factor
+            present, strong = posting.present, posting.strong_documents
+            if counted:
+                present &= ~counted
+                strong &= ~counted
+            counted |= present
+            level = steps_per_unit * factor
+            # Two steps approximate the weight of the term in a document: low in all, high in the strong ones.
             steps.append((_nearest_power_of_two(level * _WEAK_MATCH_SHARE), present))
-            if much:
-                steps.append((_nearest_power_of_two(level - level * _WEAK_MATCH_SHARE), much))
-        for relatives in kin:
-            terms += relatives.terms
-            new = relatives.strong_documents & ~taken
-            taken |= new
-            if new:
-                steps.append((_nearest_power_of_two(relatives.level), new))
+            if strong:
+                steps.append((_nearest_power_of_two(level - level * _WEAK_MATCH_SHARE), strong))
+        for group in synonyms:
+            terms += group.terms
+            uncounted = group.strong_documents & ~counted
+            counted |= uncounted
+            if uncounted:
+                steps.append((_nearest_power_of_two(group.level), uncounted))
         if self._allowed is not None:
             steps = [(step, documents & self._allowed) for step, documents in steps]
         return Concept(terms, steps)
 
-    def _find_known_synonyms(self, family: SynonymGroup) -> _KnownSynonyms:
-        found = self._known_synonyms.get(family)
-        if found is None:
-            known = self._filter_known_terms(family)
-            much = 0
+    def _find_known_synonyms(self, group: SynonymGroup) -> _KnownSynonyms:
+        synonyms = self._known_synonyms.get(group)
+        if synonyms is None:
+            known = self._filter_known_terms(group)
+            strong = 0
             for term in known:
-                much |= self._postings.posting_by_term[term].strong_documents
+                strong |= self._postings.posting_by_term[term].strong_documents
             terms = [(term, _SYNONYM_WEIGHT * self._inverse_frequencies[term]) for term in known]
             level = _STEPS_PER_UNIT * sum(factor for _, factor in terms) / len(terms)
-            found = self._known_synonyms[family] = _KnownSynonyms(terms, much, level)
-        return found
+            synonyms = self._known_synonyms[group] = _KnownSynonyms(terms, strong, level)
+        return synonyms
 
     def _filter_known_terms(self, terms: Iterable[str]) -> list[str]:
-        """Those terms that any allowed tool has."""
-        lists, rarities = self._postings.posting_by_term, self._inverse_frequencies
-        return [lists[term].term for term in terms if rarities[term]]
+        """Return the terms that occur in an allowed document."""
+        postings, frequencies = self._postings.posting_by_term, self._inverse_frequencies
+        return [postings[term].term for term in terms if frequencies[term]]
 
-    def _find_substitutes(self, term: str, guess: bool) -> list[_WeightedTerm]:
-        """The terms that may stand for one that nobody has, each once, with its share."""
-        if relatives := find_synonym_groups(term):
-            found = self._filter_known_terms(dict.fromkeys(chain.from_iterable(relatives)))
-            if found:
-                return [(one, _SUBSTITUTE_WEIGHT) for one in found]
+    def _find_substitutes(self, term: str, allow_fuzzy: bool) -> list[_WeightedTerm]:
+        """Return replacements for a term that is not indexed: synonyms, else halves, else similar terms."""
+        if groups := find_synonym_groups(term):
+            synonyms = self._filter_known_terms(dict.fromkeys(chain.from_iterable(groups)))
+            if synonyms:
+                return [(synonym, _SUBSTITUTE_WEIGHT) for synonym in synonyms]
         if halves := self._split_compound(term):
             return [(half, _SPLIT_WORD_WEIGHT) for half in halves]
-        return (
-            [(near, _FUZZY_WEIGHT * sure) for near, sure in self._fuzzy_matcher.find(term, self.has_term)]
-            if guess
-            else []
-        )
+        if not allow_fuzzy:
+            return []
+        return [
+            (similar, _FUZZY_WEIGHT * confidence)
+            for similar, confidence in self._fuzzy_matcher.find(term, self.has_term)
+        ]
 
     def _split_compound(self, text: str) -> list[str]:
-        """A word written together that the catalogue writes apart."""
-        lists = self._postings.posting_by_term
-        for at in range(_MIN_HALF_CHARS, len(text) - _MIN_HALF_CHARS + 1):
-            halves = (text[:at], text[at:])
-            if halves[0] in lists and halves[1] in lists and all(map(self.has_term, halves)):
+        """Return the two indexed terms of a compound ("codereview"), empty if there is no such split."""
+        postings = self._postings.posting_by_term
+        for position in range(_MIN_HALF_CHARS, len(text) - _MIN_HALF_CHARS + 1):
+            halves = (text[:position], text[position:])
+            if halves[0] in postings and halves[1] in postings and all(map(self.has_term, halves)):
                 return self._filter_known_terms(dict.fromkeys(halves))
         return []
 
 
 def _nearest_power_of_two(level: float) -> int:
-    """The power of two that is nearest to a number."""
+    """Return the exponent of the power of two nearest to ``level`` (on a logarithmic scale), at least 0."""
     return max(0, round(log2(level))) if level > 0.0 else 0

@@ -1,4 +1,4 @@
-"""What a function gives for a word, kept for the next time."""
+"""Memoization of pure functions of one string."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _Value = TypeVar("_Value")
 
 
 class BoundedMemo(dict[str, _Value]):
-    """What a function gives, by word: worked out when it is asked for first, all forgotten at ``most`` words.
+    """Cache of a function's results by argument, cleared completely at ``max_entries`` entries.
 
-    A lookup costs less than in an ``lru_cache``, which brings its list up to date at each.
+    A lookup is cheaper than with ``functools.lru_cache``, which reorders its entries on every hit.
     """
 
     def __init__(self, compute: Callable[[str], _Value], max_entries: int) -> None:

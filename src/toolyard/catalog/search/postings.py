@@ -1,8 +1,13 @@
-"""What each document's terms count in it, and which documents have a term.
+"""Term weights of each document, and the documents that contain each term.
 
-Each document has a table of its terms: a search picks few documents, and weighs each of them once. Each term
-has two sets: the documents that have it, and those where it counts much. An update costs in proportion to
-itself, and what came is put into the sets all at once. The weights are few numbers, shared by all tables.
+Both directions are stored. A search first selects candidates with the document sets of its terms (an inverted
+index), then scores only those candidates with the term tables of the documents (a forward index). Scoring
+with a table per term would look into another table for each term and document, with poor cache locality.
+
+Each term has two document sets: all documents that contain it, and those in which its weight is high. The
+second lets the coarse counters prefer documents in which a term matters. Adding or removing a document costs
+in proportion to its terms; additions are collected and merged into the sets at once. Weights have few
+distinct values (see ``fields``), so that all tables share the same float objects.
 """
 
 from __future__ import annotations
@@ -16,82 +21,93 @@ __all__ = ["Posting", "Postings"]
 
 _PREFIX_CHARS = 8
 _MAX_SUFFIX_CHARS = 3
+"""Number of characters at the end of a word that stemming is assumed to change."""
 _STRONG_MIN_WEIGHT = 0.6
+"""Weight from which a term counts as strong in a document."""
 _MAX_LISTED_DOCUMENTS = 16
-"""Documents up to which the sets are made when they are asked for: most terms have few, and are never."""
+"""Number of documents up to which a posting stores lists and builds its bitsets on demand.
+
+Most terms occur in few documents and are never searched for, and a bitset is as long as its highest number.
+"""
 
 
 class Posting:
-    """The documents of one term."""
+    """Documents that contain one term."""
 
-    __slots__ = ("_much", "_present", "held", "term")
+    __slots__ = ("_present", "_strong", "document_count", "term")
 
     def __init__(self, term: str) -> None:
         self.term = term
-        self.held = 0
+        self.document_count = 0
         self._present: list[int] | int = []
-        self._much: list[int] | int = []
+        self._strong: list[int] | int = []
 
     def add(self, numbers: Sequence[int], strong_numbers: Sequence[int]) -> None:
-        """Put documents in; ``much`` are those of them where the term counts much."""
-        self.held += len(numbers)
-        if isinstance(self._present, list) and isinstance(self._much, list):
+        """Add documents. ``strong_numbers`` is the subset in which the term has a high weight."""
+        self.document_count += len(numbers)
+        if isinstance(self._present, list) and isinstance(self._strong, list):
             self._present += numbers
-            self._much += strong_numbers
-            if self.held > _MAX_LISTED_DOCUMENTS:
-                self._present, self._much = to_bitset(self._present), to_bitset(self._much)
+            self._strong += strong_numbers
+            if self.document_count > _MAX_LISTED_DOCUMENTS:
+                self._present, self._strong = to_bitset(self._present), to_bitset(self._strong)
         else:
-            self._present, self._much = (
+            self._present, self._strong = (
                 self.present | to_bitset(numbers),
                 self.strong_documents | to_bitset(strong_numbers),
             )
 
     def remove(self, number: int) -> None:
-        """Take a document out."""
-        self.held -= 1
+        """Remove a document that was added before."""
+        self.document_count -= 1
         self._present = _remove_number(self._present, number)
-        self._much = _remove_number(self._much, number)
+        self._strong = _remove_number(self._strong, number)
 
     @property
     def present(self) -> int:
-        """The set of all documents."""
+        """Bitset of all documents that contain the term."""
         return to_bitset(self._present) if isinstance(self._present, list) else self._present
 
     @property
     def strong_documents(self) -> int:
-        """The set of the documents in which the term counts much."""
-        return to_bitset(self._much) if isinstance(self._much, list) else self._much
+        """Bitset of the documents in which the term has a high weight."""
+        return to_bitset(self._strong) if isinstance(self._strong, list) else self._strong
 
 
 class Postings:
-    """All tables and sets. Good for reading once it is settled."""
+    """Forward and inverted index of all documents.
+
+    Call ``flush_pending`` after adding documents and before reading the document sets.
+    """
 
     def __init__(self) -> None:
         self.posting_by_term: dict[str, Posting] = {}
         self.terms: list[str] = []
         self._term_prefixes: set[str] = set()
         self.documents: list[Mapping[str, float]] = []
-        """What each document's terms count in it: below zero where a term is in its name."""
+        """Term weights by document number. The weight is negative if the term occurs in the tool's name."""
         self.names: list[tuple[str, ...]] = []
-        """The terms in each document's name."""
+        """Terms of the tool's name, by document number."""
         self.count = 0
         self._pending_numbers: list[int] = []
 
     def add(self, document: SearchDocument) -> int:
-        """Put a document in; its number comes back."""
+        """Add a document and return its number. Numbers are never reused."""
         number = len(self.documents)
-        named = [term for term in sorted(document.name_terms) if term in document.weights]
+        name_terms = [term for term in sorted(document.name_terms) if term in document.weights]
+        # ``posting.term`` is one string object per term, so that equal keys of all tables share memory.
         weights = {self._get_or_add_posting(term).term: weight for term, weight in document.weights.items()}
-        for term in named:
+        # The sign marks the terms of the name: scoring needs that flag for each term it looks up, and a
+        # second lookup in another table would cost as much as the first.
+        for term in name_terms:
             weights[term] *= -1
         self.count += 1
         self.documents.append(weights)
         self._pending_numbers.append(number)
-        self.names.append(tuple([self.posting_by_term[term].term for term in named]))
+        self.names.append(tuple([self.posting_by_term[term].term for term in name_terms]))
         return number
 
     def remove(self, number: int) -> None:
-        """Take a document out."""
+        """Remove a document. Its number stays unused."""
         self.flush_pending()
         self.count -= 1
         for term in self.documents[number]:
@@ -100,27 +116,31 @@ class Postings:
         self.names[number] = ()
 
     def flush_pending(self) -> None:
-        """Bring the sets up to date."""
-        came: dict[str, tuple[list[int], list[int]]] = {}
+        """Merge added documents into the document sets."""
+        # Grouped by term first: adding to a bitset copies it, so each one is touched once for all additions.
+        additions: dict[str, tuple[list[int], list[int]]] = {}
         for number in self._pending_numbers:
             for term, weight in self.documents[number].items():
-                held = came.get(term)
-                if held is None:
-                    held = came[term] = ([], [])
-                held[0].append(number)
+                entry = additions.get(term)
+                if entry is None:
+                    entry = additions[term] = ([], [])
+                entry[0].append(number)
                 if abs(weight) >= _STRONG_MIN_WEIGHT:
-                    held[1].append(number)
-        for term, (numbers, much) in came.items():
-            self.posting_by_term[term].add(numbers, much)
+                    entry[1].append(number)
+        for term, (numbers, strong_numbers) in additions.items():
+            self.posting_by_term[term].add(numbers, strong_numbers)
         self._pending_numbers.clear()
 
     def may_have_stem(self, word: str) -> bool:
-        """Whether there may be a term that is the stem of this word: it is cheaper to ask than to find it."""
+        """Return False if no indexed term can be the stem of ``word``.
+
+        Cheaper than stemming, and most words tested this way have no match.
+        """
         return len(word) < _PREFIX_CHARS + _MAX_SUFFIX_CHARS or word[:_PREFIX_CHARS] in self._term_prefixes
 
     @property
     def removed_count(self) -> int:
-        """Numbers that stand for nothing any more."""
+        """Number of document numbers left unused by removed documents."""
         return len(self.documents) - self.count
 
     def _get_or_add_posting(self, term: str) -> Posting:
@@ -134,5 +154,5 @@ class Postings:
 
 def _remove_number(documents: list[int] | int, number: int) -> list[int] | int:
     if isinstance(documents, list):
-        return [one for one in documents if one != number]
+        return [document for document in documents if document != number]
     return documents & ~(1 << number)

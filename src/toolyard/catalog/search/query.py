@@ -1,8 +1,9 @@
-"""A query taken apart: its terms, what each counts, and the clauses that may each want another tool.
+"""Parsing of a search query into weighted terms and clauses.
 
-A request often names several things to do, and much that is no word of a tool: courtesies, quoted values,
-addresses, numbers. Clauses are ranked apart and merged, values and courtesies count for less. A query is read
-up to a bound, whatever its length.
+Queries are often whole requests in natural language. They name several tasks, each of which may need another
+tool, and contain much that describes no tool: polite phrases, quoted values, addresses, numbers. Clauses are
+therefore ranked separately and merged, and values and filler words get lower weights. Only the first
+``_MAX_QUERY_CHARS`` characters are read.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MAX_PAIR_CHARS = 16
 _MAX_CACHED_TOKENS = 4_096
 
 _TOKEN_PATTERN = re.compile(
-    r"""[^\W_]+  # a run
+    r"""[^\W_]+  # a run of letters and digits
     |"[^"]{1,200}"|“[^”]{1,200}”|(?<!\w)'[^']{1,200}'(?!\w)|(?<!\w)(?:/[\w.\-]+){2,}  # a value
     |[.?!;,]+(?=\s|$)|\n|[。；？，、]|(?<=\s)\+(?=\s)  # the end of a clause
     """,
@@ -40,6 +41,8 @@ _TOKEN_PATTERN = re.compile(
 _VALUE_FIRST_CHARACTERS = frozenset("\"“'/")
 _ADDRESS_PATTERN = re.compile(r"(?:https?://|www\.)\S{1,500}|[^\s@]{1,64}@[^\s@]{1,255}")
 _QueryTerm = tuple[str, float, str, bool]
+"""Stem, weight, word, and True if the word is part of a quoted value. The stem is empty at the end of a
+clause."""
 _CLAUSE_END: _QueryTerm = ("", 0.0, "", False)
 _CLAUSE_SEPARATOR_WORDS = frozenset(
     {"additionally", "after", "also", "and", "before", "finally", "or", "then", "while"}
@@ -47,10 +50,10 @@ _CLAUSE_SEPARATOR_WORDS = frozenset(
 
 
 class ParsedQuery(NamedTuple):
-    """What a query asks for: each term's weight, and the terms of each clause where there are several.
+    """Weights of a query's terms, and the terms of each clause if there are several clauses.
 
-    ``values`` are the terms that only stand in quoted values, where no misspelling is supposed. ``pairs`` are
-    neighbours written together, for words that are one in the catalogue and two here.
+    ``values`` are the terms that occur only in quoted values, for which no fuzzy matching is done. ``pairs``
+    are adjacent words joined ("web hook" as "webhook"), for compounds that tools write as one word.
     """
 
     weights: Mapping[str, float]
@@ -60,26 +63,28 @@ class ParsedQuery(NamedTuple):
 
 
 def parse_query(query: str) -> ParsedQuery:
-    """Read a query. One without any word has no terms."""
+    """Parse a query. The result has no terms if the query has no words."""
     weights: dict[str, float] = {}
     pairs: dict[str, float] = {}
     values: set[str] = set()
     clause: dict[str, None] = {}
     clauses = [clause]
-    heavy = 0.0
-    before, last = "", 0.0
+    clause_weight = 0.0
+    previous_part, previous_weight = "", 0.0
     for term, weight, part, is_value in _iterate_terms(fold_text(query[:_MAX_QUERY_CHARS]).replace("’", "'")):
         known = weights.get(term)
         if known is not None:
+            # A repeated word matters a little more, not twice as much.
             weights[term] = max(known, weight) + _REPETITION_FACTOR * weight
             if not is_value:
                 values.discard(term)
         elif not term:
-            if heavy >= _MIN_CLAUSE_WEIGHT and len(clauses) < _MAX_CLAUSES:
+            # A clause of too little weight ("please,") is continued instead of ended.
+            if clause_weight >= _MIN_CLAUSE_WEIGHT and len(clauses) < _MAX_CLAUSES:
                 clause = {}
                 clauses.append(clause)
-                heavy = 0.0
-            before = ""
+                clause_weight = 0.0
+            previous_part = ""
             continue
         elif len(weights) >= _MAX_TERMS:
             continue
@@ -87,24 +92,26 @@ def parse_query(query: str) -> ParsedQuery:
             weights[term] = weight
             if is_value:
                 values.add(term)
-        heavy += weight
+        clause_weight += weight
         clause[term] = None
         if weight <= _WEAK_WORD_WEIGHT:
-            before = ""
+            previous_part = ""
             continue
-        if before and len(before) + len(part) <= _MAX_PAIR_CHARS:
-            pairs.setdefault(before + part, min(last, weight))
-        before, last = part, weight
-    if len(clauses) > 1 and heavy < _MIN_CLAUSE_WEIGHT:  # one that weighs too little goes with its neighbour
+        if previous_part and len(previous_part) + len(part) <= _MAX_PAIR_CHARS:
+            pairs.setdefault(previous_part + part, min(previous_weight, weight))
+        previous_part, previous_weight = part, weight
+    if len(clauses) > 1 and clause_weight < _MIN_CLAUSE_WEIGHT:
+        # The last clause has too little weight to be ranked alone: merge it into the one before.
         clauses.pop()
         clauses[-1] |= clause
     return ParsedQuery(weights, clauses if len(clauses) > 1 else [], values, pairs)
 
 
 def _iterate_terms(text: str) -> Iterator[_QueryTerm]:
-    """Each term with its weight, its word and whether it is of a value; an empty one where a clause ends."""
+    """Yield the terms of the folded text in order, with ``_CLAUSE_END`` at the end of each clause."""
+    # Quote addresses, so that the tokenizer treats them as values.
     if "@" in text or "www." in text or "://" in text:
-        text = _ADDRESS_PATTERN.sub(lambda found: f'"{found[0][:198]}"', text.replace('"', "'"))
+        text = _ADDRESS_PATTERN.sub(lambda match: f'"{match[0][:198]}"', text.replace('"', "'"))
     return chain.from_iterable(map(_TERMS_BY_TOKEN.__getitem__, _TOKEN_PATTERN.findall(text)))
 
 
@@ -126,15 +133,15 @@ _TERMS_BY_TOKEN = BoundedMemo(_parse_token, _MAX_CACHED_TOKENS)
 
 def _parse_run(run: str) -> tuple[_QueryTerm, ...]:
     parts = split_words(run)
-    found = [_CLAUSE_END] if run.lower() in _CLAUSE_SEPARATOR_WORDS else []
-    found += [
+    terms = [_CLAUSE_END] if run.lower() in _CLAUSE_SEPARATOR_WORDS else []
+    terms += [
         (stem(part), _word_weight(part), part, False)
         for part in parts
         if part not in STOP_WORDS and (len(part) > 1 or not part.isascii())
     ]
     if 1 < len(parts) <= _MAX_JOINED_PARTS and run.isascii():
-        found.append((stem(run.lower()), 1.0, run.lower(), False))
-    return tuple(found)
+        terms.append((stem(run.lower()), 1.0, run.lower(), False))
+    return tuple(terms)
 
 
 def _word_weight(part: str) -> float:

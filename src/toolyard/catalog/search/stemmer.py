@@ -1,7 +1,7 @@
-"""English words brought to a common stem, so that ``searching`` finds ``searches``.
+"""Light English stemmer: maps ``searching`` and ``searches`` to the same stem.
 
-A light stemmer: endings are taken off by rule, and only while enough of the word is left. It has no list of
-words but the irregular ones that matter to tools. A stem is not a word; it is only compared with other stems.
+Endings are removed by rule, and only if enough of the word is left. The only word list is that of irregular
+forms that are common in tool descriptions. A stem need not be a word; it is only compared with other stems.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _IRREGULAR_STEMS = {
     "women": "woman",
 }
 
-# Ending, what takes its place, and how many letters must be left before it. The first that fits is taken.
+# Ending, replacement, and minimum number of letters before the ending. The first ending that matches decides,
+# so longer endings come first.
 _SUFFIX_RULES = (
     ("ization", "ize", 3),
     ("isation", "ize", 3),
@@ -104,7 +105,7 @@ _RULES_BY_LAST_LETTERS = {
 
 
 def stem(word: str) -> str:
-    """The stem of a lower-case word. What is no plain English word in Latin letters comes back as it is."""
+    """Return the stem of a lower-case word. Words with other than ASCII letters are returned unchanged."""
     return _STEM_BY_WORD[word]
 
 
@@ -113,6 +114,7 @@ def _compute_stem(word: str) -> str:
         return _IRREGULAR_STEMS[word]
     if not _MIN_STEM_CHARS < len(word) <= _MAX_STEMMED_CHARS or not (word.isascii() and word.isalpha()):
         return word
+    # "analyse", "analyze", "analysis" and "analytics" lose too different endings for the rules below.
     if word.startswith("analy"):
         return "analys"
     if word.endswith("s"):
@@ -147,16 +149,18 @@ def _strip_inflection(word: str) -> str:
 
 
 def _strip_derivation(word: str) -> str:
-    for ending, instead, least in _RULES_BY_LAST_LETTERS[word[-2:]]:
+    for ending, replacement, min_chars in _RULES_BY_LAST_LETTERS[word[-2:]]:
         if word.endswith(ending):
             rest = word[: -len(ending)]
-            if len(rest) >= least and not _VOWELS.isdisjoint(rest):
-                return rest + instead
+            if len(rest) >= min_chars and not _VOWELS.isdisjoint(rest):
+                return rest + replacement
             return word
     return word
 
 
 def _normalize_ending(word: str) -> str:
+    # Verbs and nouns reach this point with or without a final "e", "y" or doubled consonant, depending on the
+    # ending they lost ("create", "creating", "creation"). Dropping these makes the stems equal.
     if word.endswith("y") and len(word) > _MIN_STEM_CHARS:
         word = word[:-1] if len(word) > _LONG_WORD_CHARS else word[:-1] + "i"
     if word.endswith("e") and len(word) > _MIN_STEM_CHARS:

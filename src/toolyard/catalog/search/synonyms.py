@@ -1,8 +1,8 @@
-"""Words that stand for one another in what people ask for and what tools are called.
+"""Synonyms for matching the words of a request with the words of tool definitions.
 
-A small table of general English, not of any catalogue: each line is a family of words of which one may stand
-where another was meant. A word may be in several families. Who asks to ``remove`` a ``picture`` finds the
-tool that says ``delete`` and ``image``; the word itself always counts for more than its relatives.
+A small table of general English and some Chinese, not derived from any catalogue. Each line is a group of
+synonyms; a word may be in several groups. A request to ``remove`` a ``picture`` matches a tool described with
+``delete`` and ``image``. An exact match always counts for more than a synonym.
 """
 
 from __future__ import annotations
@@ -380,19 +380,20 @@ tarot fortune
 """
 
 SynonymGroup = tuple[str, ...]
-"""The stems of one line, in its order."""
+"""Stems of the words of one line, in the order of the line."""
 
 
 def find_synonym_groups(term: str) -> tuple[SynonymGroup, ...]:
-    """The families of a stem. Any of theirs may stand for it."""
+    """Return the synonym groups that contain the stem ``term``; empty if there are none."""
     return _groups_by_stem().get(term, ())
 
 
 @cache
 def _groups_by_stem() -> dict[str, tuple[SynonymGroup, ...]]:
-    found: dict[str, tuple[SynonymGroup, ...]] = {}
+    # Computed at first use: no work at import time.
+    groups: dict[str, tuple[SynonymGroup, ...]] = {}
     for line in _SYNONYM_LINES.strip().splitlines():
-        family = tuple(dict.fromkeys(stem(word) for word in line.split()))
-        for term in family:
-            found[term] = (*found.get(term, ()), family)
-    return found
+        group = tuple(dict.fromkeys(stem(word) for word in line.split()))
+        for term in group:
+            groups[term] = (*groups.get(term, ()), group)
+    return groups

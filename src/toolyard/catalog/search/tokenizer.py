@@ -1,8 +1,8 @@
-"""Text taken apart into the words that are compared: identifiers split, accents off, CJK in pairs.
+"""Tokenizer for queries and definitions: splits identifiers, removes accents, and pairs CJK characters.
 
-``getHTTPResponse``, ``get_http_response`` and ``get-http-response`` have the same words. A word that is
-written together out of parts (``GitHub``, ``base64``) counts as a whole and as its parts. Chinese, Japanese
-and Korean text has no spaces, so that each pair of neighbouring characters is a word.
+``getHTTPResponse``, ``get_http_response`` and ``get-http-response`` have the same words. A compound such as
+``GitHub`` or ``base64`` is indexed as a whole and as its parts. Chinese, Japanese and Korean text has no
+spaces, so each pair of adjacent characters is a word (bigrams).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ wondering working
 """
 
 STOP_WORDS = frozenset(_STOP_WORD_TEXT.split())
-"""Lower-case words that are neither indexed nor asked for."""
+"""Lower-case words that are neither indexed nor searched for."""
 
 WEAK_WORDS = frozenset(_WEAK_WORD_TEXT.split())
-"""Lower-case words by which people wrap a request. They are looked for, but count for less."""
+"""Lower-case filler words of requests ("help me find"). They are searched for with a lower weight."""
 
 
 _RUN_PATTERN = re.compile(r"[^\W_]+")
@@ -55,7 +55,7 @@ _CJK_PATTERN = re.compile(
 
 
 def fold_text(text: str) -> str:
-    """The text in its plain form: full-width as ordinary characters, Latin letters without accents."""
+    """Return the text with full-width characters replaced by ordinary ones and accents removed."""
     if text.isascii():
         return text
     plain = unicodedata.normalize("NFKD", text)
@@ -63,32 +63,32 @@ def fold_text(text: str) -> str:
 
 
 def split_runs(text: str) -> list[str]:
-    """The unbroken runs of letters and digits of folded text, as they are written."""
+    """Return the runs of letters and digits in folded text, with their case."""
     return _RUN_PATTERN.findall(text)
 
 
 def split_words(run: str) -> list[str]:
-    """The lower-case words of one run: by capitals, by digits, CJK in pairs."""
+    """Split one run into lower-case words at capitals and digits, and CJK text into pairs of characters."""
     if run.isascii():
         if run.isalpha() and (run.islower() or run.istitle()):
             return [run.lower()]
         return [piece.lower() for piece in _WORD_PATTERN.findall(run)]
-    found: list[str] = []
-    place = 0
+    words: list[str] = []
+    position = 0
     for match in _CJK_PATTERN.finditer(run):
-        found += _split_alphabetic(run[place : match.start()])
-        found += _split_pairs(match[0])
-        place = match.end()
-    return found + _split_alphabetic(run[place:])
+        words += _split_alphabetic(run[position : match.start()])
+        words += _split_pairs(match[0])
+        position = match.end()
+    return words + _split_alphabetic(run[position:])
 
 
 def extract_terms(run: str) -> tuple[str, ...]:
-    """The stems of one run's words, stop words left out; a run of few parts is also there as a whole."""
+    """Return the stems of a run's words without stop words, and of the whole run if it has few parts."""
     parts = split_words(run)
-    found = [stem(part) for part in parts if part not in STOP_WORDS and len(part) <= _MAX_WORD_CHARS]
+    terms = [stem(part) for part in parts if part not in STOP_WORDS and len(part) <= _MAX_WORD_CHARS]
     if 1 < len(parts) <= _MAX_JOINED_PARTS and len(run) <= _MAX_JOINED_CHARS and run.isascii():
-        found.append(stem(run.lower()))
-    return tuple(found)
+        terms.append(stem(run.lower()))
+    return tuple(terms)
 
 
 def _split_alphabetic(run: str) -> list[str]:
@@ -102,4 +102,4 @@ def _split_alphabetic(run: str) -> list[str]:
 def _split_pairs(run: str) -> list[str]:
     if len(run) == 1:
         return [run]
-    return [run[at : at + 2] for at in range(len(run) - 1)]
+    return [run[position : position + 2] for position in range(len(run) - 1)]
