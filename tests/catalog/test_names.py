@@ -87,7 +87,7 @@ def test_a_reserved_name_stays_with_its_owner_and_the_report_says_so() -> None:
         ("tools/search", RenameReason.RESERVED),
         ("web/fetch", RenameReason.RESERVED),
     ]
-    assert "'web_fetch' is a tool of Toolyard's own" in str(names.renamed_tools[1])
+    assert "'web_fetch' is reserved for a built-in tool" in str(names.renamed_tools[1])
 
 
 def test_the_report_names_the_rivals_of_a_collision() -> None:

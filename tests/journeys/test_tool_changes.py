@@ -67,7 +67,7 @@ class Town:
         """Call a tool that was changed: the refusal says what became different. The page that it names."""
         ran = await self.call(name)
         assert ran.code == 4, ran
-        assert f"'{name}' is in quarantine: its definition is not the one that was accepted" in ran.err
+        assert f"'{name}' is in quarantine: its definition has changed since it was accepted" in ran.err
         assert f'- description: "{GOOD["read"]}"' in ran.err
         assert f'+ description: "{EVIL}"' in ran.err
         link = re.search(r"accept it at (\S+)", ran.err)

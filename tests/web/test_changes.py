@@ -91,11 +91,11 @@ async def test_a_changed_tool_is_refused_with_the_difference_and_the_others_go_o
     words.has(read=EVIL, count="Counts words", more="Something else entirely")
     refused = await call(ada, "read")
     assert refused.status == 404
-    assert "its definition is not the one that was accepted" in refused.json["detail"]
+    assert "its definition has changed since it was accepted" in refused.json["detail"]
     assert f'+ description: "{EVIL}"' in refused.json["detail"]
     page = f"{office.local.url}/ui/mcp/{office.adas}/changes"
     assert refused.json["hint"] == f"look at what changed and accept it at {page}"
-    assert "it is new and was not accepted" in (await call(ada, "more")).json["detail"]
+    assert "it is new and has not been accepted" in (await call(ada, "more")).json["detail"]
     assert (await call(ada, "count")).json["text"] == "called count"
     listed = (await ada.get("/api/v1/tools?fresh=true")).json
     assert [each["name"] for each in listed["items"]] == ["mcp_words__count"]
@@ -180,7 +180,7 @@ async def test_whoever_comes_after_a_change_does_not_trust_it(office: Office, wo
     bob = office.bob.token
     assert (await call(bob, "count")).status == 200
     refused = await call(bob, "read")
-    assert "it is new and was not accepted" in refused.json["detail"]
+    assert "it is new and has not been accepted" in refused.json["detail"]
     # What Ada was given is hers.
     assert '"Reads a file"' not in refused.json["detail"]
     assert [each["diff"][0] for each in await changes(bob, f"instances/{office.bobs}")] == [
@@ -346,7 +346,7 @@ async def test_an_admin_accepts_a_change_of_a_server_of_the_files(
     (data / "mcp.lock").write_text("<<<<<<< ours\n")
     broken = await admin.get("/api/v1/servers/files/changes")
     assert (broken.status, broken.json["type"]) == (409, "urn:toolyard:problem:lock-broken")
-    assert "a conflict marker" in broken.json["detail"]
+    assert "an unresolved merge conflict" in broken.json["detail"]
     assert (data / "mcp.lock").read_text() == "<<<<<<< ours\n"
 
 
@@ -382,7 +382,7 @@ async def test_pages_tell_what_changed_and_accept_it(office: Office, words: Chan
     words.has(read=EVIL, count="Counts words", more="<b>Something</b> else")
     page = await ada.get(f"/ui/mcp/{office.adas}/tools")
     assert "2 tools changed" in page.text
-    assert "Not usable: in quarantine: its definition is not the one that was accepted" in page.text
+    assert "Not usable: in quarantine: its definition has changed since it was accepted" in page.text
     assert page.root.all("a", href=f"/ui/mcp/{office.adas}/changes")
     page = await ada.get(f"/ui/mcp/{office.adas}/changes")
     assert "<b>Something</b> else" in page.text

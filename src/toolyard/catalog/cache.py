@@ -1,4 +1,4 @@
-"""The catalogue of each server, kept as long as it is fresh and no longer than it is useful."""
+"""Cache of the servers' catalogues, in memory and in a ``CatalogueStorage``."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ __all__ = ["CatalogueCache", "ListingFetcher", "ListingObserver", "ServerSchemaC
 
 _MAX_CATALOGUES = 1024
 _THREAD_MIN_TOOLS = 200
-"""Tools. From here on judging a listing takes more than a millisecond or two and leaves the event loop."""
+"""Number of tools from which a listing is validated in a thread, since it takes more than a millisecond or
+two."""
 _THREAD_MIN_BODY_BYTES = 128 * 1024
+"""Size from which a stored listing is parsed in a thread."""
 _PUBLIC_SCOPE = "public"
 _SHARED_SCOPE = "shared"
 
@@ -37,46 +39,52 @@ _T = TypeVar("_T")
 
 
 class ListingFetcher(Protocol):
-    """Asks a server what it has, connecting to it if need be."""
+    """Fetches the listing of a server, connecting to it if necessary."""
 
     async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
-        """The complete listing, all pages; over a chat's own connection, where it has one. Raises
-        ServerError."""
+        """Return the complete listing, all pages. Raise ServerError if that fails.
+
+        Uses the connection dedicated to ``chat``, if it has one.
+        """
         ...
 
 
 class ServerSchemaCheck(Protocol):
-    """A further check of a tool that depends on its server, e.g. on its transport."""
+    """Additional check of a tool's input schema that depends on its server, e.g. on its transport."""
 
     def __call__(self, server: Server, input_schema: JsonObject) -> str | None:
-        """The reason to quarantine the tool, or None. Must not raise."""
+        """Return the reason to quarantine the tool, or None. Must not raise."""
         ...
 
 
 class ListingObserver(Protocol):
-    """Hears of each listing before anybody is given it."""
+    """Callback for each listing, awaited before the listing is returned to any caller."""
 
     async def __call__(self, server: Server, contents: ValidatedListing) -> None:
-        """Raises what keeps it from being given out."""
+        """Inspect the listing. An exception is raised to the caller, who then does not get the listing."""
         ...
 
 
 class _Generation(NamedTuple):
-    """Counts what happened to a server's catalogue, so that work begun earlier can tell."""
+    """Counters of events that invalidate a server's catalogue.
+
+    A fetch remembers the counters from its start and compares them at its end, because the cache may be
+    invalidated while the fetch is running.
+    """
 
     changes: int = 0
-    """The list changed: what was fetched before is old news."""
+    """Number of ``list_changed`` events. A listing fetched before the last one is stale."""
     removals: int = 0
-    """Copies were dropped: what was fetched before must not come back."""
+    """Number of ``forget`` calls. A listing fetched before the last one must not be stored."""
 
 
 class CatalogueCache:
-    """The catalogues of all servers, per principal.
+    """Catalogues of all servers, per principal.
 
-    What is fresh is answered from memory, what is not is fetched: once for all who ask at the same time.
-    A private listing serves only the principal who fetched it; one that a trusted server declares public, or
-    that came over a connection shared by configuration, serves everyone. A failed fetch is not remembered.
-    A server whose ``cache_ttl`` is 0 is asked each time, and nothing about it is kept.
+    Fresh catalogues are returned from memory, others are fetched; concurrent callers share one fetch. A
+    private listing is returned only to the principal who fetched it. A listing is returned to everyone if a
+    trusted server declares it public, or if it came over a connection shared by configuration. Failed fetches
+    are not remembered. Listings of a server with ``cache_ttl`` 0 are fetched each time and never stored.
     """
 
     def __init__(
@@ -91,9 +99,12 @@ class CatalogueCache:
         capacity: int = _MAX_CATALOGUES,
         key: Callable[[], bytes] = bytes,
     ) -> None:
-        """``clock`` is in seconds since the epoch; ``capacity`` is how many catalogues stay in memory.
-        ``recheck`` is told of a listing each time that a copy in memory is used. ``key`` gives the key of
-        the hashes that stand for entries in ``storage``."""
+        """Create an empty cache.
+
+        ``on_listing`` is awaited for each listing that was fetched or loaded, ``on_cache_hit`` each time a
+        copy in memory is used. ``clock`` returns seconds since the epoch; ``capacity`` is the maximum number
+        of catalogues in memory. ``key`` returns the HMAC key for the entry hashes in ``storage``.
+        """
         self._fetch = fetch
         self._storage = storage
         self._schema_check = schema_check
@@ -104,7 +115,7 @@ class CatalogueCache:
         self._key = key
         self._catalogues: OrderedDict[ListingKey, Catalogue] = OrderedDict()
         self._change_counts: dict[ListingKey, int] = {}
-        """How often a server's list had changed when what is held of it was asked for."""
+        """Value of ``_Generation.changes`` at the start of the fetch that produced each catalogue."""
         self._contents: WeakValueDictionary[tuple[str, str], ValidatedListing] = WeakValueDictionary()
         self._fetches: SingleFlight[tuple[ListingKey, _Generation, str | None], Catalogue] = SingleFlight()
         self._loads: SingleFlight[tuple[ListingKey, _Generation, float], Catalogue | None] = SingleFlight()
@@ -120,58 +131,59 @@ class CatalogueCache:
         fresh: bool = False,
         chat: str | None = None,
     ) -> Catalogue:
-        """The catalogue, as fresh as it can be had without connecting for nothing.
+        """Return the catalogue of a server, without connecting only to refresh a stale copy.
 
-        Past its ttl a kept copy still serves, marked as stale, while the server is not connected; of a
-        connected server it is fetched again. ``fresh`` fetches in any case, connecting if need be. ``chat``
-        is the one that wants it, over whose connection it is fetched.
+        After its ttl, a copy is still returned, marked as stale, if the server is not connected; if it is
+        connected, the listing is fetched again. ``fresh`` fetches in any case and connects if necessary.
+        ``chat`` selects the dedicated connection to use.
 
-        Raises ServerError where a fetch fails and no copy is kept, or ``fresh`` forbids to show one.
+        Raise ServerError if a fetch fails and there is no copy, or if it fails with ``fresh``.
         """
-        kept = await self.peek(server, principal)
-        if kept is not None and not fresh:
-            if not kept.stale:
-                return kept
+        cached = await self.peek(server, principal)
+        if cached is not None and not fresh:
+            if not cached.stale:
+                return cached
             if not connected:
-                # Another process may have fetched since.
-                newer = await self._load_once(server, principal, newer_than=kept.fetched_at)
-                return kept if newer is None else self._with_current_age(newer)
+                # Another process that uses the same storage may have fetched since.
+                newer = await self._load_once(server, principal, newer_than=cached.fetched_at)
+                return cached if newer is None else self._with_current_age(newer)
         try:
             return await self._fetch_once(server, principal, chat)
         except ServerError as error:
-            if kept is None or fresh:
+            if cached is None or fresh:
                 raise
-            return replace(kept, failure=error.cause)
+            return replace(cached, failure=error.cause)
 
     async def peek(self, server: Server, principal: Principal) -> Catalogue | None:
-        """What is kept, however old, without asking the server; from memory, if it is there."""
+        """Return the cached catalogue of any age, from memory or storage, without contacting the server."""
         if server.cache_ttl <= 0:
             return None
-        held = self._newest_in_memory(self._readable_keys(server, principal))
-        if held is None:
-            held = await self._load_once(server, principal)
+        cached = self._newest_in_memory(self._readable_keys(server, principal))
+        if cached is None:
+            cached = await self._load_once(server, principal)
         elif self._on_cache_hit is not None:
-            await self._on_cache_hit(server, held.contents)
-        return None if held is None else self._with_current_age(held)
+            await self._on_cache_hit(server, cached.contents)
+        return None if cached is None else self._with_current_age(cached)
 
     async def list_changed(self, server_id: str) -> None:
-        """The server says that what it has is no longer what it had: nothing kept counts as fresh now."""
-        era = self._current_generation(server_id)
-        self._generations[server_id] = era._replace(changes=era.changes + 1)
-        for key, held in self._catalogues.items():
+        """Mark all copies of a server's catalogue as stale, after its ``list_changed`` notification."""
+        generation = self._current_generation(server_id)
+        self._generations[server_id] = generation._replace(changes=generation.changes + 1)
+        for key, catalogue in self._catalogues.items():
             if key.server_id == server_id:
-                self._catalogues[key] = replace(held, ttl=0.0)
+                self._catalogues[key] = replace(catalogue, ttl=0.0)
         await self._storage.expire(server_id)
 
     async def forget(self, server_id: str, principal: Principal | None = None) -> None:
-        """Drop what is kept: all of it, or what one principal fetched with credentials that changed."""
+        """Delete all copies of a server's catalogue, or those of one principal whose credentials changed."""
         scope = None if principal is None else _private_scope(principal)
         if scope is None and not self._has_pending_work(server_id):
-            # Nobody is left who could bring it back, so there is nothing to remember either.
+            # No fetch is running that could store the listing again, so the counters are not needed. Without
+            # this, counters of removed servers would accumulate.
             self._generations.pop(server_id, None)
         else:
-            era = self._current_generation(server_id)
-            self._generations[server_id] = era._replace(removals=era.removals + 1)
+            generation = self._current_generation(server_id)
+            self._generations[server_id] = generation._replace(removals=generation.removals + 1)
         self._entry_hashes.pop(server_id, None)
         for key in [
             key for key in self._catalogues if key.server_id == server_id and scope in (None, key.scope)
@@ -181,89 +193,101 @@ class CatalogueCache:
         await self._storage.forget(server_id, scope)
 
     async def close(self) -> None:
-        """Cancel the fetches that are under way and wait for their end."""
+        """Cancel the running fetches and wait until they have ended."""
         await self._fetches.close()
         await self._loads.close()
 
     async def _fetch_once(self, server: Server, principal: Principal, chat: str | None = None) -> Catalogue:
-        era = self._current_generation(server.id)
+        generation = self._current_generation(server.id)
         key = self._readable_keys(server, principal)[0]
-        # Chats share what they all get over the usual connection.
+        # Only instances have connections dedicated to a chat; chats share the fetches of all other servers.
         chat = chat if server.instance is not None else None
         return await self._fetches.run(
-            (key, era, chat), lambda: self._fetch_and_store(server, principal, era, chat)
+            (key, generation, chat), lambda: self._fetch_and_store(server, principal, generation, chat)
         )
 
     async def _fetch_and_store(
-        self, server: Server, principal: Principal, began: _Generation, chat: str | None
+        self, server: Server, principal: Principal, start_generation: _Generation, chat: str | None
     ) -> Catalogue:
         listing = await self._fetch(server.id, principal, chat)
         now = self._clock()
-        inspect = self._schema_check_for(server)
+        schema_check = self._schema_check_for(server)
         contents, body = await _run_off_loop(
-            len(listing.tools) >= _THREAD_MIN_TOOLS, lambda: validate_listing(server.id, listing, inspect)
+            len(listing.tools) >= _THREAD_MIN_TOOLS,
+            lambda: validate_listing(server.id, listing, schema_check),
         )
         if self._on_listing is not None:
             await self._on_listing(server, contents)
         if server.cache_ttl <= 0:
             return Catalogue(contents, now, 0.0)
         key = self._key_to_write(server, principal, listing)
+        # Principals with equal listings share one object. Its identity also serves as cache key elsewhere.
         contents = self._contents.setdefault((key.entry_hash, contents.content_hash), contents)
         catalogue = Catalogue(contents, now, effective_ttl(server.cache_ttl, listing.ttl))
-        held = self._store_in_memory(key, catalogue, began)
+        stored = self._store_in_memory(key, catalogue, start_generation)
         if body is None:
             _log.warning("the listing of server '%s' cannot be written as JSON: not stored", server.id)
-        elif held is not None:
-            await self._storage.save(StoredListing(key, contents.content_hash, now, held.ttl, body))
+        elif stored is not None:
+            await self._storage.save(StoredListing(key, contents.content_hash, now, stored.ttl, body))
         return catalogue
 
     async def _load_once(
         self, server: Server, principal: Principal, *, newer_than: float = 0.0
     ) -> Catalogue | None:
-        era = self._current_generation(server.id)
+        generation = self._current_generation(server.id)
         keys = self._readable_keys(server, principal)
         return await self._loads.run(
-            (keys[0], era, newer_than), lambda: self._load_from_storage(server, keys, newer_than, era)
+            (keys[0], generation, newer_than),
+            lambda: self._load_from_storage(server, keys, newer_than, generation),
         )
 
     async def _load_from_storage(
-        self, server: Server, keys: tuple[ListingKey, ...], newer_than: float, began: _Generation
+        self, server: Server, keys: tuple[ListingKey, ...], newer_than: float, start_generation: _Generation
     ) -> Catalogue | None:
         stored = await self._storage.load(keys, newer_than=newer_than)
         if stored is None:
             return None
-        named = (stored.key.entry_hash, stored.content_hash)
-        contents = self._contents.get(named)
+        contents_key = (stored.key.entry_hash, stored.content_hash)
+        contents = self._contents.get(contents_key)
         if contents is None:
-            inspect = self._schema_check_for(server)
+            schema_check = self._schema_check_for(server)
             try:
                 contents = await _run_off_loop(
                     len(stored.body) >= _THREAD_MIN_BODY_BYTES,
-                    lambda: _verify_and_parse(server.id, stored, inspect),
+                    lambda: _verify_and_parse(server.id, stored, schema_check),
                 )
             except ValueError as error:
-                _log.warning("the stored catalogue of server '%s' is dropped: %s", server.id, error)
+                _log.warning("the stored catalogue of server '%s' was dropped: %s", server.id, error)
                 await self._storage.forget(server.id, stored.key.scope)
                 return None
-            contents = self._contents.setdefault(named, contents)
+            contents = self._contents.setdefault(contents_key, contents)
         if self._on_listing is not None:
             await self._on_listing(server, contents)
+        # A fetch may have completed while this was loading.
         newest = self._newest_in_memory(keys)
         if newest is not None and newest.fetched_at >= stored.fetched_at:
             return newest
-        return self._store_in_memory(stored.key, Catalogue(contents, stored.fetched_at, stored.ttl), began)
+        return self._store_in_memory(
+            stored.key, Catalogue(contents, stored.fetched_at, stored.ttl), start_generation
+        )
 
-    def _store_in_memory(self, key: ListingKey, catalogue: Catalogue, began: _Generation) -> Catalogue | None:
-        """Take it into memory as what it has become meanwhile; None where it must not be kept."""
-        era = self._current_generation(key.server_id)
-        if era.removals != began.removals:
+    def _store_in_memory(
+        self, key: ListingKey, catalogue: Catalogue, start_generation: _Generation
+    ) -> Catalogue | None:
+        """Store a catalogue in memory unless it was invalidated since ``start_generation``.
+
+        Return the stored catalogue, with a ttl of 0 if the list changed in the meantime, or None if it must
+        not be stored.
+        """
+        generation = self._current_generation(key.server_id)
+        if generation.removals != start_generation.removals:
             return None
-        if era.changes != began.changes:
-            if key in self._catalogues and self._change_counts.get(key, 0) > began.changes:
-                return None  # A fetch that began later has ended earlier, and knows more.
+        if generation.changes != start_generation.changes:
+            if key in self._catalogues and self._change_counts.get(key, 0) > start_generation.changes:
+                return None  # A fetch that started later has already completed; its listing is newer.
             catalogue = replace(catalogue, ttl=0.0)
         self._catalogues[key] = catalogue
-        self._change_counts[key] = began.changes
+        self._change_counts[key] = start_generation.changes
         self._catalogues.move_to_end(key)
         while len(self._catalogues) > self._capacity:
             self._change_counts.pop(self._catalogues.popitem(last=False)[0], None)
@@ -272,34 +296,34 @@ class CatalogueCache:
     def _newest_in_memory(self, keys: tuple[ListingKey, ...]) -> Catalogue | None:
         newest: Catalogue | None = None
         for key in keys:
-            held = self._catalogues.get(key)
-            if held is not None:
+            catalogue = self._catalogues.get(key)
+            if catalogue is not None:
                 self._catalogues.move_to_end(key)
-                if newest is None or held.fetched_at > newest.fetched_at:
-                    newest = held
+                if newest is None or catalogue.fetched_at > newest.fetched_at:
+                    newest = catalogue
         return newest
 
-    def _with_current_age(self, held: Catalogue) -> Catalogue:
-        age = self._clock() - held.fetched_at
-        # A copy from the future means that a clock was set back: nothing is known about its age.
-        stale = not 0 <= age < held.ttl
-        # Not by replace(), which costs more than the rest of a look into memory, and every call looks.
-        return Catalogue(held.contents, held.fetched_at, held.ttl, max(0.0, age), stale, held.failure)
+    def _with_current_age(self, cached: Catalogue) -> Catalogue:
+        age = self._clock() - cached.fetched_at
+        # A time in the future means that the clock was set back; the real age is unknown.
+        stale = not 0 <= age < cached.ttl
+        # Every tool call comes through here, and replace() would cost more than the rest of the lookup.
+        return Catalogue(cached.contents, cached.fetched_at, cached.ttl, max(0.0, age), stale, cached.failure)
 
     def _readable_keys(self, server: Server, principal: Principal) -> tuple[ListingKey, ...]:
-        """Where a copy for this caller may lie; the first is the caller's own place."""
+        """Return the keys under which a copy for this principal may be stored, its own key first."""
         entry = self._entry_hash_of(server)
         if server.shared:
             return (ListingKey(server.id, entry, _SHARED_SCOPE),)
         own = ListingKey(server.id, entry, _private_scope(principal))
-        # Whose listing is the same for everyone is a claim, and an untrusted server's claims do not count.
+        # "public" is a claim of the server. An untrusted server could use it to show its listing to everyone.
         return (
             (own,) if server.trust is Trust.UNTRUSTED else (own, ListingKey(server.id, entry, _PUBLIC_SCOPE))
         )
 
     def _key_to_write(self, server: Server, principal: Principal, listing: RawListing) -> ListingKey:
-        places = self._readable_keys(server, principal)
-        return places[-1] if listing.scope is CacheScope.PUBLIC else places[0]
+        keys = self._readable_keys(server, principal)
+        return keys[-1] if listing.scope is CacheScope.PUBLIC else keys[0]
 
     def _has_pending_work(self, server_id: str) -> bool:
         fetches = self._fetches.has_pending(lambda key: key[0].server_id == server_id)
@@ -309,10 +333,10 @@ class CatalogueCache:
         return self._generations.get(server_id, _Generation())
 
     def _entry_hash_of(self, server: Server) -> str:
-        known = self._entry_hashes.get(server.id)
-        if known is None or known[0] is not server:
-            known = self._entry_hashes[server.id] = (server, entry_hash(server, self._key()))
-        return known[1]
+        cached = self._entry_hashes.get(server.id)
+        if cached is None or cached[0] is not server:
+            cached = self._entry_hashes[server.id] = (server, entry_hash(server, self._key()))
+        return cached[1]
 
     def _schema_check_for(self, server: Server) -> SchemaCheck | None:
         check = self._schema_check
@@ -323,10 +347,12 @@ def _private_scope(principal: Principal) -> str:
     return f"principal:{principal.id}"
 
 
-def _verify_and_parse(server_id: str, stored: StoredListing, inspect: SchemaCheck | None) -> ValidatedListing:
+def _verify_and_parse(
+    server_id: str, stored: StoredListing, schema_check: SchemaCheck | None
+) -> ValidatedListing:
     if body_hash(stored.body) != stored.content_hash:
-        raise ValueError("its bytes are not those that were stored")
-    return parse_stored_listing(server_id, stored.body, inspect)
+        raise ValueError("its bytes do not match their hash")
+    return parse_stored_listing(server_id, stored.body, schema_check)
 
 
 async def _run_off_loop(large: bool, work: Callable[[], _T]) -> _T:

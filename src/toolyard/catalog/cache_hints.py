@@ -1,4 +1,4 @@
-"""How long a listing may be kept and for whom: the server's hints, beside what the operator set."""
+"""Cache hints of servers: how long a listing may be cached, and for whom."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from toolyard.types.tool import JsonObject
 __all__ = ["MAX_TTL_SECONDS", "CacheHints", "effective_ttl"]
 
 MAX_TTL_SECONDS = 86_400.0
-"""Seconds. No hint keeps a listing longer than a day."""
+"""Maximum ttl that a server's hint can set: one day, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheHints:
-    """The cache hints of a result. ``ttl`` is in seconds; None where the server says nothing usable."""
+    """Cache hints of one result. ``ttl`` is in seconds. A field is None if the server sent no valid value."""
 
     ttl: float | None = None
     scope: CacheScope | None = None
 
     @classmethod
     def from_result(cls, result: JsonObject) -> CacheHints:
-        """Read ``ttlMs`` and ``cacheScope`` from one result. A negative time counts as zero."""
+        """Parse ``ttlMs`` and ``cacheScope`` of a result. A negative time counts as zero."""
         return cls(_parse_ttl_seconds(result.get("ttlMs")), _parse_scope(result.get("cacheScope")))
 
     @classmethod
     def combine(cls, hints: Iterable[CacheHints]) -> CacheHints:
-        """The hints for a listing made of several results: the shortest time, and public only if all are."""
-        gathered = list(hints)
-        times = [hint.ttl for hint in gathered if hint.ttl is not None]
-        scopes = {hint.scope for hint in gathered}
+        """Return the hints for a listing of several pages: the shortest ttl, public only if all pages are."""
+        pages = list(hints)
+        times = [hint.ttl for hint in pages if hint.ttl is not None]
+        scopes = {hint.scope for hint in pages}
         scope = None
         if scopes == {CacheScope.PUBLIC}:
             scope = CacheScope.PUBLIC
@@ -42,7 +42,10 @@ class CacheHints:
 
 
 def effective_ttl(configured: float, hinted: float | None) -> float:
-    """Seconds that a listing counts as fresh. An operator's 0 beats the hint, a hint beats the rest."""
+    """Return the seconds for which a listing is fresh.
+
+    A configured 0 overrides the server's hint; otherwise the hint, if any, overrides the configured value.
+    """
     if configured <= 0:
         return 0.0
     return configured if hinted is None else min(max(hinted, 0.0), MAX_TTL_SECONDS)

@@ -1,8 +1,8 @@
-"""Exposed names: what a model or a gateway client calls a tool.
+"""Exposed names: the names under which models and gateway clients call tools.
 
-A name is made from a template, with every character that providers refuse turned into ``_``. A name that is
-too long, reserved, or claimed by several tools gets a hash of the tool's canonical id, so that none of the
-claimants silently takes the place of another. The map is the only way back: names are never taken apart.
+A name is built from a template; characters that model providers refuse become ``_``. A name that is too long,
+reserved, or claimed by several tools gets a hash of the tool's canonical id, so that no tool silently
+replaces another. Names are never parsed: only the mapping leads from a name to its tool.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ RESERVED_NAMES = frozenset(
         "web_fetch",
     }
 )
-"""Names of native and meta tools. Reserved whether or not these are switched on, so that switching one on
-renames nothing."""
+"""Names of built-in and meta tools. They are reserved even if these are disabled, so that enabling one does
+not rename other tools."""
 
 _DISALLOWED_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 _HASH_DIGITS_BY_ATTEMPT = (0, 8, 16, 32, MAX_EXPOSED_NAME_CHARS - 1)
-"""Hexadecimal digits of the hash, by attempt: none first, more each time a name is still not unique."""
+"""Hexadecimal digits of the hash by attempt: none at first, more each time the name is not unique."""
 _LAST_ATTEMPT = len(_HASH_DIGITS_BY_ATTEMPT) - 1
 _MAX_CACHED_NAME_SETS = 64
 _MAX_RIVALS_SHOWN = 5
@@ -60,22 +60,23 @@ _SETTING_BY_TEMPLATE = {"server": "naming_template", "instance": "instance_namin
 
 
 class ToolAddress(NamedTuple):
-    """The tool that a name stands for: the server's or instance's id, and the server's own name of it."""
+    """Address of a tool: the id of its server or instance, and the tool's name on that server."""
 
     server_id: str
     tool: str
 
     @property
     def id(self) -> str:
-        """The canonical id."""
+        """Canonical id of the tool."""
         return f"{self.server_id}/{self.tool}"
 
 
 @dataclass(frozen=True, slots=True)
 class NameTemplates:
-    """How names are made: ``{tool}`` is the tool's name, ``{server}`` or ``{slug}`` whose it is.
+    """Templates of exposed names for tools of servers and of instances.
 
-    Raises ConfigError for a template that cannot be used.
+    ``{tool}`` is replaced by the tool's name, ``{server}`` or ``{slug}`` by the server's id or the instance's
+    slug. Raise ConfigError for an invalid template.
     """
 
     server: str = "{server}_{tool}"
@@ -93,10 +94,10 @@ class NameTemplates:
 
 @dataclass(frozen=True, slots=True)
 class ServerToolNames:
-    """The tools of one server or instance that are to be named.
+    """Names of the tools of one server or instance.
 
-    ``id`` is the first part of their canonical ids (``github``, ``@ann/github``), ``label`` what stands in
-    the name for it: the server's id or the instance's slug.
+    ``id`` is the first part of their canonical ids (``github``, ``@ann/github``). ``label`` is its
+    replacement in exposed names: the server's id or the instance's slug.
     """
 
     id: str
@@ -104,23 +105,26 @@ class ServerToolNames:
     tools: tuple[str, ...]
     instance: bool = False
     native: bool = False
-    """Toolyard's own tools: they are called what they are called, and the reserved names are theirs."""
+    """True for Toolyard's built-in tools, which keep their names and may use the reserved ones."""
 
 
 class RenameReason(StrEnum):
-    """Why a tool does not have the name that its template gives."""
+    """Reason why a tool's exposed name differs from the one built by its template."""
 
     RESERVED = "reserved"
-    """A native or meta tool has it."""
+    """The name is reserved for a built-in or meta tool."""
     COLLISION = "collision"
-    """Another tool claims it too."""
+    """Another tool claims the same name."""
     LENGTH = "length"
-    """It is longer than providers accept."""
+    """The name is longer than providers accept."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenamedTool:
-    """A tool whose name carries a hash, and why. ``rivals`` are other tools that claim ``wanted``, a few."""
+    """A tool whose name contains a hash, with the reason.
+
+    ``wanted`` is the name built by the template, ``rivals`` a few of the other tools that claim it.
+    """
 
     target: ToolAddress
     wanted: str
@@ -130,7 +134,7 @@ class RenamedTool:
 
     def __str__(self) -> str:
         if self.reason is RenameReason.RESERVED:
-            why = f"'{self.wanted}' is a tool of Toolyard's own"
+            why = f"'{self.wanted}' is reserved for a built-in tool"
         elif self.reason is RenameReason.LENGTH:
             why = f"'{self.wanted}' has more than {MAX_EXPOSED_NAME_CHARS} characters"
         else:
@@ -140,38 +144,38 @@ class RenamedTool:
 
 @dataclass(frozen=True, slots=True)
 class ExposedNames:
-    """The exposed names of a set of tools, in alphabetical order, and the way back."""
+    """Mapping between exposed names, in alphabetical order, and tools."""
 
     targets: Mapping[str, ToolAddress]
     renamed_tools: tuple[RenamedTool, ...]
     _name_by_target: Mapping[ToolAddress, str]
 
     def find(self, name: str) -> ToolAddress | None:
-        """The tool that ``name`` stands for."""
+        """Return the tool with an exposed name, None if there is none."""
         return self.targets.get(name)
 
     def exposed_name(self, server_id: str, tool: str) -> str | None:
-        """The exposed name of a tool, None where it is not in the set."""
+        """Return the exposed name of a tool, None if it has none."""
         return self._name_by_target.get(ToolAddress(server_id, tool))
 
 
 class NameAssigner:
-    """Gives names to sets of tools. The same set gets the same names, whenever, wherever, in any order."""
+    """Assigns exposed names to sets of tools. The same set gets the same names in any order and process."""
 
     def __init__(
         self, templates: NameTemplates | None = None, reserved: Collection[str] = RESERVED_NAMES
     ) -> None:
         self._templates = templates or NameTemplates()
         self._reserved = frozenset(reserved)
-        # A set of tools is named anew only when it changed: callers ask on every listing and every call.
+        # Called for every listing and every tool call, mostly with an unchanged set of tools.
         self._assign_with_cache = lru_cache(maxsize=_MAX_CACHED_NAME_SETS)(self._assign_names)
 
     def names(self, groups: Iterable[ServerToolNames]) -> ExposedNames:
-        """A name for every tool of every group: unique, and reversible by the map."""
+        """Return a unique name for every tool of every group."""
         return self._assign_with_cache(tuple(sorted(set(groups), key=lambda group: (group.id, group.tools))))
 
     def prefix(self, label: str, *, instance: bool = False) -> str:
-        """What the names of a server's or an instance's tools begin with, where none had to be changed.
+        """Return the common prefix of the names of a server's or instance's tools, apart from renamed ones.
 
         ``label`` is the server's id or the instance's slug.
         """
@@ -181,7 +185,7 @@ class NameAssigner:
         claims = _collect_claims(groups, self._templates)
         names, attempts = _resolve_conflicts(claims, self._reserved)
         order = sorted(range(len(names)), key=names.__getitem__)
-        targets = {names[place]: claims.targets[place] for place in order}
+        targets = {names[index]: claims.targets[index] for index in order}
         return ExposedNames(
             targets=MappingProxyType(targets),
             renamed_tools=_list_renamed_tools(claims, names, attempts, self._reserved),
@@ -190,8 +194,10 @@ class NameAssigner:
 
 
 class _NameClaims(NamedTuple):
-    """Parallel lists, one place a tool: whose it is, the name it wants, whether that is unaltered, and
-    whether it may be a reserved one."""
+    """Parallel lists with one item per tool, which is faster than a list of objects for thousands of tools.
+
+    ``exact`` is True if no character had to be replaced, ``native`` if the tool may use a reserved name.
+    """
 
     targets: list[ToolAddress]
     wanted: list[str]
@@ -210,16 +216,16 @@ def _collect_claims(groups: tuple[ServerToolNames, ...], templates: NameTemplate
             if target in seen:
                 continue
             seen.add(target)
-            clean = _DISALLOWED_CHARACTER.sub("_", tool)
+            cleaned = _DISALLOWED_CHARACTER.sub("_", tool)
             claims.targets.append(target)
-            claims.wanted.append(f"{before}{clean}{after}")
-            claims.exact.append(clean == tool and label == group.label)
+            claims.wanted.append(f"{before}{cleaned}{after}")
+            claims.exact.append(cleaned == tool and label == group.label)
             claims.native.append(group.native)
     return claims
 
 
 def _template_affixes(templates: NameTemplates, label: str, instance: bool) -> tuple[str, str]:
-    """What stands before and after the tool's own name."""
+    """Return the parts of an exposed name before and after the tool's name."""
     template = templates.instance if instance else templates.server
     filled = template.replace("{server}", "{slug}").replace("{slug}", label)
     before, _, after = filled.partition("{tool}")
@@ -227,18 +233,19 @@ def _template_affixes(templates: NameTemplates, label: str, instance: bool) -> t
 
 
 def _resolve_conflicts(claims: _NameClaims, reserved: frozenset[str]) -> tuple[list[str], list[int]]:
-    """The final names, and how often each tool had to try.
+    """Return the final names, and the number of the attempt that produced each of them.
 
-    Every round looks at all names at once and sends all holders of a contested one to a longer hash, so the
-    outcome does not depend on any order.
+    Each round examines all names at once and gives all holders of a contested name a longer hash. The result
+    therefore does not depend on the order of the tools. The rounds end, since hashes only grow and the
+    longest one is always kept.
     """
     names = list(claims.wanted)
     attempts = [0] * len(names)
-    contested = [place for place, name in enumerate(names) if not _is_valid_length(name)]
+    contested = [index for index, name in enumerate(names) if not _is_valid_length(name)]
     while True:
-        for place in contested:
-            attempts[place] += 1
-            names[place] = _name_with_hash(claims.wanted[place], claims.targets[place], attempts[place])
+        for index in contested:
+            attempts[index] += 1
+            names[index] = _name_with_hash(claims.wanted[index], claims.targets[index], attempts[index])
         contested = _find_contested(claims, names, attempts, reserved)
         if not contested:
             return names, attempts
@@ -250,67 +257,68 @@ def _find_contested(
     if len(set(names)) == len(names) and reserved.isdisjoint(names):
         return []
     holders: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        holders.setdefault(name, []).append(place)
+    for index, name in enumerate(names):
+        holders.setdefault(name, []).append(index)
     contested: list[int] = []
-    for name, places in holders.items():
+    for name, indexes in holders.items():
         if name in reserved:
-            contested += [place for place in places if not claims.native[place]]
-        elif len(places) > 1:
-            keeper = _pick_keeper(places, claims, attempts)
-            contested += [place for place in places if place != keeper]
+            contested += [index for index in indexes if not claims.native[index]]
+        elif len(indexes) > 1:
+            keeper = _pick_keeper(indexes, claims, attempts)
+            contested += [index for index in indexes if index != keeper]
     return contested
 
 
-def _pick_keeper(places: list[int], claims: _NameClaims, attempts: list[int]) -> int | None:
-    """The claimant that stays: the only one whose own words are the name, letter for letter.
+def _pick_keeper(indexes: list[int], claims: _NameClaims, attempts: list[int]) -> int | None:
+    """Return the claimant that keeps the name: the only one whose name needed no replaced characters, if any.
 
-    Nobody stays where a hashed name is met, as only a server that means to deceive publishes such a one;
-    unless that hash is the longest, which has nowhere left to go.
+    No claimant keeps a name that equals another tool's hashed name, because only a server that tries to
+    impersonate that tool publishes such a name. The exception is the longest hash, which cannot grow.
     """
-    for place in places:
-        if attempts[place] == _LAST_ATTEMPT:
-            return place
-    if any(attempts[place] for place in places):
+    for index in indexes:
+        if attempts[index] == _LAST_ATTEMPT:
+            return index
+    if any(attempts[index] for index in indexes):
         return None
-    exact = [place for place in places if claims.exact[place]]
+    exact = [index for index in indexes if claims.exact[index]]
     return exact[0] if len(exact) == 1 else None
 
 
 def _name_with_hash(wanted: str, target: ToolAddress, attempt: int) -> str:
     digits = _HASH_DIGITS_BY_ATTEMPT[attempt]
-    # The two parts apart, because "a/b" + "c" and "a" + "b/c" make the same canonical id.
+    # Separated by NUL, because ("a/b", "c") and ("a", "b/c") have the same canonical id.
     identity = f"{target.server_id}\0{target.tool}".encode("utf-8", "surrogatepass")
     digest = sha256(identity).hexdigest()[:digits]
-    room = MAX_EXPOSED_NAME_CHARS - digits - 1
-    if len(wanted) <= room:
+    max_chars = MAX_EXPOSED_NAME_CHARS - digits - 1
+    if len(wanted) <= max_chars:
         return f"{wanted}_{digest}"
-    head = room // 2
-    tail = room - 1 - head
+    # Keep both ends: the start names the server and the end often distinguishes similar tools.
+    head = max_chars // 2
+    tail = max_chars - 1 - head
     return f"{wanted[:head]}_{digest}" + (f"_{wanted[-tail:]}" if tail > 0 else "")
 
 
 def _list_renamed_tools(
     claims: _NameClaims, names: list[str], attempts: list[int], reserved: frozenset[str]
 ) -> tuple[RenamedTool, ...]:
-    hashed = [place for place, attempt in enumerate(attempts) if attempt]
+    hashed = [index for index, attempt in enumerate(attempts) if attempt]
     if not hashed:
         return ()
-    contested = {claims.wanted[place] for place in hashed}
+    contested = {claims.wanted[index] for index in hashed}
     claimants: dict[str, list[ToolAddress]] = {}
     for target, wanted in sorted(zip(claims.targets, claims.wanted, strict=True)):
         if wanted in contested:
             claimants.setdefault(wanted, []).append(target)
     renamed: list[RenamedTool] = []
-    for place in hashed:
-        target, wanted = claims.targets[place], claims.wanted[place]
+    for index in hashed:
+        target, wanted = claims.targets[index], claims.wanted[index]
         others = (rival for rival in claimants[wanted] if rival != target)
         rivals = tuple(islice(others, _MAX_RIVALS_SHOWN))
         if wanted in reserved:
             reason = RenameReason.RESERVED
         else:
             reason = RenameReason.COLLISION if _is_valid_length(wanted) else RenameReason.LENGTH
-        renamed.append(RenamedTool(target, wanted, names[place], reason, rivals))
+        renamed.append(RenamedTool(target, wanted, names[index], reason, rivals))
     return tuple(sorted(renamed, key=lambda entry: entry.target))
 
 
@@ -325,5 +333,5 @@ def _template_problems(field: str, text: str) -> list[Problem]:
         return [Problem(f"'{text}' must contain {{tool}} once", path=path, hint=hint)]
     rest = text.replace("{tool}", "").replace("{server}", "").replace("{slug}", "")
     if "{" in rest or "}" in rest:
-        return [Problem(f"'{text}' has a placeholder that is not known", path=path, hint=hint)]
+        return [Problem(f"'{text}' has an unknown placeholder", path=path, hint=hint)]
     return []

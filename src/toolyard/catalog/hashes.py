@@ -1,4 +1,4 @@
-"""Stable hashes: of a definition, for locks and approvals; of a server's entry, for storage."""
+"""Stable hashes of tool definitions (for locks and approvals) and of server entries (for storage keys)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["definition_hash", "entry_hash"]
 
 
 def definition_hash(definition: Definition) -> str:
-    """SHA-256 over what a model or a person decides by, as 64 hexadecimal digits.
+    """Return the SHA-256 of everything that a model or a person decides by, as 64 hexadecimal digits.
 
-    Covers name, title, description, both schemas and annotations. The order of keys does not matter, that of
-    arrays does; integers of any size are exact. The same in every process, version and platform.
+    Covers name, title, description, both schemas and annotations. The order of object keys does not matter,
+    the order of arrays does; integers of any size are exact. Equal in every process, version and platform.
     """
     return _hash_json(
         {
@@ -33,9 +33,9 @@ def definition_hash(definition: Definition) -> str:
 
 
 def entry_hash(server: Server, key: bytes = b"") -> str:
-    """HMAC-SHA-256 over the part of a server's entry that can change which tools it has, secrets included.
+    """Return the HMAC-SHA-256 of the parts of a server's entry that can affect its tools, including secrets.
 
-    Timeouts, labels, filters and trust are not in it: changing them keeps the stored catalogue.
+    Timeouts, labels, filters and trust are excluded: changing them keeps the stored catalogue.
     """
     transport: dict[str, Any]
     if isinstance(server.transport, HttpSpec):
@@ -76,6 +76,6 @@ def _hash_json(value: Mapping[str, Any]) -> str:
 
 
 def _canonical(value: Mapping[str, Any]) -> bytes:
-    # The standard library and not orjson: lock files outlive versions, and the way a float is written by
-    # orjson is its own affair, while the standard library's is that of Python itself.
+    # json and not orjson: lock files outlive versions of both, and the standard library writes floats as
+    # Python's repr does, while orjson may change its float format in any release.
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode("ascii")

@@ -1,4 +1,4 @@
-"""A listing as bytes and back, fast where it can be and exact where it must be."""
+"""Serialization of listings. Uses orjson where it is exact, and the standard library otherwise."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = [
 
 
 _STDLIB_JSON_MARKER = b" "
-"""What the standard library wrote begins with a space, which JSON ignores. orjson would read an integer
-beyond 64 bits as a float, so whoever wrote it must read it."""
+"""First byte of a body written by the standard library; JSON ignores it. Such a body must be read by the
+standard library too, since orjson reads integers beyond 64 bits as floats."""
 
 
 def encode_listing(listing: RawListing) -> bytes:
-    """The listing as JSON, keys in the server's order, without its cache hints.
+    """Return the listing as JSON, keys in the server's order, without its cache hints.
 
-    Raises ValueError for what is no JSON or is nested too deeply to be written.
+    Raise ValueError if a value is not JSON or is nested too deeply.
     """
     value = {
         "tools": listing.tools,
@@ -53,22 +53,25 @@ def encode_listing(listing: RawListing) -> bytes:
     try:
         return _STDLIB_JSON_MARKER + json.dumps(value, separators=(",", ":")).encode("ascii")
     except (TypeError, RecursionError) as error:
-        raise ValueError(f"a listing that cannot be written as JSON: {error}") from None
+        raise ValueError(f"the listing cannot be written as JSON: {error}") from None
 
 
 def has_bounded_depth(body: bytes) -> bool:
-    """Whether the bytes prove that no tool in them is nested deeper than ``definitions.MAX_DEPTH``."""
+    """Return True if no tool in the body can be nested deeper than ``tool_validation.MAX_NESTING_LEVELS``.
+
+    orjson refuses to write deeper values, so a body written by it needs no further check.
+    """
     return not body.startswith(_STDLIB_JSON_MARKER)
 
 
 def decode_listing(body: bytes) -> RawListing:
-    """The listing that ``encode`` wrote. Raises ValueError for anything else."""
+    """Return the listing written by ``encode_listing``. Raise ValueError for other input."""
     try:
         value: object = json.loads(body) if body.startswith(_STDLIB_JSON_MARKER) else orjson.loads(body)
     except RecursionError:
-        raise ValueError("a listing that is nested too deeply") from None
+        raise ValueError("the stored listing is nested too deeply") from None
     if not isinstance(value, dict):
-        raise ValueError("a stored listing that is no object")
+        raise ValueError("the stored listing is not an object")
     fields = cast("dict[str, object]", value)
     return RawListing(
         tools=_read_array(fields, "tools"),
@@ -85,21 +88,21 @@ def decode_listing(body: bytes) -> RawListing:
 def _read_array(fields: dict[str, object], key: str) -> tuple[object, ...]:
     value = fields.get(key)
     if not isinstance(value, list):
-        raise ValueError(f"a stored listing whose {key} is no array")
+        raise ValueError(f"'{key}' of the stored listing is not an array")
     return tuple(cast("list[object]", value))
 
 
 def _read_object(fields: dict[str, object], key: str) -> JsonObject:
     value = fields.get(key)
     if not isinstance(value, dict):
-        raise ValueError(f"a stored listing whose {key} is no object")
+        raise ValueError(f"'{key}' of the stored listing is not an object")
     return cast("JsonObject", value)
 
 
 def _read_text(fields: dict[str, object], key: str) -> str | None:
     value = fields.get(key)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"a stored listing whose {key} is no text")
+        raise ValueError(f"'{key}' of the stored listing is not a string")
     return value
 
 
@@ -107,19 +110,22 @@ _GC_PAUSE_MIN_BYTES = 1024 * 1024
 
 
 def body_hash(body: bytes) -> str:
-    """The content hash of a written listing."""
+    """Return the content hash of an encoded listing."""
     return sha256(body).hexdigest()
 
 
 def validate_listing(
     server_id: str, listing: RawListing, schema_check: SchemaCheck | None
 ) -> tuple[ValidatedListing, bytes | None]:
-    """The contents and the bytes to store; None for a listing that cannot be written, as hostile ones are."""
+    """Validate a fetched listing and return it with the bytes to store.
+
+    The bytes are None if the listing cannot be written as JSON. Only hostile servers send such listings.
+    """
     try:
         body = encode_listing(listing)
     except ValueError:
         body = None
-    judged = validate_tools(
+    validated = validate_tools(
         server_id,
         listing.tools,
         schema_check=schema_check,
@@ -128,41 +134,42 @@ def validate_listing(
     if body is not None:
         content_hash = body_hash(body)
     else:
-        hashes = "".join(definition_hash(definition) for definition in judged.definitions)
+        hashes = "".join(definition_hash(definition) for definition in validated.definitions)
         content_hash = body_hash(hashes.encode("ascii"))
     contents = ValidatedListing(
-        server_id, content_hash, listing, judged.definitions, judged.quarantined, judged.remarks
+        server_id, content_hash, listing, validated.definitions, validated.quarantined, validated.remarks
     )
     return contents, body
 
 
 def parse_stored_listing(server_id: str, body: bytes, schema_check: SchemaCheck | None) -> ValidatedListing:
-    """The contents of a stored listing. Raises ValueError where the bytes are none."""
+    """Decode and validate a stored listing. Raise ValueError if the bytes are not a listing."""
     with _pause_gc(len(body)):
         listing = decode_listing(body)
-        judged = validate_tools(
+        validated = validate_tools(
             server_id, listing.tools, schema_check=schema_check, skip_depth_check=has_bounded_depth(body)
         )
     return ValidatedListing(
-        server_id, body_hash(body), listing, judged.definitions, judged.quarantined, judged.remarks
+        server_id, body_hash(body), listing, validated.definitions, validated.quarantined, validated.remarks
     )
 
 
 @contextmanager
 def _pause_gc(size: int) -> Generator[None]:
-    """Keep the cycle collector from running over a large listing while it is read.
+    """Disable the cyclic garbage collector while a large listing is parsed.
 
-    It has no cycles, yet its hundreds of thousands of new objects set off full collections that take longer
-    than the reading. Freezing and thawing them afterwards moves them to the old generation without a look at
-    them; otherwise the next collection would pay for all. Concurrent use is harmless: only who paused the
-    collector resumes it.
+    Parsing allocates hundreds of thousands of objects without cycles, which triggers full collections that
+    take longer than the parsing.
     """
+    # Concurrent use is safe: only the call that disabled the collector enables it again.
     if size < _GC_PAUSE_MIN_BYTES or not gc.isenabled() or gc.get_freeze_count():
         yield
         return
     gc.disable()
     try:
         yield
+        # Moves all objects to the oldest generation without traversing them. Otherwise the next collection of
+        # the young generation would traverse the whole listing.
         gc.freeze()
         gc.unfreeze()
     finally:

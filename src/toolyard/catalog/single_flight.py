@@ -1,4 +1,4 @@
-"""One piece of work for all who ask for it at the same time."""
+"""Coalescing of concurrent calls: one task per key, shared by all callers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class _SharedTask(Generic[_T]):
 
 
 class SingleFlight(Generic[_K, _T]):
-    """Work that is under way, by key.
+    """Running tasks by key.
 
-    Who asks while it is under way shares its outcome, good or bad; nothing is remembered afterwards. A waiter
-    that is cancelled leaves the others alone; when the last one is gone, the work is cancelled too.
+    Callers with the same key share one task and its result or exception; nothing is cached after it ends.
+    Cancelling one caller does not affect the others. When the last caller is cancelled, so is the task.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class SingleFlight(Generic[_K, _T]):
         self._tasks: set[asyncio.Task[_T]] = set()
 
     async def run(self, key: _K, start: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """The outcome of the work under ``key``, which ``begin`` starts where none is under way."""
+        """Return the result of the task under ``key``; create it with ``start`` if none is running."""
         flight = self._shared_tasks.get(key)
         if flight is None:
             flight = _SharedTask(asyncio.create_task(start()))
@@ -40,19 +40,22 @@ class SingleFlight(Generic[_K, _T]):
             flight.task.add_done_callback(lambda task: self._on_task_done(key, task))
         flight.waiting += 1
         try:
+            # The shield keeps one caller's cancellation away from the shared task.
             return await asyncio.shield(flight.task)
         finally:
             flight.waiting -= 1
+            # Removed at once, not when the task ends: a new caller must not join a task that is being
+            # cancelled.
             if flight.waiting == 0 and not flight.task.done():
                 self._remove_task(key, flight.task)
                 flight.task.cancel()
 
     def has_pending(self, matches: Callable[[_K], bool]) -> bool:
-        """Whether work is under way under such a key."""
+        """Return True if a task is running under a key accepted by ``matches``."""
         return any(map(matches, self._shared_tasks))
 
     async def close(self) -> None:
-        """Cancel what is under way and wait for its end."""
+        """Cancel all running tasks and wait until they have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -62,7 +65,8 @@ class SingleFlight(Generic[_K, _T]):
         self._tasks.discard(task)
         self._remove_task(key, task)
         if not task.cancelled():
-            task.exception()  # Seen, even where the last waiter left before it was raised.
+            # Mark the exception as retrieved: if the last caller was cancelled, asyncio would log it.
+            task.exception()
 
     def _remove_task(self, key: _K, task: asyncio.Task[_T]) -> None:
         flight = self._shared_tasks.get(key)

@@ -1,4 +1,4 @@
-"""Listings in one small SQLite file that several processes may use at once."""
+"""Storage of listings and first-use pins in a SQLite file that several processes may use at once."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from toolyard.catalog.storage import ListingKey, StoredListing
 __all__ = ["CATALOGUE_FILE_NAME", "SqliteCatalogueStorage", "SqlitePinEntryStorage"]
 
 CATALOGUE_FILE_NAME = "catalogue.db"
-"""The file's name in the data directory."""
+"""Name of the file in the data directory."""
 
 _SCHEMA_VERSION = 1
 _BUSY_TIMEOUT_SECONDS = 5.0
 _MAX_AGE_SECONDS = 90 * 86_400.0
-"""Entries that nobody fetched for a season belong to servers that are gone."""
+"""Age at which listings are deleted. They belong to servers that were removed or are no longer used."""
 _MAX_FUTURE_SECONDS = 86_400.0
-"""Entries so far ahead are of a clock that was wrong, and would stand in the way of those to come."""
+"""Listings further in the future are deleted: they were saved with a wrong clock, and would count as newer
+than every listing to come."""
 _CORRUPT_FILE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
-"""The last is an error in a statement. Ours are fixed, so it means that the tables are not ours."""
+"""SQLITE_ERROR is an error in a statement. Our statements are fixed, so it means that the tables are not
+ours."""
 _DATABASE_FILE_SUFFIXES = ("-wal", "-shm", "")
-"""The log goes before the file itself: a new file beside an old log would have it replayed into it."""
+"""Suffixes of the files to move, in this order: SQLite would replay an old log into a new database file."""
 
 _CATALOGUE_TABLE = """
 CREATE TABLE catalogue (
@@ -56,26 +58,26 @@ CREATE TABLE IF NOT EXISTS pins (
     PRIMARY KEY (server_id, entry)
 )
 """
-"""Beside the listings and not among them: forgetting a listing must not forget what was accepted."""
+"""A table of its own: deleting a listing must not delete the accepted definitions."""
 
 _log = logging.getLogger("toolyard.catalog.sqlite")
 _T = TypeVar("_T")
 
 
 class _NewerSchemaError(Exception):
-    """The file belongs to a later version of Toolyard, which may be running beside us."""
+    """Raised if the file belongs to a later version of Toolyard, which may be running at the same time."""
 
 
 class SqliteCatalogueStorage:
     """A ``CatalogueStorage`` in one file, readable by its owner only.
 
-    Every statement runs in a worker thread: a body can have megabytes, and another process may hold the
-    write lock for seconds. A fault is logged and counts as an empty storage; a corrupt file is set aside as
-    ``catalogue.db.broken`` and a new one begun.
+    Every statement runs in a worker thread: a body can have megabytes, and another process may hold the write
+    lock for seconds. Errors are logged and treated like an empty storage. A corrupt file is renamed to
+    ``catalogue.db.broken`` and replaced by a new one.
     """
 
     def __init__(self, path: Path) -> None:
-        """``path`` is the file. It is opened by the first use, not here."""
+        """Create a storage in the file ``path``. The file is opened at first use."""
         self._path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -96,15 +98,15 @@ class SqliteCatalogueStorage:
         await self.run(lambda db: _delete_listings(db, server_id, scope))
 
     async def close(self) -> None:
-        """Let go of the file, when all that was begun is done. A later use opens it again."""
+        """Close the file after all pending statements have ended. A later use opens it again."""
         while self._pending_tasks:
             await asyncio.wait(self._pending_tasks)
         await asyncio.to_thread(self._close_in_thread)
 
     async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
-        """Run statements in a worker thread. None where the file cannot be used."""
-        # A statement whose waiter was cancelled still runs in its thread, and after a close it would open the
-        # file again: so it is a task of its own, for which closing can wait.
+        """Run statements in a worker thread. Return None if the file cannot be used."""
+        # A thread cannot be cancelled: if the caller is cancelled, the statement still runs, and after
+        # close() it would open the file again. As a separate, shielded task it can be awaited by close().
         task = asyncio.create_task(asyncio.to_thread(self._run_with_recovery, work))
         self._pending_tasks.add(task)
         task.add_done_callback(self._pending_tasks.discard)
@@ -130,16 +132,16 @@ class SqliteCatalogueStorage:
         if self._connection is not None:
             return self._connection
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # The file is made before SQLite sees it, so that it is never readable by others, not even empty;
+        # Create the file before SQLite does, so that it is never readable by others, not even while empty.
         # SQLite gives its side files the same mode.
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            found = os.fstat(descriptor)
+            status = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-        if found.st_mode & 0o077:
+        if status.st_mode & 0o077:
             os.chmod(self._path, 0o600)
-        self._file_identity = (found.st_dev, found.st_ino)
+        self._file_identity = (status.st_dev, status.st_ino)
         connection = sqlite3.connect(
             self._path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -170,17 +172,17 @@ class SqliteCatalogueStorage:
         if not self._has_warned_of_version:
             self._has_warned_of_version = True
             _log.warning(
-                "the catalogue file %s is of a later version of Toolyard and is left alone", self._path
+                "the catalogue file %s was written by a later version of Toolyard and is not used", self._path
             )
 
     def _move_corrupt_file(self, error: sqlite3.DatabaseError) -> None:
         identity = self._file_identity
         self._close_connection()
-        found = os.stat(self._path)
-        if identity != (found.st_dev, found.st_ino):
-            return  # Another process saw the same fault and has begun a new file already.
+        status = os.stat(self._path)
+        if identity != (status.st_dev, status.st_ino):
+            return  # Another process detected the same error and has already created a new file.
         broken = self._path.with_name(self._path.name + ".broken")
-        _log.warning("the catalogue file %s is corrupt (%s); it is now %s", self._path, error, broken)
+        _log.warning("the catalogue file %s is corrupt (%s); it was renamed to %s", self._path, error, broken)
         for suffix in _DATABASE_FILE_SUFFIXES:
             source = self._path.with_name(self._path.name + suffix)
             if source.exists():
@@ -197,7 +199,10 @@ class SqliteCatalogueStorage:
 
 
 class SqlitePinEntryStorage:
-    """An EntryStorage in the catalogue file, for the pins of configured servers. Raises PinsUnavailable."""
+    """A ``PinEntryStorage`` in the catalogue file, for the pins of configured servers.
+
+    Unlike listings, pins cannot be fetched again, so all methods raise PinsUnavailable on errors.
+    """
 
     def __init__(self, file: SqliteCatalogueStorage) -> None:
         self._file = file
@@ -206,31 +211,32 @@ class SqlitePinEntryStorage:
         return tuple(entry.revision for entry in await self.read(pin_keys))
 
     async def read(self, pin_keys: Sequence[PinKey]) -> tuple[PinEntry, ...]:
-        found = await self._file.run(lambda db: tuple(_read_entry(db, place) for place in pin_keys))
-        return self._require_result(found)
+        result = await self._file.run(lambda db: tuple(_read_entry(db, pin_key) for pin_key in pin_keys))
+        return self._require_result(result)
 
     async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
         return self._require_result(await self._file.run(lambda db: _save_entry(db, pin_key, entry)))
 
-    def _require_result(self, found: _T | None) -> _T:
-        if found is None:
+    def _require_result(self, result: _T | None) -> _T:
+        if result is None:
             raise PinsUnavailable(
-                "the catalogue file cannot be used", hint="the data directory must be writable"
+                "the catalogue file cannot be used", hint="make the data directory writable"
             )
-        return found
+        return result
 
 
-def _read_entry(db: sqlite3.Connection, place: PinKey) -> PinEntry:
+def _read_entry(db: sqlite3.Connection, pin_key: PinKey) -> PinEntry:
     row = db.execute(
         "SELECT revision, pins, seen, saved_at FROM pins WHERE server_id = ? AND entry = ?",
-        (place.server_id, place.instance_id),
+        (pin_key.server_id, pin_key.instance_id),
     ).fetchone()
     return PinEntry() if row is None else PinEntry(*row)
 
 
-def _save_entry(db: sqlite3.Connection, place: PinKey, entry: PinEntry) -> bool:
+def _save_entry(db: sqlite3.Connection, pin_key: PinKey, entry: PinEntry) -> bool:
     values = (entry.revision + 1, entry.pins, entry.seen, entry.saved_at)
-    key = (place.server_id, place.instance_id)
+    key = (pin_key.server_id, pin_key.instance_id)
+    # Optimistic locking: the row is written only if it still has the revision that the caller has read.
     if entry.revision:
         changed = db.execute(
             "UPDATE pins SET revision = ?, pins = ?, seen = ?, saved_at = ?"
@@ -249,6 +255,7 @@ def _save_entry(db: sqlite3.Connection, place: PinKey, entry: PinEntry) -> bool:
 def _load_listing(
     db: sqlite3.Connection, keys: Sequence[ListingKey], newer_than: float
 ) -> StoredListing | None:
+    # Bodies are large: find the newest row first, then read only its body.
     newest: StoredListing | None = None
     for key in keys:
         row = db.execute(
@@ -270,9 +277,9 @@ def _load_listing(
 
 def _save_listing(db: sqlite3.Connection, stored: StoredListing) -> None:
     with _write_transaction(db):
-        right = (stored.fetched_at - _MAX_AGE_SECONDS, stored.fetched_at + _MAX_FUTURE_SECONDS)
-        db.execute("DELETE FROM catalogue WHERE fetched_at NOT BETWEEN ? AND ?", right)
-        # SQLite compares before it overwrites: contents that are still the same are not written again.
+        valid_range = (stored.fetched_at - _MAX_AGE_SECONDS, stored.fetched_at + _MAX_FUTURE_SECONDS)
+        db.execute("DELETE FROM catalogue WHERE fetched_at NOT BETWEEN ? AND ?", valid_range)
+        # SQLite does not rewrite the pages of an unchanged body.
         db.execute(
             "INSERT INTO catalogue (server_id, entry_hash, scope, content_hash, fetched_at, ttl, body)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -298,7 +305,10 @@ def _read_schema_version(db: sqlite3.Connection) -> int:
 
 
 def _enable_wal(db: sqlite3.Connection) -> None:
-    """Readers and a writer at once. The mode stays with the file, so one process has to succeed, once."""
+    """Switch to write-ahead logging, so that reads do not block writes.
+
+    The mode is stored in the file. If another process holds it busy, that process enables the mode itself.
+    """
     try:
         db.execute("PRAGMA journal_mode = WAL")
     except sqlite3.OperationalError as error:
@@ -308,7 +318,7 @@ def _enable_wal(db: sqlite3.Connection) -> None:
 
 @contextmanager
 def _write_transaction(db: sqlite3.Connection) -> Generator[None]:
-    """A transaction that has the write lock from its start, so that it never fails half way."""
+    """Run a transaction that takes the write lock at its start, so that it cannot fail half-way as busy."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,4 +1,4 @@
-"""Where listings outlive the process: the seam, and an implementation in memory."""
+"""Interface for storing listings beyond the life of the process, and an implementation in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["CatalogueStorage", "ListingKey", "MemoryCatalogueStorage", "StoredLi
 
 
 class ListingKey(NamedTuple):
-    """What a stored listing is for: a server, the entry it was fetched with, and whose credentials."""
+    """Key of a stored listing: the server, a hash of its configuration, and the scope of the credentials."""
 
     server_id: str
     entry_hash: str
@@ -19,9 +19,9 @@ class ListingKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredListing:
-    """A listing as it lies in storage. ``fetched_at`` is in seconds since the epoch, ``ttl`` in seconds.
+    """A stored listing. ``fetched_at`` is in seconds since the epoch, ``ttl`` in seconds.
 
-    ``body`` is what ``codec.encode`` wrote and ``content_hash`` its SHA-256.
+    ``body`` is the output of ``listing_codec.encode_listing``, ``content_hash`` its SHA-256.
     """
 
     key: ListingKey
@@ -32,14 +32,14 @@ class StoredListing:
 
 
 class CatalogueStorage(Protocol):
-    """Keeps listings. Losing one costs a fetch, so an implementation logs its faults and never raises."""
+    """Storage of listings. Losing one costs only a fetch, so implementations log errors and never raise."""
 
     async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
-        """The newest listing among ``keys``, if it was fetched after ``newer_than``."""
+        """Return the newest listing under ``keys`` that was fetched after ``newer_than``, or None."""
         ...
 
     async def save(self, stored: StoredListing) -> None:
-        """Keep a listing under its key, unless a newer one lies there."""
+        """Store a listing under its key, unless a newer one is stored there."""
         ...
 
     async def expire(self, server_id: str) -> None:
@@ -47,24 +47,24 @@ class CatalogueStorage(Protocol):
         ...
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
-        """Drop the listings of a server: all, or those of one scope."""
+        """Delete the listings of a server: all of them, or those of one scope."""
         ...
 
 
 class MemoryCatalogueStorage:
-    """A storage that ends with the process."""
+    """A ``CatalogueStorage`` in memory, for tests and for use without a data directory."""
 
     def __init__(self) -> None:
         self._listings: dict[ListingKey, StoredListing] = {}
 
     async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
-        found = [self._listings[key] for key in keys if key in self._listings]
-        newest = max(found, key=lambda stored: stored.fetched_at, default=None)
+        candidates = [self._listings[key] for key in keys if key in self._listings]
+        newest = max(candidates, key=lambda stored: stored.fetched_at, default=None)
         return newest if newest is not None and newest.fetched_at > newer_than else None
 
     async def save(self, stored: StoredListing) -> None:
-        there = self._listings.get(stored.key)
-        if there is None or there.fetched_at <= stored.fetched_at:
+        current = self._listings.get(stored.key)
+        if current is None or current.fetched_at <= stored.fetched_at:
             self._listings[stored.key] = stored
 
     async def expire(self, server_id: str) -> None:
@@ -73,6 +73,6 @@ class MemoryCatalogueStorage:
                 self._listings[key] = replace(stored, ttl=0.0)
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
-        gone = [key for key in self._listings if key.server_id == server_id and scope in (None, key.scope)]
-        for key in gone:
+        keys = [key for key in self._listings if key.server_id == server_id and scope in (None, key.scope)]
+        for key in keys:
             del self._listings[key]

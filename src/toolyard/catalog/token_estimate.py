@@ -1,4 +1,4 @@
-"""What a definition costs in a model's context: an estimate, without a tokenizer's table."""
+"""Estimate of the tokens that a definition takes in a model's context, without a tokenizer's vocabulary."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from toolyard.types.tool import Definition
 __all__ = ["estimate_definition_tokens", "estimate_tokens"]
 
 # Tokens per character of each class, fitted by least squares to o200k_base counts over the tool definitions
-# of five published servers, with prose, code and five other languages beside them. A word is cheap by the
-# letter; what begins or parts words is dear.
+# of five published servers, with prose, code and five other languages beside them. Lower-case letters inside
+# a word cost little; characters that begin or separate words cost most of a token.
 _TOKENS_PER_CHARACTER = {
     b"a": 0.105,  # lower-case letters
     b"A": 0.42,  # upper-case letters: they begin words, also within camelCase
@@ -40,16 +40,16 @@ _CLASS_BY_BYTE = b"".join(_character_class(byte) for byte in range(256))
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many o200k_base tokens ``text`` has; for tool definitions mostly within a sixth.
+    """Return an estimate of the o200k_base tokens in ``text``; for tool definitions mostly within a sixth.
 
-    An estimate, to be shown as one. It takes a few microseconds for a definition.
+    Takes a few microseconds per definition. User interfaces should show the number as an estimate.
     """
     classes = text.encode("utf-8", "replace").translate(_CLASS_BY_BYTE)
     return math.ceil(sum(weight * classes.count(name) for name, weight in _TOKENS_PER_CHARACTER.items()))
 
 
 def estimate_definition_tokens(definition: Definition) -> int:
-    """About what a model pays for seeing the tool: its name, description and input schema."""
+    """Return an estimate of the tokens of a tool's name, description and input schema."""
     shown = {
         "name": definition.name,
         "description": definition.description,

@@ -1,4 +1,4 @@
-"""Every tool that is known for one caller at one moment, each under its exposed name."""
+"""Snapshot of all tools known for one principal, each under its exposed name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = ["ToolListing"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolListing:
-    """The catalogues of many servers under one set of names. ``failures`` says who could not be listed.
+    """Catalogues of several servers with one set of exposed names.
 
-    ``tools`` maps exposed names to definitions, in the order of the names.
+    ``failures`` has the errors of servers that could not be listed. ``tools`` maps exposed names to
+    definitions, in alphabetical order.
     """
 
     names: ExposedNames
@@ -34,7 +35,7 @@ class ToolListing:
         failures: Mapping[str, ServerError],
         slugs: Mapping[str, str] | None = None,
     ) -> ToolListing:
-        """Name all tools of these catalogues. ``slugs`` has those servers that are instances."""
+        """Assign names to all tools of the catalogues. ``slugs`` maps ids of instances to their slugs."""
         slugs = slugs or {}
         groups = (
             ServerToolNames(
@@ -47,12 +48,12 @@ class ToolListing:
             for server_id, catalogue in catalogues.items()
         )
         names = naming.names(groups)
-        found = {
+        definitions = {
             (server_id, each.name): each
             for server_id, catalogue in catalogues.items()
             for each in catalogue.definitions
         }
-        tools = {name: found[target] for name, target in names.targets.items()}
+        tools = {name: definitions[target] for name, target in names.targets.items()}
         return cls(names, catalogues, failures, tools)
 
     def with_catalogues(
@@ -62,7 +63,8 @@ class ToolListing:
         failures: Mapping[str, ServerError],
         slugs: Mapping[str, str] | None = None,
     ) -> ToolListing:
-        """The roster of these catalogues; this one's names where no server's tools differ."""
+        """Return a listing of these catalogues, reusing the names if no server's tools changed."""
+        # Equal contents are the same object (see CatalogueCache), so comparing identities is enough.
         same = self.catalogues.keys() == catalogues.keys() and all(
             self.catalogues[server_id].contents is catalogue.contents
             for server_id, catalogue in catalogues.items()
@@ -72,6 +74,6 @@ class ToolListing:
         return ToolListing(self.names, catalogues, failures, self.tools)
 
     def quarantined(self) -> Iterator[QuarantinedTool]:
-        """All tools that were set aside, with the reason."""
+        """Yield the quarantined tools of all servers, with the reasons."""
         for catalogue in self.catalogues.values():
             yield from catalogue.quarantined

@@ -1,4 +1,4 @@
-"""Raw tool objects, as hostile as a server can make them, become definitions or are set apart one by one."""
+"""Validation of the tools in a listing. Invalid or hostile tools are quarantined one by one."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from toolyard.types.tool import Definition, JsonObject
 __all__ = ["MAX_NESTING_LEVELS", "MAX_TOOL_NAME_CHARS", "SchemaCheck", "ValidatedTools", "validate_tools"]
 
 MAX_TOOL_NAME_CHARS = 256
-"""Characters. MCP advises 128; a name that is twice as long still works, under a shortened exposed name."""
+"""MCP recommends at most 128 characters. Longer names work too, under a shortened exposed name."""
 MAX_NESTING_LEVELS = 252
-"""Levels of objects and arrays in one tool. orjson writes 254, and a listing adds two around each tool: so a
-listing that orjson wrote holds no tool that is too deep, and needs no walk."""
+"""Maximum depth of objects and arrays in one tool. orjson writes up to 254 levels, and a listing adds two
+around each tool: a listing written by orjson therefore has no tool that is too deep, and the check can be
+skipped."""
 _MAX_CONTAINERS = 1_000_000
-"""Objects and arrays in one tool: only what is no tree at all, and so never was JSON, has more."""
+"""Maximum number of objects and arrays in one tool. Only object graphs with shared nodes, which cannot come
+from JSON, have more."""
 
 SchemaCheck: TypeAlias = Callable[[JsonObject], str | None]
-"""A further check of an input schema: the reason to quarantine its tool, or None. It must not raise."""
+"""Additional check of an input schema: returns the reason to quarantine its tool, or None. Must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidatedTools:
-    """The verdict on a listing's tools. ``definitions`` are sorted by name, with each name once."""
+    """Result of validating a listing's tools. ``definitions`` are sorted by name and have unique names."""
 
     definitions: tuple[Definition, ...]
     quarantined: tuple[QuarantinedTool, ...]
@@ -39,12 +41,12 @@ def validate_tools(
     schema_check: SchemaCheck | None = None,
     skip_depth_check: bool = False,
 ) -> ValidatedTools:
-    """Sort the tools of a listing into usable ones and quarantined ones. Never raises.
+    """Separate the tools of a listing into usable and quarantined ones. Never raises.
 
-    Of two usable tools with one name the first stays. ``depth_known`` promises that no tool is nested deeper
-    than ``MAX_DEPTH``, and saves the walk that would find out.
+    Of two usable tools with the same name, the first is used. Pass ``skip_depth_check`` if no tool can be
+    nested deeper than ``MAX_NESTING_LEVELS``.
     """
-    found: dict[str, Definition] = {}
+    definitions: dict[str, Definition] = {}
     quarantined: list[QuarantinedTool] = []
     remarks: list[ToolRemark] = []
     for tool in tools:
@@ -52,37 +54,39 @@ def validate_tools(
         if reason is not None:
             quarantined.append(QuarantinedTool(server_id, _printable_name(tool), reason, None))
             continue
-        odd: list[ToolRemark] = []
-        judged = _parse_definition(server_id, tool, odd)
-        if isinstance(judged, str):
-            quarantined.append(QuarantinedTool(server_id, _printable_name(tool), judged, tool))
-        elif judged.name in found:
-            reason = "the server lists this name twice; the first definition stays"
-            quarantined.append(QuarantinedTool(server_id, judged.name, reason, tool))
-        elif schema_check is not None and (reason := schema_check(judged.input_schema)) is not None:
-            quarantined.append(QuarantinedTool(server_id, judged.name, reason, tool))
+        tool_remarks: list[ToolRemark] = []
+        parsed = _parse_definition(server_id, tool, tool_remarks)
+        if isinstance(parsed, str):
+            quarantined.append(QuarantinedTool(server_id, _printable_name(tool), parsed, tool))
+        elif parsed.name in definitions:
+            reason = "the server lists this name twice; the first definition is used"
+            quarantined.append(QuarantinedTool(server_id, parsed.name, reason, tool))
+        elif schema_check is not None and (reason := schema_check(parsed.input_schema)) is not None:
+            quarantined.append(QuarantinedTool(server_id, parsed.name, reason, tool))
         else:
-            found[judged.name] = judged
-            remarks += odd
-    return ValidatedTools(tuple(found[name] for name in sorted(found)), tuple(quarantined), tuple(remarks))
+            definitions[parsed.name] = parsed
+            remarks += tool_remarks
+    ordered = tuple(definitions[name] for name in sorted(definitions))
+    return ValidatedTools(ordered, tuple(quarantined), tuple(remarks))
 
 
 def _parse_definition(server_id: str, tool: object, remarks: list[ToolRemark]) -> Definition | str:
-    """The definition, or the reason why there is none."""
+    """Return the definition, or the reason to quarantine the tool."""
     if not isinstance(tool, dict):
-        return f"it is {_describe_json_type(tool)} where an object belongs"
+        return f"it must be an object, not {_describe_json_type(tool)}"
     raw = cast("dict[str, object]", tool)
     name = raw.get("name")
     if not isinstance(name, str):
         return (
             "it has no name"
             if name is None
-            else f"its name is {_describe_json_type(name)} where a string belongs"
+            else f"its name must be a string, not {_describe_json_type(name)}"
         )
     reason = _name_problem(name) or _schema_problem(raw)
     if reason is not None:
         return reason
 
+    # Optional fields of a wrong type are ignored with a remark: the tool is usable without them.
     title, description = raw.get("title"), raw.get("description")
     output_schema, annotations = raw.get("outputSchema"), raw.get("annotations")
     if title is not None and not isinstance(title, str):
@@ -117,8 +121,8 @@ def _name_problem(name: str) -> str | None:
     if len(name) > MAX_TOOL_NAME_CHARS:
         return f"its name has {len(name)} characters, more than {MAX_TOOL_NAME_CHARS}"
     if not name.isprintable():
-        # Control characters, direction marks and the like: they deceive whoever reads a list or a log.
-        return "its name has characters that cannot be printed"
+        # Control characters and direction marks could falsify lists and logs.
+        return "its name contains unprintable characters"
     return None
 
 
@@ -127,22 +131,23 @@ def _schema_problem(raw: dict[str, object]) -> str | None:
         return "it has no inputSchema"
     schema = raw["inputSchema"]
     if not isinstance(schema, dict):
-        return f"inputSchema is {_describe_json_type(schema)} where a JSON Schema object belongs"
+        return f"inputSchema must be a JSON Schema object, not {_describe_json_type(schema)}"
     fields = cast("dict[str, object]", schema)
     root = fields.get("type", "object")
     if root != "object":
         shown = f"'{_replace_unprintable(root[:40])}'" if isinstance(root, str) else _describe_json_type(root)
-        return f"inputSchema has the type {shown} where 'object' belongs"
+        return f"the type of inputSchema must be 'object', not {shown}"
     if not isinstance(fields.get("properties", {}), dict):
-        return (
-            f"the properties of inputSchema are {_describe_json_type(fields['properties'])} where "
-            "an object belongs"
-        )
+        kind = _describe_json_type(fields["properties"])
+        return f"the properties of inputSchema must be an object, not {kind}"
     return None
 
 
 def _size_problem(tool: object) -> str | None:
-    """Why a tool is too deep or too large. Level by level, so that no nesting can exhaust the stack."""
+    """Return a reason if a tool is nested too deeply or too large.
+
+    Walks level by level instead of recursively, so that deep nesting cannot exhaust the stack.
+    """
     level, depth, nodes = _select_containers([tool]), 0, 0
     while level:
         depth += 1
@@ -178,7 +183,7 @@ def _replace_unprintable(text: str) -> str:
 
 
 def _describe_json_type(value: object) -> str:
-    """What a JSON value is, in words."""
+    """Return the JSON type of a value in words."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -187,4 +192,6 @@ def _describe_json_type(value: object) -> str:
         return "a number"
     if isinstance(value, str):
         return "a string"
-    return "an array" if isinstance(value, list) else "an object" if isinstance(value, dict) else "no JSON"
+    if isinstance(value, list):
+        return "an array"
+    return "an object" if isinstance(value, dict) else "a value that is not JSON"

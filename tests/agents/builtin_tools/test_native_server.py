@@ -290,7 +290,8 @@ async def test_a_servers_tool_that_wants_a_reserved_name_gets_the_hash(parts: Pa
     roster = await parts.tool_directory.refresh(LOCAL_PRINCIPAL)
     [renamed] = roster.names.renamed_tools
     assert (
-        str(renamed) == f"web/fetch is exposed as '{renamed.name}': 'web_fetch' is a tool of Toolyard's own"
+        str(renamed)
+        == f"web/fetch is exposed as '{renamed.name}': 'web_fetch' is reserved for a built-in tool"
     )
     assert roster.tools["web_fetch"].id == "@native/web_fetch"
     result = await parts.call_path.call(renamed.name, {}, in_chat())
@@ -310,5 +311,5 @@ def test_check_says_that_the_name_is_ours(tmp_path: Path) -> None:
     listed = toolyard("tools", "--json")
     assert "view_file" not in listed
     told = toolyard("check")
-    assert "'web_fetch' is a tool of Toolyard's own" in told
+    assert "'web_fetch' is reserved for a built-in tool" in told
     assert "no tool named" not in told

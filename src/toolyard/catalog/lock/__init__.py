@@ -1,7 +1,8 @@
-"""What was accepted of each server, and what is different now.
+"""Locks: the accepted tool definitions of each server, and the changes since they were accepted.
 
-The registry's lock, and all locks together, are in ``registry`` and ``locks``: they need an event loop, which
-a command that only reads the file has no use for.
+This package may import ``config`` for reading and writing files. ``registry_lock``, ``first_use`` and
+``combined_locks`` are not imported here, since they need asyncio, which commands that only read ``mcp.lock``
+can do without. Start reading at ``changes.compare_pins``, then ``lock_file.LockFile``.
 """
 
 from toolyard.catalog.lock.changes import Change, ChangeKind, apply_changes, compare_pins, pin_contents

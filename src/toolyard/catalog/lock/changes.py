@@ -1,4 +1,7 @@
-"""What a server has now, held against what was accepted of it."""
+"""Comparison of a server's current tools with the accepted ones, and diffs for people.
+
+Both sides are untrusted text of arbitrary size, so every comparison has a limit on its work and its output.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +36,19 @@ __all__ = [
 
 
 _MAX_LINE_CHARS = 2_000
-"""Characters of one line."""
 _CONTEXT_CHARS = 60
-"""Characters before and after what is different in a longer text."""
+"""Number of characters shown before and after a difference in a long text."""
 _MAX_DIFF_LINES = 200
 _MAX_LINES_PER_SIDE = 90
-"""Lines of each of two texts that are shown one after the other."""
+"""Maximum number of lines per text if two texts are shown one after the other."""
 _MAX_COMPARED_LINE_PAIRS = 1_000_000
-"""Lines of one text times those of the other, up to which their places count: the time grows with that, and a
-server must not be able to hold everybody up."""
+"""Maximum product of both line counts for a real diff. Its time grows with this product, and a server must
+not be able to block others with a long text; beyond it the order of lines is ignored."""
 _MAX_DIFF_DEPTH = 60
 
 
 def diff_definitions(before: JsonObject, after: JsonObject) -> list[str]:
-    """One line for each place that differs; for texts of several lines, the lines that do."""
+    """Return one line per difference between two definitions, or the changed lines of multi-line texts."""
     lines: list[str] = []
     for line in _diff_values(before, after, "", 0):
         if len(lines) >= _MAX_DIFF_LINES:
@@ -57,7 +59,7 @@ def diff_definitions(before: JsonObject, after: JsonObject) -> list[str]:
 
 
 def diff_text(before: str, after: str) -> list[str]:
-    """The lines that were taken out and put in, with one of each around them; of very many the first."""
+    """Return a unified diff with one line of context, limited to the first ``_MAX_DIFF_LINES`` lines."""
     one, other = before.splitlines(), after.splitlines()
     start, tail = common_end_lengths(one, other)
     first, last = max(0, start - 1), max(0, tail - 1)
@@ -68,22 +70,22 @@ def diff_text(before: str, after: str) -> list[str]:
             *_format_side("+", _find_missing_lines(other, one)),
         ]
         return lines or ["the same lines in another order"]
-    found = difflib.unified_diff(one, other, lineterm="", n=1)
-    # Two lines of head, then lines with a sign each: a text's own line may well begin with "++".
-    lines = [_truncate_line(line) for line in islice(found, 2, None) if not line.startswith("@@")]
+    diff = difflib.unified_diff(one, other, lineterm="", n=1)
+    # Skip the two header lines by position: a line of the text itself may start with "++" or "--".
+    lines = [_truncate_line(line) for line in islice(diff, 2, None) if not line.startswith("@@")]
     return lines if len(lines) <= _MAX_DIFF_LINES else [*lines[:_MAX_DIFF_LINES], "… and more"]
 
 
 def _find_missing_lines(lines: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The lines that are not among the others, or not as often."""
-    left = Counter(others)
-    left.subtract(lines)
-    found: list[str] = []
+    """Return the lines that do not occur in ``others``, or occur there less often. Takes linear time."""
+    surplus = Counter(others)
+    surplus.subtract(lines)
+    missing: list[str] = []
     for line in reversed(lines):
-        if left[line] < 0:
-            left[line] += 1
-            found.append(line)
-    return found[::-1]
+        if surplus[line] < 0:
+            surplus[line] += 1
+            missing.append(line)
+    return missing[::-1]
 
 
 def _format_side(sign: str, lines: Sequence[str]) -> Iterator[str]:
@@ -94,14 +96,14 @@ def _format_side(sign: str, lines: Sequence[str]) -> Iterator[str]:
 
 def _diff_values(before: object, after: object, place: str, depth: int) -> Iterator[str]:
     if depth < _MAX_DIFF_DEPTH and isinstance(before, Mapping) and isinstance(after, Mapping):
-        # Not compared as a whole first: each level would write everything below it once more.
+        # No comparison of the whole objects first: each level would serialize everything below it again.
         yield from _diff_objects(cast("JsonObject", before), cast("JsonObject", after), place, depth)
     elif _dump_json(cast("object", before)) == _dump_json(after):
-        # As JSON, where 1 is not true.
+        # Compared as JSON, since 1 == True in Python.
         return
     elif isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
         lines = diff_text(before, after)
-        yield f"~ {place}:" if lines else f"~ {place}: only the ends of its lines"
+        yield f"~ {place}:" if lines else f"~ {place}: only the line endings differ"
         yield from (f"    {line}" for line in lines)
     elif isinstance(before, str) and isinstance(after, str):
         one, other = _crop_to_difference(before, after)
@@ -124,7 +126,7 @@ def _diff_objects(before: JsonObject, after: JsonObject, place: str, depth: int)
 
 
 def _crop_to_difference(before: str, after: str) -> tuple[str, str]:
-    """Two texts; of long ones the part that differs, since it must be seen wherever it stands."""
+    """Return both texts, or of long texts the different part, so that truncation cannot hide it."""
     if max(len(before), len(after)) <= _MAX_LINE_CHARS:
         return before, after
     start, tail = common_end_lengths(before, after)
@@ -132,12 +134,11 @@ def _crop_to_difference(before: str, after: str) -> tuple[str, str]:
 
 
 def common_end_lengths(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """How many characters of texts, or lines, two have in common at their beginning, and then at their
-    end."""
-    most = min(len(before), len(after))
-    start = next((n for n in range(most) if before[n] != after[n]), most)
-    most -= start
-    return start, next((n for n in range(most) if before[-1 - n] != after[-1 - n]), most)
+    """Return the lengths of the common prefix and, of the rest, the common suffix of two sequences."""
+    shorter = min(len(before), len(after))
+    start = next((n for n in range(shorter) if before[n] != after[n]), shorter)
+    shorter -= start
+    return start, next((n for n in range(shorter) if before[-1 - n] != after[-1 - n]), shorter)
 
 
 def _crop_text(text: str, start: int, tail: int) -> str:
@@ -154,7 +155,7 @@ def _dump_json(value: object) -> str:
 
 
 def _truncate_line(line: str) -> str:
-    # A hidden character may be all that is different.
+    # Make invisible characters visible: they may be the only difference.
     printable = visible(line, spaces=True).replace("\t", "\\t").replace("\n", "\\n")
     return (
         printable
@@ -165,32 +166,37 @@ def _truncate_line(line: str) -> str:
 
 _MIN_SIMILARITY = 0.8
 _MAX_COMPARED_CHARS = 2_000
-"""Characters of a description."""
+"""Number of characters of a description used to detect renamed tools."""
 _MAX_COMPARED_DESCRIPTIONS = 20_000
-"""Descriptions that are compared at most: a server with thousands of such tools must not hold others up. What
-is left over is new, and says no less."""
+"""Maximum number of pairs of descriptions to compare, so that a server with thousands of tools cannot block
+others. Tools beyond it are reported as new instead of renamed, which is just as safe."""
 
 
 def detect_renames(fresh: Mapping[str, Pin], gone: Mapping[str, Pin]) -> dict[str, str]:
-    """The accepted names by the new ones: of tools that are the same but for the name, or nearly. In time
-    that grows with their number, whatever they hold."""
+    """Return the accepted names of renamed tools by their new names.
+
+    A tool is renamed if a new tool and a missing one are equal apart from the name, or have the same input
+    schema and similar descriptions. The time is bounded, independent of the contents.
+    """
     if not fresh or not gone:
         return {}
-    found = _match_identical(fresh, gone)
-    rest = {name: pin for name, pin in gone.items() if name not in found.values()}
-    found.update(_match_similar({name: pin for name, pin in fresh.items() if name not in found}, rest))
-    return found
+    renames = _match_identical(fresh, gone)
+    unmatched = {name: pin for name, pin in gone.items() if name not in renames.values()}
+    renames.update(
+        _match_similar({name: pin for name, pin in fresh.items() if name not in renames}, unmatched)
+    )
+    return renames
 
 
 def _match_identical(fresh: Mapping[str, Pin], gone: Mapping[str, Pin]) -> dict[str, str]:
     by_body: dict[str, list[str]] = {}
     for name, pin in gone.items():
         by_body.setdefault(pin.body_hash, []).append(name)
-    found: dict[str, str] = {}
+    renames: dict[str, str] = {}
     for name, pin in fresh.items():
         if names := by_body.get(pin.body_hash):
-            found[name] = names.pop(0)
-    return found
+            renames[name] = names.pop(0)
+    return renames
 
 
 def _match_similar(fresh: Mapping[str, Pin], gone: Mapping[str, Pin]) -> dict[str, str]:
@@ -198,25 +204,25 @@ def _match_similar(fresh: Mapping[str, Pin], gone: Mapping[str, Pin]) -> dict[st
     for name, pin in gone.items():
         if words := _count_words(pin):
             by_schema.setdefault(pin.schema_hash, {})[name] = words
-    found: dict[str, str] = {}
-    pairs = _MAX_COMPARED_DESCRIPTIONS
+    renames: dict[str, str] = {}
+    remaining_pairs = _MAX_COMPARED_DESCRIPTIONS
     for name, pin in fresh.items():
-        words, others = _count_words(pin), by_schema.get(pin.schema_hash, {})
-        pairs -= len(others)
-        if pairs < 0:
+        words, candidates = _count_words(pin), by_schema.get(pin.schema_hash, {})
+        remaining_pairs -= len(candidates)
+        if remaining_pairs < 0:
             break
         was = next(
             (
-                other
-                for other, said in others.items()
-                if words and _word_similarity(words, said) >= _MIN_SIMILARITY
+                old_name
+                for old_name, old_words in candidates.items()
+                if words and _word_similarity(words, old_words) >= _MIN_SIMILARITY
             ),
             None,
         )
         if was is not None:
-            found[name] = was
-            del others[was]
-    return found
+            renames[name] = was
+            del candidates[was]
+    return renames
 
 
 def _count_words(pin: Pin) -> Counter[str]:
@@ -224,30 +230,30 @@ def _count_words(pin: Pin) -> Counter[str]:
 
 
 def _word_similarity(one: Counter[str], other: Counter[str]) -> float:
-    """How many of the words of both are in both, from 0 to 1."""
+    """Return the Dice coefficient of two multisets of words, from 0 to 1."""
     return 2 * (one & other).total() / (one.total() + other.total())
 
 
 class ChangeKind(StrEnum):
-    """What became different."""
+    """Kind of a difference between a server's current and accepted state."""
 
     NEW = "new"
     """A tool that was never accepted."""
     CHANGED = "changed"
-    """A tool whose definition is another than the accepted one."""
+    """A tool whose definition differs from the accepted one."""
     RENAMED = "renamed"
-    """A tool that was accepted under another name, which is gone."""
+    """A tool that was accepted under another name, which no longer exists."""
     REMOVED = "removed"
     """An accepted tool that the server no longer has."""
     INSTRUCTIONS = "instructions"
-    """What the server says of itself."""
+    """The server's instructions."""
     PACKAGE = "package"
-    """Which package the server's command fetches."""
+    """The package that the server's command downloads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference. ``tool`` is the server's name of it now; ``was`` the accepted name of a renamed one."""
+    """One difference. ``tool`` is the tool's current name, ``was`` the accepted name of a renamed tool."""
 
     kind: ChangeKind
     server_id: str
@@ -259,35 +265,35 @@ class Change:
 
     @property
     def id(self) -> str:
-        """What accepts it: the tool's canonical id, or the server's."""
+        """Id for accepting the change: the tool's canonical id, or the server's id."""
         return f"{self.server_id}/{self.tool}" if self.tool else self.server_id
 
     @property
     def key(self) -> str:
-        """Names the difference to the letter: whoever accepts it accepts what was shown, and nothing else."""
-        sides = [pin.hash if pin is not None else "" for pin in (self.before, self.after)]
-        said = json.dumps([self.kind.value, self.tool, self.was, *sides, *self.texts], ensure_ascii=True)
-        return sha256(said.encode("ascii")).hexdigest()[:24]
+        """Hash of both sides of the difference. Accepting by key accepts exactly what was shown."""
+        hashes = [pin.hash if pin is not None else "" for pin in (self.before, self.after)]
+        text = json.dumps([self.kind.value, self.tool, self.was, *hashes, *self.texts], ensure_ascii=True)
+        return sha256(text.encode("ascii")).hexdigest()[:24]
 
     @property
     def blocks(self) -> bool:
-        """Whether a tool stays in quarantine for it until it is accepted."""
+        """True if the tool stays in quarantine until the change is accepted."""
         return self.kind in (ChangeKind.NEW, ChangeKind.CHANGED, ChangeKind.RENAMED)
 
     @property
     def reason(self) -> str:
-        """One sentence, in our own words."""
+        """Reason for quarantine, without text from the server apart from the accepted name."""
         return {
-            ChangeKind.NEW: "it is new and was not accepted",
-            ChangeKind.CHANGED: "its definition is not the one that was accepted",
-            ChangeKind.RENAMED: f"it was accepted as '{self.was}', and was renamed",
+            ChangeKind.NEW: "it is new and has not been accepted",
+            ChangeKind.CHANGED: "its definition has changed since it was accepted",
+            ChangeKind.RENAMED: f"it was accepted as '{self.was}' and has been renamed",
             ChangeKind.REMOVED: "the server no longer has it",
-            ChangeKind.INSTRUCTIONS: "the server's instructions are not those that were accepted",
-            ChangeKind.PACKAGE: "its command fetches another package than the one that was accepted",
+            ChangeKind.INSTRUCTIONS: "the server's instructions have changed since they were accepted",
+            ChangeKind.PACKAGE: "its command runs a different package than the accepted one",
         }[self.kind]
 
     def diff(self) -> list[str]:
-        """The difference in lines for people. They hold the server's words."""
+        """Return the difference as lines for people. They contain text from the server."""
         if self.kind in (ChangeKind.INSTRUCTIONS, ChangeKind.PACKAGE):
             return diff_text(*self.texts)
         return diff_definitions(_definition_or_empty(self.before), _definition_or_empty(self.after))
@@ -298,13 +304,13 @@ def _definition_or_empty(pin: Pin | None) -> JsonObject:
 
 
 def pin_contents(contents: ValidatedListing, package: str | None = None) -> ServerPins:
-    """Everything that a server has now, as accepted."""
+    """Return pins of all current tools of a server."""
     tools = {definition.name: Pin.from_definition(definition) for definition in contents.definitions}
     return ServerPins(tools, contents.listing.instructions or None, package)
 
 
 def compare_pins(server_id: str, now: ServerPins, locked: ServerPins | None) -> list[Change]:
-    """All changes, by tool. A server that is not in the lock at all has only new tools."""
+    """Return all changes, sorted by tool. ``locked`` is None for a server that is not in the lock."""
     accepted = locked or ServerPins()
     changes = [
         Change(ChangeKind.CHANGED, server_id, name, before=accepted.tools[name], after=pin)
@@ -328,7 +334,7 @@ def compare_pins(server_id: str, now: ServerPins, locked: ServerPins | None) -> 
 
 
 def apply_changes(locked: ServerPins | None, now: ServerPins, changes: Iterable[Change]) -> ServerPins:
-    """The lock of a server after somebody accepted these changes, and no others."""
+    """Return the pins of a server after accepting exactly these changes."""
     pins = locked or ServerPins()
     tools, instructions, package = dict(pins.tools), pins.instructions, pins.package
     for change in changes:
@@ -346,14 +352,14 @@ def apply_changes(locked: ServerPins | None, now: ServerPins, changes: Iterable[
 
 
 def select_changes(changes: Iterable[Change], keys: Collection[str]) -> list[Change]:
-    """The changes that these keys name. Raises Outdated where one of them names none any more."""
-    there = {change.key: change for change in changes}
-    if not keys or not there.keys() >= set(keys):
+    """Return the changes with these keys. Raise Outdated if a key matches no change, or there are no keys."""
+    by_key = {change.key: change for change in changes}
+    if not keys or not by_key.keys() >= set(keys):
         raise Outdated(
-            "what was to be accepted is not what there is now: nothing was accepted",
-            hint="look at the changes again",
+            "the changes are not the current ones any more: nothing was accepted",
+            hint="review the changes again",
         )
-    return [change for key, change in there.items() if key in keys]
+    return [change for key, change in by_key.items() if key in keys]
 
 
 def _compare_server_fields(server_id: str, now: ServerPins, locked: ServerPins) -> Iterable[Change]:

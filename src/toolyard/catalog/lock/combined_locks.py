@@ -1,4 +1,4 @@
-"""All locks of one process: the file's, the registry's, and the first-use pins of configured servers."""
+"""Selection of the lock that applies to a server: lock file, registry lock or first-use pins."""
 
 from __future__ import annotations
 
@@ -20,31 +20,34 @@ _NO_REASONS: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class CombinedLocks:
-    """For servers of the files ``mcp.lock``, or without one their first listing; for instances what the
-    database holds. None: there is no place for one, and nothing is held against it."""
+    """All locks of one process.
+
+    Configured servers are compared with ``mcp.lock``, or without that file with their first-use pins;
+    instances are compared with the registry lock. A lock that is None accepts everything.
+    """
 
     file: LockFile | None = None
     registry: RegistryLock | None = None
     first_use: FirstUseLock | None = None
 
     def has_lock(self, server: Server) -> bool:
-        """Whether there is a lock for the tools of a server."""
+        """Return True if a lock applies to the tools of a server."""
         if server.instance is not None:
             return self.registry is not None
         return _lock_exists(self.file) or (self.first_use is not None and self.first_use.quarantines(server))
 
     def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
-        """Why tools of a server are set aside, by the server's own names."""
+        """Return the reasons why tools are quarantined, by the tools' names on the server."""
         lock = self._lock_for(contents)
         return _NO_REASONS if lock is None else lock.quarantine_reasons(contents)
 
     def change(self, contents: ValidatedListing, tool: str) -> Change | None:
-        """What is different about a tool that is set aside."""
+        """Return the change for which a tool is quarantined, None if it is not."""
         lock = self._lock_for(contents)
         return None if lock is None else lock.change(contents, tool)
 
     def instructions(self, contents: ValidatedListing) -> str | None:
-        """What a server says about how to use it; None where that is not what was accepted."""
+        """Return the server's instructions; None if they are not the accepted ones."""
         lock = self._lock_for(contents)
         return (
             contents.listing.instructions
@@ -53,31 +56,33 @@ class CombinedLocks:
         )
 
     async def check_listing(self, server: Server, contents: ValidatedListing) -> None:
-        """A server has been listed, or its listing came from storage. Raises StoreError."""
+        """Compare a listing, fetched or loaded from storage, with the server's lock. Raise StoreError."""
         if server.instance is None:
             await self.recheck_first_use(server, contents)
         elif self.registry is not None:
             await self.registry.check_listing(server, contents)
 
     async def recheck_first_use(self, server: Server, contents: ValidatedListing) -> None:
-        """Compare a configured server's listing with its first one, unless that was done a moment ago."""
+        """Compare a configured server's listing with its first-use pins, at most once per second."""
         first_use = self.first_use
         if first_use is not None and server.instance is None and not _lock_exists(self.file):
             await first_use.check_listing(server, contents)
 
     async def changes(self, server: Server, contents: ValidatedListing) -> list[Change]:
-        """Return what a configured server has that was not accepted. Raises LockBroken and StoreError."""
+        """Return the unaccepted changes of a configured server. Raise LockBroken and StoreError."""
         if self.file is not None and self.file.exists:
             return await asyncio.to_thread(self.file.changes, server, contents)
         return [] if self.first_use is None else await self.first_use.changes(server)
 
     async def accept(self, server: Server, contents: ValidatedListing, keys: Collection[str]) -> list[Change]:
-        """Accept changes of a configured server: in the lock file, or without one in its first-use pins.
-        Raises Outdated, LockBroken, LockUnwritable and StoreError."""
+        """Accept changes of a configured server in the lock file, or without one in its first-use pins.
+
+        Raise Outdated, LockBroken, LockUnwritable and StoreError.
+        """
         if self.first_use is not None and not _lock_exists(self.file):
-            done = await self.first_use.accept(server, keys)
+            accepted = await self.first_use.accept(server, keys)
             await self.first_use.check_listing(server, contents)
-            return done
+            return accepted
         return [] if self.file is None else await asyncio.to_thread(self.file.accept, server, contents, keys)
 
     def _lock_for(self, contents: ValidatedListing) -> LockFile | RegistryLock | FirstUseLock | None:

@@ -1,8 +1,8 @@
-"""What can go wrong when somebody accepts.
+"""Errors of comparing with locks and of accepting changes.
 
 ToolyardError
-├── Outdated             what was to be accepted is not what there is: look again
-├── LockBroken           the lock file cannot be believed, so nothing can be compared with it
+├── Outdated             the changes to accept are not the current ones
+├── LockBroken           the lock file is invalid, so nothing can be compared with it
 ├── LockUnwritable       the lock file could not be written
 └── PinsUnavailable      the stored definitions of a server cannot be read or written
 """
@@ -15,16 +15,16 @@ __all__ = ["LockBroken", "LockUnwritable", "Outdated", "PinsUnavailable"]
 
 
 class Outdated(ToolyardError):
-    """What somebody saw and wants to accept is not what there is now. Nothing was accepted."""
+    """The changes to accept are not the current ones. Nothing was accepted."""
 
 
 class LockBroken(ToolyardError):
-    """The file was edited by hand, merged halfway, or is of another version. Nothing was accepted."""
+    """The file was edited by hand, has merge conflicts, or has another version. Nothing was accepted."""
 
 
 class LockUnwritable(ToolyardError):
-    """The file cannot be written from here. Nothing was accepted."""
+    """The lock file cannot be written. Nothing was accepted."""
 
 
 class PinsUnavailable(ToolyardError):
-    """The definitions that were stored at a server's first use cannot be read or written now."""
+    """The definitions stored at a server's first use cannot be read or written."""

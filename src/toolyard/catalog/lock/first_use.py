@@ -39,7 +39,7 @@ log = logging.getLogger("toolyard.catalogue")
 _MAX_ATTEMPTS = 5
 _MAX_VERDICTS = 1024
 _RECHECK_SECONDS = 1.0
-"""How long a verdict is used before the stored revision is read again."""
+"""How long a verdict is used cached the stored revision is read again."""
 _MAX_NAMED_TOOLS = 5
 _MAX_NOTICES = 100
 _NO_REASONS: Mapping[str, str] = {}
@@ -48,7 +48,7 @@ _NOT_COMPARED_REASON = "it could not be compared with the accepted definition"
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """Result of one comparison. ``revision`` is that of the stored entry; -1 where it could not be read."""
+    """Result of one comparison. ``revision`` is that of the stored entry, -1 if it could not be read."""
 
     revision: int
     checked_at: float
@@ -93,7 +93,7 @@ class FirstUseLock:
         """Changes of servers that are not quarantined, as they were logged by this process."""
 
     def quarantines(self, server: Server) -> bool:
-        """Return whether changed tools of this server have to be accepted."""
+        """Return True if changed tools of this server have to be accepted."""
         if self._mode is PinTools.UNTRUSTED:
             return server.trust is Trust.UNTRUSTED
         return self._mode is PinTools.ALL
@@ -103,9 +103,9 @@ class FirstUseLock:
         if self._mode is PinTools.OFF:
             return
         key = (contents.server_id, contents.content_hash)
-        before = self._verdicts.get(key)
+        cached = self._verdicts.get(key)
         quarantines = self.quarantines(server)
-        if before is not None and not (quarantines and await self._is_outdated(server, before)):
+        if cached is not None and not (quarantines and await self._is_outdated(server, cached)):
             return
         try:
             verdict = await self._compare_with_pins(server, contents, quarantines)
@@ -121,57 +121,62 @@ class FirstUseLock:
             self._verdicts.popitem(last=False)
 
     def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
-        """Return why tools are in quarantine, by the server's own names."""
+        """Return the reasons why tools are quarantined, by the tools' names on the server."""
         verdict = self._find_verdict(contents)
         return _NO_REASONS if verdict is None else verdict.reasons
 
     def change(self, contents: ValidatedListing, tool: str) -> Change | None:
-        """Return what changed about a tool in quarantine."""
+        """Return the change for which a tool is quarantined, None if it is not."""
         verdict = self._find_verdict(contents)
         return None if verdict is None else verdict.changes.get(tool)
 
     def has_accepted_instructions(self, contents: ValidatedListing) -> bool:
-        """Return whether the server's instructions are the accepted ones."""
+        """Return True if the server's instructions are the accepted ones."""
         verdict = self._find_verdict(contents)
         return verdict is None or verdict.instructions_accepted
 
     async def load_accepted_pins(self, server: Server) -> ServerPins | None:
-        """Return the accepted definitions of a quarantined server; None before its first listing. Raises
-        StoreError."""
+        """Return the accepted definitions of a quarantined server, None cached its first listing.
+
+        Raise StoreError.
+        """
         if not self.quarantines(server):
             return None
         (entry,) = await self._storage.read((first_use_pin_key(server),))
         return await asyncio.to_thread(_unpack_or_empty, entry.pins) if entry.revision else None
 
     async def changes(self, server: Server) -> list[Change]:
-        """Return what the last listing of a quarantined server has that was not accepted. Raises
-        StoreError."""
+        """Return the unaccepted changes in the last listing of a quarantined server. Raise StoreError."""
         if not self.quarantines(server):
             return []
         (entry,) = await self._storage.read((first_use_pin_key(server),))
         return await asyncio.to_thread(_list_changes, server.id, entry)
 
     async def accept(self, server: Server, keys: Collection[str]) -> list[Change]:
-        """Accept the changes with these keys and no others. Raises Outdated where one of them is not among
-        the current changes, and StoreError."""
-        place = first_use_pin_key(server)
+        """Accept exactly the changes with these keys.
+
+        Raise Outdated if one of them is not a current change, and StoreError.
+        """
+        pin_key = first_use_pin_key(server)
         for _ in range(_MAX_ATTEMPTS):
-            (entry,) = await self._storage.read((place,))
+            (entry,) = await self._storage.read((pin_key,))
             changes = await asyncio.to_thread(_list_changes, server.id, entry)
-            wanted = select_changes(changes, keys)
+            accepted = select_changes(changes, keys)
             locked = _unpack_or_empty(entry.pins)
-            pins = apply_changes(locked, locked, wanted)
-            seen = entry.seen if len(wanted) < len(changes) else None
+            pins = apply_changes(locked, locked, accepted)
+            seen = entry.seen if len(accepted) < len(changes) else None
             saved = PinEntry(
                 entry.revision, await asyncio.to_thread(pack_pins, pins), seen, self._wall_clock()
             )
-            if await self._storage.save(place, saved, notify=True):
+            if await self._storage.save(pin_key, saved, notify=True):
                 for key in [key for key in self._verdicts if key[0] == server.id]:
                     self._verdicts[key] = replace(
                         self._verdicts[key], revision=-1, checked_at=-_RECHECK_SECONDS
                     )
-                return wanted
-        raise Outdated("others accept at the same time: nothing was accepted", hint="try again")
+                return accepted
+        raise Outdated(
+            "someone else accepted changes at the same time: nothing was accepted", hint="try again"
+        )
 
     def _find_verdict(self, contents: ValidatedListing) -> _Verdict | None:
         return self._verdicts.get((contents.server_id, contents.content_hash))
@@ -189,40 +194,43 @@ class FirstUseLock:
     async def _compare_with_pins(
         self, server: Server, contents: ValidatedListing, quarantines: bool
     ) -> _Verdict:
-        place = first_use_pin_key(server)
+        pin_key = first_use_pin_key(server)
         now = await asyncio.to_thread(pin_contents, contents)
         for _ in range(_MAX_ATTEMPTS):
-            (entry,) = await self._storage.read((place,))
+            (entry,) = await self._storage.read((pin_key,))
             checked = self._clock()
             if not entry.revision:
                 first = PinEntry(0, await asyncio.to_thread(pack_pins, now), None, self._wall_clock())
-                if await self._storage.save(place, first):
+                if await self._storage.save(pin_key, first):
                     return _Verdict(1, checked)
                 continue
             pins = await asyncio.to_thread(_unpack_or_empty, entry.pins)
             changes = _without_removed(compare_pins(server.id, now, pins))
             if not quarantines:
-                if not changes or await self._store_and_log(server, place, entry, pins, changes):
+                if not changes or await self._store_and_log(server, pin_key, entry, pins, changes):
                     return _Verdict(entry.revision, checked)
                 continue
             seen = await asyncio.to_thread(pack_pins, now) if changes else None
-            if seen == entry.seen or await self._storage.save(place, replace(entry, seen=seen)):
+            if seen == entry.seen or await self._storage.save(pin_key, replace(entry, seen=seen)):
                 revision = entry.revision + (seen != entry.seen)
                 blocked = {change.tool: change for change in changes if change.blocks}
                 instructions = all(change.kind is not ChangeKind.INSTRUCTIONS for change in changes)
                 reasons = {name: change.reason for name, change in blocked.items()}
                 return _Verdict(revision, checked, blocked, reasons, instructions)
-        raise Outdated("other processes store its tools at the same time", hint="try again")
+        raise Outdated("other processes stored its tools at the same time", hint="try again")
 
     async def _store_and_log(
-        self, server: Server, place: PinKey, entry: PinEntry, pins: ServerPins, changes: list[Change]
+        self, server: Server, pin_key: PinKey, entry: PinEntry, pins: ServerPins, changes: list[Change]
     ) -> bool:
-        """Store changes of a trusted server. Only the process that stored them logs them. Tools that are
-        missing now stay, since another user may still be offered them."""
+        """Store changes of a server that is not quarantined, and log them. Return False on a write conflict.
+
+        Only the process that stored the changes logs them. Tools that are missing now stay pinned, since
+        other users may still see them.
+        """
         now = apply_changes(pins, pins, changes)
         tools = {**pins.tools, **now.tools}
         body = await asyncio.to_thread(pack_pins, replace(now, tools=tools))
-        if not await self._storage.save(place, PinEntry(entry.revision, body, None, self._wall_clock())):
+        if not await self._storage.save(pin_key, PinEntry(entry.revision, body, None, self._wall_clock())):
             return False
         names = [change.tool or change.kind.value for change in changes]
         more = ", …" if len(names) > _MAX_NAMED_TOOLS else ""
@@ -237,16 +245,16 @@ class FirstUseLock:
 
 
 class MemoryPinEntryStorage:
-    """An EntryStorage that ends with the process."""
+    """A ``PinEntryStorage`` in memory, for tests and for use without a data directory."""
 
     def __init__(self) -> None:
         self._entries: dict[PinKey, PinEntry] = {}
 
     async def revisions(self, pin_keys: Collection[PinKey]) -> tuple[int, ...]:
-        return tuple(self._entries.get(place, PinEntry()).revision for place in pin_keys)
+        return tuple(self._entries.get(pin_key, PinEntry()).revision for pin_key in pin_keys)
 
     async def read(self, pin_keys: Collection[PinKey]) -> tuple[PinEntry, ...]:
-        return tuple(self._entries.get(place, PinEntry()) for place in pin_keys)
+        return tuple(self._entries.get(pin_key, PinEntry()) for pin_key in pin_keys)
 
     async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
         if self._entries.get(pin_key, PinEntry()).revision != entry.revision:

@@ -1,6 +1,8 @@
-"""``mcp.lock``: read with care, because people merge it by hand; written the same way every time.
+"""The lock file ``mcp.lock``: reading, writing, and comparing servers with it.
 
-Anything that is not exactly what was written counts as broken, and then nothing is accepted.
+People merge the file by hand, so reading is strict: a file with a wrong hash, a duplicate key, a conflict
+marker or another version is broken, and then no tool counts as accepted. Writing is deterministic, for clean
+diffs.
 """
 
 from __future__ import annotations
@@ -52,21 +54,21 @@ _PACKAGE_RUNNERS: dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]] =
     ("uv", "tool", "run"): (frozenset({"--from"}), frozenset({"--with", "-p", "--python", "--index"})),
     ("pipx", "run"): (frozenset({"--spec"}), frozenset({"--python", "--index-url"})),
 }
-"""By runner: the options that name the package, and other options that take a value."""
+"""By runner command: the options that name the package, and other options that take a value."""
 _NPM_VERSION = re.compile(r".@v?\d+\.\d+\.\d+")
 _PYTHON_VERSION = re.compile(r".(==|@)\s*\d")
 _PATH_OR_URL = re.compile(r"[./~]|\w+:|git\+")
 
 
 def detect_package(spec: StdioSpec) -> tuple[str, bool] | None:
-    """What the command fetches and runs, and whether that is always the same; None where it fetches nothing.
+    """Return the package that a command downloads and runs, and whether its version is fixed.
 
-    A path or an address is taken as it is: it names what it names.
+    Return None if the command runs no package. Paths and URLs count as fixed.
     """
     words = (PurePath(spec.command).name.removesuffix(".cmd").removesuffix(".exe"), *spec.args)
-    for runner, (naming, valued) in _PACKAGE_RUNNERS.items():
+    for runner, (package_options, value_options) in _PACKAGE_RUNNERS.items():
         if words[: len(runner)] == runner:
-            package = _package_argument(words[len(runner) :], naming, valued)
+            package = _package_argument(words[len(runner) :], package_options, value_options)
             if package is None:
                 return None
             version = _NPM_VERSION if runner[0] in ("npx", "bunx") else _PYTHON_VERSION
@@ -75,25 +77,25 @@ def detect_package(spec: StdioSpec) -> tuple[str, bool] | None:
 
 
 def detect_unpinned_package(spec: StdioSpec) -> str | None:
-    """The package whose newest version this would run; None where it names a version, or runs no package."""
-    found = detect_package(spec)
-    return None if found is None or found[1] else found[0]
+    """Return the package whose newest version the command would run; None if the version is fixed."""
+    package = detect_package(spec)
+    return None if package is None or package[1] else package[0]
 
 
-def _package_argument(words: Sequence[str], naming: frozenset[str], valued: frozenset[str]) -> str | None:
-    found: str | None = None
+def _package_argument(
+    words: Sequence[str], package_options: frozenset[str], value_options: frozenset[str]
+) -> str | None:
     rest = iter(words)
     for word in rest:
         option, equals, value = word.partition("=")
-        if option in naming:
+        if option in package_options:
             return value if equals else next(rest, None)
-        if option in valued:
+        if option in value_options:
             if not equals:
                 next(rest, None)
         elif not word.startswith("-"):
-            found = word
-            break
-    return found
+            return word
+    return None
 
 
 LOCK_FILE_NAME = "mcp.lock"
@@ -103,18 +105,19 @@ _CONFLICT_MARKERS = ("<<<<<<< ", "=======", ">>>>>>> ", "||||||| ")
 
 
 def lock_path(config_file: str | None, data_dir: Path) -> Path:
-    """Where the lock is, if there is one: beside the configuration file, else in the data directory."""
+    """Return the path of the lock: beside the configuration file, or without one in the data directory."""
     return (data_dir if config_file is None else Path(config_file).parent) / LOCK_FILE_NAME
 
 
 def read_lock(path: Path) -> PinsByServer | None:
-    """What the file says; None where there is none. Raises ConfigError for one that cannot be believed."""
+    """Return the pins in the file, None if it does not exist. Raise ConfigError if it is broken."""
     file = str(path)
     try:
         path.stat()
     except FileNotFoundError:
         return None
     except OSError as error:
+        # Any other error than a missing file must not look like "no lock", which accepts everything.
         raise_broken_lock(file, f"the lock cannot be read: {error}")
     try:
         text = decode_utf8(read_regular_file(path, max_bytes=_MAX_LOCK_BYTES), file)
@@ -122,44 +125,44 @@ def read_lock(path: Path) -> PinsByServer | None:
         raise_broken_lock(file, f"the lock cannot be read: {error.problems[0].message}")
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith(_CONFLICT_MARKERS):
-            raise_broken_lock(file, "a conflict marker: the file was merged halfway", line=number)
+            raise_broken_lock(file, "the file has an unresolved merge conflict", line=number)
     root = require_object(file, load_strict_json(file, text), "")
     version: object = root.get("version")
     if version is True or version != LOCK_FORMAT_VERSION:
         raise_broken_lock(
             file,
-            f"version {json.dumps(version)} of the lock, where {LOCK_FORMAT_VERSION} is expected",
+            f"lock version {json.dumps(version)} is not supported, expected {LOCK_FORMAT_VERSION}",
             "version",
         )
     servers = require_object(file, root.get("servers"), "servers")
     return {
-        server_id: pins_from_json(file, one, f"servers.{server_id}") for server_id, one in servers.items()
+        server_id: pins_from_json(file, pins, f"servers.{server_id}") for server_id, pins in servers.items()
     }
 
 
 def write_lock(path: Path, lock: PinsByServer) -> None:
-    """Write the file as one step. The same lock is the same bytes. Raises OSError."""
+    """Write the file atomically. Equal locks result in equal bytes. Raise OSError."""
     servers = {server_id: pins_to_json(pins) for server_id, pins in lock.items()}
     value = {"servers": servers, "version": LOCK_FORMAT_VERSION}
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
-    # For everyone to read, unlike the configuration: it goes into repositories and holds no secrets.
+    # Readable by everyone, unlike the configuration: it is committed to repositories and has no secrets.
     write_atomically(path, text.encode("ascii"))
 
 
 _RELOAD_INTERVAL_SECONDS = 1.0
-"""Seconds for which the file need not be looked at again."""
+"""Minimum time between two checks of whether the file has changed."""
 _LockVerdict: TypeAlias = tuple[dict[str, Change], dict[str, str]]
 _NO_REASONS: Mapping[str, str] = {}
 
 
 def pin_server_contents(server: Server, contents: ValidatedListing) -> ServerPins:
-    """What a server of the files has now, with the package that its command fetches."""
+    """Return pins of all current tools of a configured server, with the package that its command runs."""
     package = detect_package(server.transport) if isinstance(server.transport, StdioSpec) else None
     return pin_contents(contents, None if package is None else package[0])
 
 
 class LockFile:
-    """Says which tools are not as they were accepted. Without a file, all are; with a broken one, none."""
+    """Compares servers with ``mcp.lock``. Without a file all tools are accepted, with a broken file none."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
@@ -172,31 +175,33 @@ class LockFile:
 
     @property
     def problem(self) -> ConfigError | None:
-        """Why the file cannot be used; None where it can, or there is none."""
+        """Problem of a broken file; None if the file is valid or does not exist."""
         self._reload_if_changed()
         return self._problem
 
     @property
     def exists(self) -> bool:
-        """Whether there is a lock at all, good or broken."""
+        """True if there is a lock file, valid or broken."""
         self._reload_if_changed()
         return self._accepted_pins is not None or self._problem is not None
 
     def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
-        """Why tools of a server are set aside, by the server's own names. The same object for as long as
-        nothing changes. About instances the file says nothing."""
+        """Return the reasons why tools are quarantined, by the tools' names on the server.
+
+        Return the same object as long as nothing changes. Instances are not covered by the file.
+        """
         self._reload_if_changed()
         if contents.server_id.startswith("@") or (self._accepted_pins is None and self._problem is None):
             return _NO_REASONS
         return self._verdict_for(contents)[1]
 
     def change(self, contents: ValidatedListing, tool: str) -> Change | None:
-        """What is different about a tool that is set aside."""
+        """Return the change for which a tool is quarantined, None if it is not."""
         self._reload_if_changed()
         return None if self._accepted_pins is None else self._verdict_for(contents)[0].get(tool)
 
     def has_accepted_instructions(self, contents: ValidatedListing) -> bool:
-        """Whether a server's instructions are those that were accepted."""
+        """Return True if the server's instructions are the accepted ones."""
         self._reload_if_changed()
         if self._accepted_pins is None:
             return self._problem is None
@@ -204,7 +209,7 @@ class LockFile:
         return pins is not None and (pins.instructions or "") == (contents.listing.instructions or "")
 
     def changes(self, server: Server, contents: ValidatedListing) -> list[Change]:
-        """All that is different about a server; nothing where there is no lock. Raises LockBroken."""
+        """Return all changes of a server, none if there is no lock. Raise LockBroken."""
         lock = self._read_or_raise()
         return (
             []
@@ -213,20 +218,22 @@ class LockFile:
         )
 
     def accept(self, server: Server, contents: ValidatedListing, keys: Collection[str]) -> list[Change]:
-        """Accept the changes of these keys, and no others. Raises Outdated where there is no such change,
-        LockUnwritable and LockBroken."""
+        """Accept exactly the changes with these keys.
+
+        Raise Outdated if one of them is not a current change, LockUnwritable and LockBroken.
+        """
         now = pin_server_contents(server, contents)
         try:
             with lock_for_editing(self.path):
                 lock = self._read_or_raise()
                 before = None if lock is None else lock.get(server.id)
-                wanted = select_changes([] if lock is None else compare_pins(server.id, now, before), keys)
-                write_lock(self.path, {**(lock or {}), server.id: apply_changes(before, now, wanted)})
+                accepted = select_changes([] if lock is None else compare_pins(server.id, now, before), keys)
+                write_lock(self.path, {**(lock or {}), server.id: apply_changes(before, now, accepted)})
         except OSError as error:
             raise self._unwritable_error(error) from error
         self._last_reload = -_RELOAD_INTERVAL_SECONDS
         self._file_stamp = ""
-        return wanted
+        return accepted
 
     def _unwritable_error(self, error: OSError) -> LockUnwritable:
         return LockUnwritable(
@@ -242,23 +249,25 @@ class LockFile:
             raise LockBroken(str(replace(problem, hint=None)), hint=problem.hint) from error
 
     def _verdict_for(self, contents: ValidatedListing) -> _LockVerdict:
+        # Keyed by identity, because hashing a whole listing for each call would cost too much. The weak
+        # reference removes the entry with its listing, and detects an id that was reused for another object.
         key = id(contents)
-        found = self._verdict_by_contents.get(key)
-        if found is None or found[0]() is not contents:
-            gone = ref(contents, lambda _: self._verdict_by_contents.pop(key, None))
-            found = self._verdict_by_contents[key] = (gone, self._compare_contents(contents))
-        return found[1]
+        entry = self._verdict_by_contents.get(key)
+        if entry is None or entry[0]() is not contents:
+            reference = ref(contents, lambda _: self._verdict_by_contents.pop(key, None))
+            entry = self._verdict_by_contents[key] = (reference, self._compare_contents(contents))
+        return entry[1]
 
     def _compare_contents(self, contents: ValidatedListing) -> _LockVerdict:
         if self._problem is not None or self._accepted_pins is None:
-            first = str(self._problem.problems[0] if self._problem else "").split("\n", 1)[0]
-            why = f"the lock cannot be used: {first}"
-            return {}, {definition.name: why for definition in contents.definitions}
-        found = compare_pins(
+            first_line = str(self._problem.problems[0] if self._problem else "").split("\n", 1)[0]
+            reason = f"the lock cannot be used: {first_line}"
+            return {}, {definition.name: reason for definition in contents.definitions}
+        changes = compare_pins(
             contents.server_id, pin_contents(contents), self._accepted_pins.get(contents.server_id)
         )
-        changes = {change.tool: change for change in found if change.blocks}
-        return changes, {name: change.reason for name, change in changes.items()}
+        blocking = {change.tool: change for change in changes if change.blocks}
+        return blocking, {name: change.reason for name, change in blocking.items()}
 
     def _reload_if_changed(self) -> None:
         now = self._clock()
@@ -266,8 +275,8 @@ class LockFile:
             return
         self._last_reload = now
         try:
-            found = self.path.stat()
-            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
+            status = self.path.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         except OSError as error:
             stamp = type(error).__name__
         if stamp == self._file_stamp:

@@ -1,4 +1,7 @@
-"""A definition that was accepted, as a lock keeps it: whole, so that a change can be shown anywhere."""
+"""Pins: accepted tool definitions as locks store them, and their JSON and packed forms.
+
+Complete definitions are stored, not only hashes, so that every change can be shown as a diff (decision 0015).
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One accepted tool. ``definition`` has what the hash is made of, without what is absent."""
+    """One accepted tool. ``definition`` has the hashed fields, without those that are absent."""
 
     hash: str
     definition: JsonObject
 
     @classmethod
     def from_definition(cls, definition: Definition) -> Pin:
-        """The pin of a definition."""
+        """Return the pin of a definition."""
         fields = {
             "name": definition.name,
             "title": definition.title,
@@ -53,17 +56,17 @@ class Pin:
 
     @property
     def is_intact(self) -> bool:
-        """Whether the hash is that of the definition beside it."""
+        """True if the hash matches the definition."""
         return self.hash == definition_hash(_definition_from_fields(self.definition))
 
     @property
     def body_hash(self) -> str:
-        """The hash of all but the name: equal for a tool that was only renamed."""
+        """Hash of all fields except the name; it stays the same when a tool is only renamed."""
         return definition_hash(_definition_from_fields({**self.definition, "name": ""}))
 
     @property
     def schema_hash(self) -> str:
-        """The hash of what it takes: equal for tools with the same input schema."""
+        """Hash of the input schema."""
         return definition_hash(_definition_from_fields({"inputSchema": self.definition.get("inputSchema")}))
 
 
@@ -89,7 +92,7 @@ def _definition_from_fields(fields: JsonObject) -> Definition:
 
 @dataclass(frozen=True, slots=True)
 class ServerPins:
-    """What was accepted of one server. ``package`` is what its command fetches, where it fetches one."""
+    """Accepted tools and instructions of one server, and the package that its command downloads, if any."""
 
     tools: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
     instructions: str | None = None
@@ -97,21 +100,21 @@ class ServerPins:
 
 
 PinsByServer: TypeAlias = Mapping[str, ServerPins]
-"""By server id."""
+"""Pins by server id."""
 
 
 def text_hash(text: str) -> str:
-    """The hash that stands beside a server's instructions."""
+    """Return the hash of a server's instructions."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 RESTORE_HINT = "restore the file, or remove it and run `toolyard lock`"
 _MAX_UNPACKED_BYTES = 256 * 1024 * 1024
-"""Bytes of one server's pins, unpacked: more than any listing that is taken in."""
+"""Maximum size of one server's unpacked pins, larger than any accepted listing. Stops decompression bombs."""
 
 
 def pins_to_json(pins: ServerPins) -> dict[str, Any]:
-    """The pins as an object that can be written."""
+    """Return the pins as a JSON object."""
     return {
         "instructions": pins.instructions
         and {"hash": text_hash(pins.instructions), "text": pins.instructions},
@@ -121,47 +124,50 @@ def pins_to_json(pins: ServerPins) -> dict[str, Any]:
 
 
 def pins_from_json(file: str, value: object, place: str) -> ServerPins:
-    """The pins that stand at a place of a file. Raises ConfigError for what cannot be believed."""
+    """Parse the pins at ``place``, a path within the file. Raise ConfigError if they are invalid."""
     fields = require_object(file, value, place)
     tools = require_object(file, fields.get("tools"), f"{place}.tools")
     package = fields.get("package")
     if package is not None and not isinstance(package, str):
         raise_broken_lock(file, "expected a string", f"{place}.package")
     return ServerPins(
-        {name: _parse_pin(file, name, one, f"{place}.tools.{name}") for name, one in tools.items()},
+        {name: _parse_pin(file, name, tool, f"{place}.tools.{name}") for name, tool in tools.items()},
         _parse_instructions(file, fields.get("instructions"), f"{place}.instructions"),
         package,
     )
 
 
 def pack_pins(pins: ServerPins) -> bytes:
-    """For the database."""
+    """Return the pins as compressed JSON, for storage in a database."""
     text = json.dumps(pins_to_json(pins), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return zlib.compress(text.encode("ascii"), 6)
 
 
 def unpack_pins(body: bytes, where: str) -> ServerPins:
-    """What was packed. Raises ConfigError for what cannot be believed; ``where`` says whose it is."""
-    unzip = zlib.decompressobj()
+    """Return the pins packed by ``pack_pins``. Raise ConfigError, with ``where`` as file, if invalid."""
+    decompressor = zlib.decompressobj()
     try:
-        text = unzip.decompress(body, _MAX_UNPACKED_BYTES).decode("ascii")
+        text = decompressor.decompress(body, _MAX_UNPACKED_BYTES).decode("ascii")
     except (zlib.error, UnicodeDecodeError) as error:
         raise_broken_lock(where, f"the stored bytes cannot be read: {error}", hint=None)
     return pins_from_json(where, load_strict_json(where, text), "server")
 
 
 def load_strict_json(file: str, text: str) -> object:
-    """JSON in which no key stands twice. Raises ConfigError."""
+    """Parse JSON and reject duplicate keys. Raise ConfigError.
+
+    After a careless merge, one of two entries with the same key would silently win.
+    """
     try:
         return json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except json.JSONDecodeError as error:
-        raise_broken_lock(file, f"no JSON: {error.msg}", line=error.lineno)
+        raise_broken_lock(file, f"not valid JSON: {error.msg}", line=error.lineno)
     except (ValueError, RecursionError) as error:
         raise_broken_lock(file, str(error))
 
 
 def require_object(file: str, value: object, place: str) -> dict[str, Any]:
-    """The object that must stand here. Raises ConfigError."""
+    """Return ``value`` if it is an object. Raise ConfigError otherwise."""
     if not isinstance(value, dict):
         raise_broken_lock(file, "expected an object", place)
     return cast("dict[str, Any]", value)
@@ -170,18 +176,18 @@ def require_object(file: str, value: object, place: str) -> dict[str, Any]:
 def raise_broken_lock(
     file: str, message: str, place: str = "", *, line: int | None = None, hint: str | None = RESTORE_HINT
 ) -> NoReturn:
-    """Raise what is wrong with a lock."""
+    """Raise ConfigError for a problem at ``place`` in a lock."""
     raise ConfigError([Problem(message, file=file, line=line, path=place, hint=hint)])
 
 
 def _parse_pin(file: str, name: str, value: object, place: str) -> Pin:
     fields = require_object(file, value, place)
-    said = fields.get("hash")
-    pin = Pin(said if isinstance(said, str) else "", require_object(file, fields.get("definition"), place))
+    hash = fields.get("hash")
+    pin = Pin(hash if isinstance(hash, str) else "", require_object(file, fields.get("definition"), place))
     if pin.definition.get("name") != name or not pin.is_intact:
         raise_broken_lock(
             file,
-            "the hash does not fit the definition: the file was edited by hand",
+            "the hash does not match the definition: the file was edited by hand",
             place,
             hint=(
                 "restore the file, or remove this entry and run `toolyard lock --accept "
@@ -197,7 +203,7 @@ def _parse_instructions(file: str, value: object, place: str) -> str | None:
     fields = require_object(file, value, place)
     text = fields.get("text")
     if not isinstance(text, str) or fields.get("hash") != text_hash(text):
-        raise_broken_lock(file, "the hash does not fit the text: the file was edited by hand", place)
+        raise_broken_lock(file, "the hash does not match the text: the file was edited by hand", place)
     return text
 
 
@@ -207,9 +213,9 @@ def _tool_id_at(place: str) -> str:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {json.dumps(twice)} stands twice in one object")
-    return found
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        duplicate = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {json.dumps(duplicate)} appears twice in one object")
+    return value

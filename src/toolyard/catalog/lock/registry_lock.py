@@ -1,9 +1,9 @@
-"""The lock of registry servers: in the database, one for all replicas.
+"""Lock of registry servers, stored in the database and shared by all replicas (decision 0022).
 
-A server has a lock for everyone, made of the first listing that anybody got of it, and changed by admins.
-Each instance has its own beside it: what its owner was given and could use. A tool may be used where it is
-what either of them holds. What one person was given is never shown to another: owners see what became
-different in terms of their own lock, only admins in terms of the server's.
+Each server has a common lock, created from the first listing that any user gets and changed only by admins.
+Each instance has a second lock with the definitions that its owner has used. A tool is usable if its
+definition matches either lock. Servers may put a person's data into definitions, so owners see changes
+relative to their own lock, and only admins see changes relative to the common lock.
 """
 
 from __future__ import annotations
@@ -35,123 +35,135 @@ log = logging.getLogger("toolyard.catalogue")
 
 _MAX_ATTEMPTS = 5
 _MAX_VERDICTS = 4096
-"""Verdicts in memory; each speaks only of tools that are different."""
-_NOT_COMPARED_REASON = "it could not be held against what was accepted"
+"""Maximum number of verdicts in memory. They are small, since they contain only changed tools."""
+_NOT_COMPARED_REASON = "it could not be compared with the accepted definition"
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What became of one listing. ``places`` and ``revisions`` say which locks it was held against."""
+    """Result of comparing one listing with the locks ``pin_keys`` at ``revisions``."""
 
     pin_keys: tuple[PinKey, PinKey]
     revisions: tuple[int, ...]
     changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
     instructions_accepted: bool = False
-    """Whether its instructions are those that were accepted."""
+    """True if the instructions are the accepted ones."""
 
 
 class RegistryLock:
-    """Says which tools of instances are not as they were accepted, and lets people accept."""
+    """Compares listings of instances with their locks, and accepts changes."""
 
     def __init__(self, storage: RegistryPinStorage) -> None:
         self._storage = storage
         self._verdicts: OrderedDict[tuple[str, str], _Verdict] = OrderedDict()
 
-    # What an instance was given.
+    # Listings of instances
 
     async def check_listing(self, server: Server, contents: ValidatedListing) -> None:
-        """Hold what an instance has now against its locks; what nobody has seen before is trusted. Until this
-        was done, none of its tools may be used. Raises StoreError."""
+        """Compare the listing of an instance with its locks. Raise StoreError.
+
+        The first listing of a server is accepted. Tools of a listing that was not compared are quarantined.
+        """
         if server.instance is None:
             return
-        places = _pin_keys_of(server.instance)
+        pin_keys = _pin_keys_of(server.instance)
         key = (contents.server_id, contents.content_hash)
         verdict = self._verdicts.get(key)
-        # The name of an instance may come to mean another instance; its locks are part of the verdict.
-        if verdict is not None and verdict.pin_keys != places:
+        # The id of a deleted instance may be reused for another one, so the verdict includes the lock keys.
+        if verdict is not None and verdict.pin_keys != pin_keys:
             verdict = None
-        if verdict is None or verdict.revisions != await self._storage.revisions(places):
-            verdict = await self._compare_listing(places, contents)
+        if verdict is None or verdict.revisions != await self._storage.revisions(pin_keys):
+            verdict = await self._compare_listing(pin_keys, contents)
         self._verdicts[key] = verdict
         self._verdicts.move_to_end(key)
         while len(self._verdicts) > _MAX_VERDICTS:
             self._verdicts.popitem(last=False)
 
     def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
-        """Why tools of an instance are set aside, by the server's own names."""
+        """Return the reasons why tools are quarantined, by the tools' names on the server."""
         verdict = self._verdicts.get((contents.server_id, contents.content_hash))
         if verdict is None:
             return {definition.name: _NOT_COMPARED_REASON for definition in contents.definitions}
         return verdict.reasons
 
     def change(self, contents: ValidatedListing, tool: str) -> Change | None:
-        """What is different about a tool that is set aside."""
+        """Return the change for which a tool is quarantined, None if it is not."""
         verdict = self._verdicts.get((contents.server_id, contents.content_hash))
         return None if verdict is None else verdict.changes.get(tool)
 
     def has_accepted_instructions(self, contents: ValidatedListing) -> bool:
-        """Whether an instance's instructions are those that were accepted."""
+        """Return True if the instance's instructions are the accepted ones."""
         verdict = self._verdicts.get((contents.server_id, contents.content_hash))
         return verdict is not None and verdict.instructions_accepted
 
-    async def _compare_listing(self, places: tuple[PinKey, PinKey], contents: ValidatedListing) -> _Verdict:
+    async def _compare_listing(self, pin_keys: tuple[PinKey, PinKey], contents: ValidatedListing) -> _Verdict:
         now = await asyncio.to_thread(pin_contents, contents)
+        # Optimistic locking: other replicas may write the same entries, so start again on a conflict.
         for _ in range(_MAX_ATTEMPTS):
-            common, own = await self._storage.read(places)
+            common, own = await self._storage.read(pin_keys)
             if not common.revision:
-                # The first use of this server by anybody. Whoever comes second is held against the first.
-                await self._storage.save(places[0], PinEntry(0, await asyncio.to_thread(pack_pins, now)))
+                # The first use of this server by any user. If two users are first at the same time, one write
+                # fails, and the next round compares that user with the other's listing.
+                await self._storage.save(pin_keys[0], PinEntry(0, await asyncio.to_thread(pack_pins, now)))
                 continue
-            found = await asyncio.to_thread(_compare_instance, contents.server_id, now, common, own)
-            if found.entry is None:
-                return found.verdict(places, (common.revision, own.revision))
-            if await self._storage.save(places[1], found.entry):
-                return found.verdict(places, (common.revision, own.revision + 1))
-        return _Verdict(places, (), {}, dict.fromkeys(now.tools, _NOT_COMPARED_REASON))
+            comparison = await asyncio.to_thread(_compare_instance, contents.server_id, now, common, own)
+            if comparison.entry is None:
+                return comparison.verdict(pin_keys, (common.revision, own.revision))
+            if await self._storage.save(pin_keys[1], comparison.entry):
+                return comparison.verdict(pin_keys, (common.revision, own.revision + 1))
+        return _Verdict(pin_keys, (), {}, dict.fromkeys(now.tools, _NOT_COMPARED_REASON))
 
-    # What an admin was given.
+    # Previews by admins
 
     async def compare_preview(self, server_id: str, now: ServerPins) -> Mapping[str, str]:
-        """An admin looked at a server itself: which of its tools are not as they were accepted for everyone,
-        and why. What was never used is not trusted by looking. Raises StoreError."""
-        place = PinKey(server_id)
-        (common,) = await self._storage.read((place,))
+        """Compare an admin's preview of a server with the common lock, and return the quarantine reasons.
+
+        Unlike the first listing of an instance, a preview accepts nothing. Raise StoreError.
+        """
+        pin_key = PinKey(server_id)
+        (common,) = await self._storage.read((pin_key,))
         if not common.revision:
             return {}
         changes, entry = await asyncio.to_thread(_compare_with_common, server_id, now, common)
         if entry is not None:
-            await self._storage.save(place, entry)
+            await self._storage.save(pin_key, entry)
         return {change.tool: change.reason for change in changes if change.blocks}
 
-    # Accepting.
+    # Accepting changes
 
     async def changes(self, pin_key: PinKey, name: str) -> list[Change]:
-        """All that is different: for one instance, or for a server wherever it was listed. ``name`` is what
-        the changes call it. Raises StoreError."""
+        """Return the unaccepted changes of one instance, or of a server in all its listings.
+
+        ``name`` becomes the ``server_id`` of the changes. Raise StoreError.
+        """
         return (await self._load_changes(pin_key, name))[0]
 
     async def accept(self, pin_key: PinKey, name: str, keys: Collection[str]) -> list[Change]:
-        """Accept the changes of these keys, and no others: for one instance, or for everyone. Raises Outdated
-        where there is no such change any more, and StoreError."""
+        """Accept exactly the changes with these keys, for one instance or for everyone.
+
+        Raise Outdated if one of them is not a current change, and StoreError.
+        """
         for _ in range(_MAX_ATTEMPTS):
             changes, before, locked = await self._load_changes(pin_key, name)
-            wanted = select_changes(changes, keys)
-            pins = apply_changes(locked, locked, wanted)
+            accepted = select_changes(changes, keys)
+            pins = apply_changes(locked, locked, accepted)
             if not pin_key.instance_id:
-                # Others may well have a tool that one of them has under another name.
+                # Other users may still have a renamed tool under its old name.
                 pins = replace(pins, tools={**locked.tools, **pins.tools})
-            seen = before.seen if len(wanted) < len(changes) or not pin_key.instance_id else None
+            seen = before.seen if len(accepted) < len(changes) or not pin_key.instance_id else None
             entry = PinEntry(before.revision, await asyncio.to_thread(pack_pins, pins), seen)
             if await self._storage.save(pin_key, entry, notify=True):
-                return wanted
-        raise Outdated("others accept at the same time: nothing was accepted", hint="try again")
+                return accepted
+        raise Outdated(
+            "someone else accepted changes at the same time: nothing was accepted", hint="try again"
+        )
 
-    async def _load_changes(self, place: PinKey, name: str) -> tuple[list[Change], PinEntry, ServerPins]:
-        """The changes, the entry that accepting them replaces, and what it holds now."""
-        common, own = await self._storage.read((PinKey(place.server_id), place))
-        if not place.instance_id:
-            listed = await self._storage.seen(place.server_id)
+    async def _load_changes(self, pin_key: PinKey, name: str) -> tuple[list[Change], PinEntry, ServerPins]:
+        """Return the changes, the entry to replace when they are accepted, and its unpacked pins."""
+        common, own = await self._storage.read((PinKey(pin_key.server_id), pin_key))
+        if not pin_key.instance_id:
+            listed = await self._storage.seen(pin_key.server_id)
             locked = _unpack_entry(common)
             return await asyncio.to_thread(_list_server_changes, name, listed, locked), common, locked
         changes, locked = await asyncio.to_thread(_list_instance_changes, name, common, own)
@@ -164,16 +176,16 @@ def _pin_keys_of(spec: InstanceSpec) -> tuple[PinKey, PinKey]:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """One listing, compared; with the entry of its instance that has to be written."""
+    """Changes in one listing, and the new entry of the instance; None if it need not be written."""
 
     changes: list[Change]
     entry: PinEntry | None
 
     def verdict(self, pin_keys: tuple[PinKey, PinKey], revisions: tuple[int, ...]) -> _Verdict:
-        aside = {change.tool: change for change in self.changes if change.blocks}
-        instructed = all(change.kind is not ChangeKind.INSTRUCTIONS for change in self.changes)
-        reasons = {name: each.reason for name, each in aside.items()}
-        return _Verdict(pin_keys, revisions, aside, reasons, instructed)
+        blocking = {change.tool: change for change in self.changes if change.blocks}
+        instructions_accepted = all(change.kind is not ChangeKind.INSTRUCTIONS for change in self.changes)
+        reasons = {name: change.reason for name, change in blocking.items()}
+        return _Verdict(pin_keys, revisions, blocking, reasons, instructions_accepted)
 
 
 def _compare_instance(name: str, now: ServerPins, common: PinEntry, own: PinEntry) -> _Comparison:
@@ -202,7 +214,7 @@ def _compare_with_common(
 
 
 def _list_instance_changes(name: str, common: PinEntry, own: PinEntry) -> tuple[list[Change], ServerPins]:
-    """What is different in what an instance was given last, and what it goes by."""
+    """Return the changes in an instance's last listing, and the pins that apply to it."""
     if own.seen is None:
         return [], _unpack_entry(own)
     seen = _unpack_entry(PinEntry(own.revision, own.seen))
@@ -211,19 +223,21 @@ def _list_instance_changes(name: str, common: PinEntry, own: PinEntry) -> tuple[
 
 
 def _list_server_changes(name: str, listed: Iterable[bytes], locked: ServerPins) -> list[Change]:
-    """What is different in any of these listings, once."""
-    found = (_compare_without_removed(name, _unpack_entry(PinEntry(1, body)), locked) for body in listed)
-    by_key = {change.key: change for changes in found for change in changes}
+    """Return the changes in all of these listings, without duplicates."""
+    comparisons = (
+        _compare_without_removed(name, _unpack_entry(PinEntry(1, body)), locked) for body in listed
+    )
+    by_key = {change.key: change for changes in comparisons for change in changes}
     return sorted(by_key.values(), key=lambda change: (not change.tool, change.tool))
 
 
 def _compare_without_removed(name: str, now: ServerPins, locked: ServerPins) -> list[Change]:
-    """Without what was taken away: a person may see less of a server than others do."""
+    """Return the changes without removed tools: a person with fewer rights may see fewer tools."""
     return [change for change in compare_pins(name, now, locked) if change.kind is not ChangeKind.REMOVED]
 
 
 def _effective_pins(own: ServerPins | None, common: ServerPins, now: ServerPins) -> ServerPins:
-    """What an instance goes by: its own lock, and whatever it has that is as everyone's."""
+    """Return the pins that apply to an instance: its own, and current tools that match the common lock."""
     same = {
         name: pin
         for name, pin in now.tools.items()
@@ -231,18 +245,18 @@ def _effective_pins(own: ServerPins | None, common: ServerPins, now: ServerPins)
     }
     if own is None:
         return ServerPins(same, now.instructions)
-    told = now.instructions if now.instructions == common.instructions else own.instructions
-    return ServerPins({**own.tools, **same}, told)
+    instructions = now.instructions if now.instructions == common.instructions else own.instructions
+    return ServerPins({**own.tools, **same}, instructions)
 
 
 def _unpack_entry(entry: PinEntry) -> ServerPins:
-    """What an entry holds; nothing, where it cannot be believed."""
+    """Return the pins of an entry. Invalid ones count as empty, so that nothing is accepted by accident."""
     if not entry.revision:
         return ServerPins()
     try:
         return unpack_pins(entry.pins, "the lock in the database")
     except ConfigError as error:
-        log.warning("nothing counts as accepted: %s", error.cause)
+        log.warning("no tool counts as accepted: %s", error.cause)
         return ServerPins()
 
 

@@ -1,4 +1,4 @@
-"""What the lock of registry servers needs of a store."""
+"""Storage interface of the locks: entries with revisions, replaced by optimistic locking."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ __all__ = ["PinEntry", "PinEntryStorage", "PinKey", "RegistryPinStorage"]
 
 @dataclass(frozen=True, slots=True)
 class PinKey:
-    """Whose lock it is: a registry server's, for everyone, or that of one instance of it."""
+    """Key of a lock: that of a server, or with ``instance_id`` that of one instance of it.
+
+    For first-use pins of configured servers, ``instance_id`` is a hash of the server's address or command.
+    """
 
     server_id: str
     instance_id: str = ""
@@ -19,37 +22,40 @@ class PinKey:
 
 @dataclass(frozen=True, slots=True)
 class PinEntry:
-    """One lock as it is kept. Revision 0: there is none yet."""
+    """Stored form of a lock. Revision 0 means that there is none yet."""
 
     revision: int = 0
     pins: bytes = b""
-    """What was accepted."""
+    """Accepted definitions, packed by ``pack_pins``."""
     seen: bytes | None = None
-    """What was listed last, where that is something else."""
+    """Definitions of the last listing, if they differ from the accepted ones."""
     saved_at: float = 0.0
-    """When ``pins`` was stored, in seconds since the epoch; 0 where the storage does not keep it."""
+    """Time at which ``pins`` was stored, in seconds since the epoch; 0 if the storage does not record it."""
 
 
 class PinEntryStorage(Protocol):
-    """Entries by their places, replaced by revision. Shared by every process that uses the storage."""
+    """Storage of lock entries by key, shared by all processes that use it."""
 
     async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:
-        """How often each was written; 0 where there is none."""
+        """Return the revision of each entry, 0 if there is none."""
         ...
 
     async def read(self, pin_keys: Sequence[PinKey]) -> tuple[PinEntry, ...]:
-        """What each of them is."""
+        """Return the entry of each key, an empty one if there is none."""
         ...
 
     async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
-        """Replace the entry of this revision. ``tell``: all replicas hear of it. False: it is another one by
-        now, or what it is of is gone."""
+        """Replace the entry if it still has ``entry.revision``; the new revision is one higher.
+
+        Return False if the revision changed in the meantime, or if the server or instance was deleted.
+        ``notify`` announces the change to all replicas.
+        """
         ...
 
 
 class RegistryPinStorage(PinEntryStorage, Protocol):
-    """Locks by their places; shared by every replica, and gone with their server or instance."""
+    """Storage of registry locks, shared by all replicas. Entries are deleted with their owner."""
 
     async def seen(self, server_id: str) -> Sequence[bytes]:
-        """What was listed of a server and is not what was accepted, wherever it was listed."""
+        """Return the ``seen`` fields of the server's lock and of the locks of all its instances."""
         ...

@@ -1,1 +1,6 @@
-"""One definition as each model provider wants it. The raw schema is read, never altered."""
+"""Conversion of tool definitions into the formats of the model providers.
+
+Imports ``types`` only, and never modifies the server's schema. Start reading at
+``provider_schema.build_provider_tool``: it runs ``normalize``, ``root_object`` and one converter per
+provider.
+"""

@@ -1,4 +1,4 @@
-"""What the Messages API asks of an input schema beyond being an object of draft 2020-12."""
+"""Requirements of Anthropic's Messages API for input schemas, beyond JSON Schema draft 2020-12."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ALLOWED_PROPERTY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def anthropic_schema(root: Schema) -> tuple[Schema, list[str]]:
-    """The schema without the arguments whose names the API refuses, together with the whole request."""
+    """Return the schema without properties whose names make the API refuse the whole request."""
     refused = [name for name in root["properties"] if not _ALLOWED_PROPERTY_NAME.fullmatch(name)]
     if not refused:
         return root, []
@@ -21,5 +21,5 @@ def anthropic_schema(root: Schema) -> tuple[Schema, list[str]]:
     if "required" in root:
         result["required"] = [name for name in root["required"] if name not in refused]
     return result, [
-        f"the argument '{printable_excerpt(name)}' was left out: its name is refused" for name in refused
+        f"the argument '{printable_excerpt(name)}' was left out: the API refuses its name" for name in refused
     ]

@@ -1,4 +1,4 @@
-"""Gemini's subset of OpenAPI: one type a schema, null as a flag, enumerations of strings only."""
+"""Conversion to Gemini's subset of OpenAPI: one type per schema, ``nullable`` flags, enums of strings."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ _KEYWORDS_BY_TYPE = {
 }
 _ANY_VALUE_TYPES = ("string", "number", "boolean", "object", "array")
 _ANY_ITEM_TYPES = ("string", "number", "boolean", "object")
-"""Arrays of arrays of anything have no end, so what is in an array of anything is no array."""
+"""Item types of an untyped array. Arrays are excluded, since they would need untyped items again, without
+end."""
 
 
 def gemini_schema(root: Schema) -> tuple[Schema, list[str]]:
-    """The schema in the subset. What it has no words for is dropped, or said in a description."""
+    """Return the schema in Gemini's subset. Unsupported keywords are dropped or described in words."""
     schema = _convert_object(root)
     schema.setdefault("properties", {})
     return schema, []
@@ -50,7 +51,10 @@ def _convert_node(schema: Schema) -> Schema:
 
 
 def _combine_candidates(candidates: Sequence[Schema], nullable: bool) -> Schema:
-    """One schema for several. ``anyOf`` must stand alone, so null and words go into its branches."""
+    """Return one schema for several alternatives.
+
+    Gemini allows no keywords beside ``anyOf``, so ``nullable`` and descriptions go into its branches.
+    """
     flat = [branch for candidate in candidates for branch in candidate.get("anyOf", [candidate])]
     different: list[Schema] = []
     for branch in flat or [{"type": "string"}]:
@@ -77,7 +81,7 @@ def _add_description(schema: Schema, description: str | None) -> Schema:
 
 
 def _convert_type(schema: Schema, kind: str) -> Schema:
-    """The part of a schema that speaks of one type."""
+    """Return the part of a schema that applies to the type ``kind``."""
     if kind == "object":
         return _convert_object(schema)
     result: Schema = {"type": kind}
@@ -92,7 +96,7 @@ def _convert_type(schema: Schema, kind: str) -> Schema:
         return result
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if kind == "string":
-        # An empty string in an enumeration is refused together with the whole request.
+        # The API refuses the whole request for an empty string in an enum.
         words = list(dict.fromkeys(value for value in values if isinstance(value, str) and value))
         if words:
             result["enum"] = words
@@ -116,7 +120,7 @@ def _convert_object(schema: Schema) -> Schema:
 
 
 def _infer_types(schema: Schema) -> list[str]:
-    """The types of a schema that names none, from what else it says."""
+    """Return the types implied by the other keywords of a schema without ``type``."""
     if any(key in schema for key in ("properties", "required", "additionalProperties")):
         return ["object"]
     if "items" in schema or "prefixItems" in schema:

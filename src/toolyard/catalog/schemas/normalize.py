@@ -1,8 +1,9 @@
-"""A server's schema in one plain dialect: 2020-12, without references, every keyword of the right shape.
+"""Normalization of a server's schema: draft 2020-12, without references, with valid keywords only.
 
-What a server sends may be of any draft, broken in places, or made to exhaust whoever expands it. What leaves
-here is a tree of bounded size. Nothing is fetched: a reference to another document ends in a schema that
-accepts anything, and a note says so.
+A server's schema may be of any draft, partly invalid, or designed to exhaust memory when expanded. The result
+is a tree of bounded size. Nothing is fetched: a reference to another document becomes a schema that accepts
+anything, with a note. When in doubt the result allows more than the original, never less, since the server
+validates arguments itself.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ __all__ = ["normalize_schema"]
 _MAX_SCHEMA_DEPTH = 100
 _MAX_DATA_DEPTH = 32
 _MAX_EXPANDED_NODES = 10_000
-"""Schemas, values and lines of text that a schema may have once its references are expanded. A few lines of
-references that double each other would otherwise fill the memory."""
+"""Maximum size of a schema with its references expanded, counted in schemas, values and ``_CHARS_PER_NODE``
+characters of text. Without it, a few lines of references that double each other would fill the memory."""
 _CHARS_PER_NODE = 64
-_TOO_LARGE_NOTE = "the schema is too large when its references are expanded; it was cut"
+_TOO_LARGE_NOTE = "the schema is too large with its references expanded; it was truncated"
 
 _TEXT_KEYWORDS = frozenset((*ANNOTATION_KEYWORDS, "format", "pattern", "contentEncoding", "contentMediaType"))
 _FLAG_KEYWORDS = frozenset(("uniqueItems", "deprecated", "readOnly", "writeOnly"))
@@ -40,13 +41,13 @@ _SCHEMA_KEYWORDS = frozenset(("not", "if", "then", "else", "contains", "property
 _SCHEMA_OR_FLAG_KEYWORDS = frozenset(("additionalProperties", "unevaluatedProperties", "unevaluatedItems"))
 _SCHEMA_LIST_KEYWORDS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
 _INVERTING_KEYWORDS = frozenset(("not", "if", "oneOf"))
-"""Keywords that accept less when what is in them accepts more."""
+"""Keywords that accept less if their subschemas accept more."""
 _SCHEMA_MAP_KEYWORDS = frozenset(("properties", "patternProperties", "dependentSchemas"))
 _REFERENCE_KEYWORDS = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def normalize_schema(schema: JsonObject) -> tuple[Schema, list[str]]:
-    """The schema in the plain dialect, and notes about what could not be carried over. Never raises."""
+    """Return the normalized schema, and notes about everything that was lost. Never raises."""
     expansion = _SchemaExpansion(schema)
     result = expansion.schema(schema, 0, ("#",))
     return result, list(dict.fromkeys(expansion.notes))
@@ -58,17 +59,17 @@ class _SchemaExpansion:
         self._remaining_nodes = _MAX_EXPANDED_NODES
         self._node_counts: dict[int, int] = {}
         self._lossy_merges = 0
-        """How often two schemas became one that allows more than both."""
+        """Number of merges whose result allows more than both schemas together."""
         self.notes: list[str] = []
 
     def schema(self, node: object, depth: int, trail: tuple[str, ...]) -> Schema:
-        """The plain form of one schema. ``trail`` holds the references that led here."""
+        """Return one schema normalized. ``trail`` has the references being expanded, to detect recursion."""
         if node is True:
             return {}
         if node is False:
             return {"not": {}}
         if not isinstance(node, dict):
-            self.notes.append("something that is no schema was replaced by one that accepts anything")
+            self.notes.append("an invalid subschema was replaced by one that accepts anything")
             return {}
         self._remaining_nodes -= 1
         if depth > _MAX_SCHEMA_DEPTH or self._remaining_nodes < 0:
@@ -107,7 +108,7 @@ class _SchemaExpansion:
     def _convert_keywords(self, fields: dict[str, object], depth: int, trail: tuple[str, ...]) -> Schema:
         result: Schema = {}
         for key, value in fields.items():
-            told = len(self.notes) + self._lossy_merges
+            losses = len(self.notes) + self._lossy_merges
             if key in _TEXT_KEYWORDS:
                 if isinstance(value, str) and self._try_spend(value):
                     result[key] = value
@@ -123,8 +124,9 @@ class _SchemaExpansion:
                 result[key] = value
             elif self._try_spend(value):
                 result.update(_copy_keyword(key, value))
-            if key in _INVERTING_KEYWORDS and len(self.notes) + self._lossy_merges > told:
-                # Something in it was widened, which would make the whole forbid what the server allows.
+            if key in _INVERTING_KEYWORDS and len(self.notes) + self._lossy_merges > losses:
+                # A subschema was widened. Under these keywords that would forbid arguments that the server
+                # accepts, so the keyword is dropped, or for oneOf replaced by anyOf.
                 branches = result.pop(key, None)
                 if key == "oneOf" and "anyOf" not in fields:
                     result["anyOf"] = branches
@@ -136,7 +138,7 @@ class _SchemaExpansion:
         self, schemas: Mapping[str, object], key: str, depth: int, trail: tuple[str, ...]
     ) -> dict[str, Schema]:
         self._remaining_nodes -= sum(len(name) for name in schemas) // _CHARS_PER_NODE
-        # A property that nothing can satisfy is as good as none, and says so more plainly.
+        # A property with the schema ``false`` can never be set: leave it out.
         return {
             name: self.schema(value, depth + 1, trail)
             for name, value in schemas.items()
@@ -147,7 +149,7 @@ class _SchemaExpansion:
         return [self.schema(value, depth + 1, trail) for value in schemas]
 
     def _try_spend(self, value: object) -> bool:
-        # Remembered by identity: the same value comes again with each expansion of a reference to it.
+        # Cached by identity: the same value is counted again for each expansion of a reference to it.
         weight = self._node_counts.get(id(value))
         if weight is None:
             weight = self._node_counts[id(value)] = _count_nodes(value, 0)
@@ -160,7 +162,7 @@ class _SchemaExpansion:
     def _convert_items(
         self, fields: dict[str, object], result: Schema, depth: int, trail: tuple[str, ...]
     ) -> None:
-        """``items`` was a list in older drafts, with ``additionalItems`` beside it."""
+        """Convert ``items``, which older drafts allow to be a list, with ``additionalItems`` for the rest."""
         items = fields.get("items")
         if isinstance(items, list):
             if items and "prefixItems" not in result:
@@ -172,7 +174,7 @@ class _SchemaExpansion:
     def _convert_dependencies(
         self, fields: dict[str, object], result: Schema, depth: int, trail: tuple[str, ...]
     ) -> None:
-        """``dependencies`` of older drafts is two keywords now."""
+        """Split ``dependencies`` of older drafts into ``dependentRequired`` and ``dependentSchemas``."""
         dependencies = fields.get("dependencies")
         if not isinstance(dependencies, dict):
             return
@@ -198,7 +200,7 @@ def _count_nodes(value: object, depth: int) -> int:
 
 
 def _copy_keyword(key: str, value: object) -> Schema:
-    """A keyword whose value holds no schema; nothing where it is unknown or of the wrong shape."""
+    """Return a keyword whose value contains no schema; empty if it is unknown or its value is invalid."""
     if key in _DATA_KEYWORDS:
         return {key: copy_json(value)}
     if key == "type":
@@ -209,8 +211,8 @@ def _copy_keyword(key: str, value: object) -> Schema:
         if not isinstance(value, list):
             return {}
         items = cast("list[object]", value)
-        kept: list[Any] = _unique_strings(items) if key == "required" else copy_json(items)
-        return {key: kept} if kept else {}
+        copied: list[Any] = _unique_strings(items) if key == "required" else copy_json(items)
+        return {key: copied} if copied else {}
     if key in LIMIT_KEYWORDS or key == "multipleOf":
         return {key: value} if isinstance(value, int | float) and not isinstance(value, bool) else {}
     if key in _FLAG_KEYWORDS or key == "nullable":
@@ -234,22 +236,22 @@ def _apply_nullable(result: Schema) -> Schema:
 
 
 def _resolve_reference(root: JsonObject, reference: str) -> object | None:
-    """What a reference within the document points at: a JSON Pointer, or the name of an anchor."""
+    """Return the target of a reference within the document, a JSON Pointer or an anchor, or None."""
     if reference in ("#", "#/"):
         return root
     if not reference.startswith("#/"):
         return _find_anchor(root, reference[1:])
-    place: object = root
+    node: object = root
     for part in unquote(reference[2:]).split("/"):
         key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(place, dict):
-            place = cast("dict[str, object]", place).get(key)
-        elif isinstance(place, list) and key.isascii() and key.isdigit() and len(key) < 9:
-            items = cast("list[object]", place)
-            place = items[int(key)] if int(key) < len(items) else None
+        if isinstance(node, dict):
+            node = cast("dict[str, object]", node).get(key)
+        elif isinstance(node, list) and key.isascii() and key.isdigit() and len(key) < 9:
+            items = cast("list[object]", node)
+            node = items[int(key)] if int(key) < len(items) else None
         else:
             return None
-    return place
+    return node
 
 
 def _find_anchor(root: JsonObject, name: str) -> object | None:

@@ -1,4 +1,4 @@
-"""What OpenAI's APIs ask of a schema that is not strict: arrays must say what is in them."""
+"""Requirements of OpenAI's APIs for schemas without strict mode: every array needs ``items``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _SCHEMA_MAP_KEYWORDS = ("properties", "patternProperties", "dependentSchemas")
 
 
 def openai_schema(root: Schema) -> tuple[Schema, list[str]]:
-    """The schema with ``items`` in every array, and none of the tuples that take its place elsewhere."""
+    """Return the schema with ``items`` in every array, in place of ``prefixItems``."""
     return _convert_node(root), []
 
 
 def item_schema(schema: Schema) -> Schema:
-    """One schema for every item of an array, also where they are told apart by their place."""
-    places: list[Schema] = list(schema.get("prefixItems", ()))
+    """Return one schema that accepts every item of an array, including those of ``prefixItems``."""
+    items: list[Schema] = list(schema.get("prefixItems", ()))
     rest: Schema = schema.get("items", {})
     if rest not in ({}, {"not": {}}):
-        places.append(rest)
+        items.append(rest)
     different: list[Schema] = []
-    for place in places:
-        if place not in different:
-            different.append(place)
+    for item in items:
+        if item not in different:
+            different.append(item)
     if len(different) == 1:
         return different[0]
     return {"anyOf": different} if different else {}

@@ -1,4 +1,4 @@
-"""OpenAI's strict mode: a closed schema, every property required, optional ones nullable."""
+"""Conversion to OpenAI's strict mode: closed objects, all properties required, optional ones nullable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolyard.catalog.schemas.schema_merge import Schema, list_types, printable_
 __all__ = ["ArgumentPath", "NotStrictError", "remove_added_nulls", "strict_schema"]
 
 ArgumentPath: TypeAlias = tuple[str, ...]
-"""The way to a property in the arguments. ``*`` stands for every item of an array."""
+"""Path of a property in the arguments. ``*`` stands for every item of an array."""
 
 ITEM_WILDCARD = "*"
 _ALLOWED_KEYWORDS = (
@@ -38,17 +38,17 @@ _MAX_TEXT_CHARS = 120_000
 
 
 class NotStrictError(Exception):
-    """The schema has no strict form; the message says why."""
+    """Raised if a schema has no strict form. The message says why."""
 
 
 def strict_schema(root: Schema) -> tuple[Schema, frozenset[ArgumentPath]]:
-    """The strict form, and where null was allowed though the server's schema does not know it.
+    """Return the strict form, and the paths at which null was allowed in addition to the server's schema.
 
-    Constraints that strict mode has no words for are dropped: the server checks them anyway. Raises NotStrict
-    where the mode would forbid what the schema allows.
+    Constraints that strict mode does not support are dropped, since the server checks them anyway. Raise
+    NotStrictError if the strict form would forbid arguments that the schema allows.
     """
     if not root["properties"] and root.get("additionalProperties", True) is True:
-        # The usual way to say that a tool takes no arguments.
+        # Servers usually mean by this that a tool takes no arguments.
         root = {**root, "additionalProperties": False}
     conversion = _StrictConversion()
     schema = conversion.convert_node(root, (), 1)
@@ -56,9 +56,9 @@ def strict_schema(root: Schema) -> tuple[Schema, frozenset[ArgumentPath]]:
     return schema, frozenset(conversion.added)
 
 
-def remove_added_nulls(given: Mapping[str, Any], added: frozenset[ArgumentPath]) -> dict[str, Any]:
-    """The arguments without those nulls that only the strict form allows."""
-    return cast("dict[str, Any]", _remove_nulls(given, added, ())) if added else dict(given)
+def remove_added_nulls(arguments: Mapping[str, Any], added: frozenset[ArgumentPath]) -> dict[str, Any]:
+    """Return the arguments without the nulls that only the strict form allows."""
+    return cast("dict[str, Any]", _remove_nulls(arguments, added, ())) if added else dict(arguments)
 
 
 def _remove_nulls(value: object, added: frozenset[ArgumentPath], path: ArgumentPath) -> object:
@@ -98,7 +98,7 @@ class _StrictConversion:
         self._count_values(schema)
         if schema.get("format") in _ALLOWED_FORMATS:
             result["format"] = schema["format"]
-        # Looking ahead or behind is not in the language that a decoder can follow.
+        # Strict mode does not support lookaround; "(?" also excludes harmless groups, which costs little.
         if "pattern" in schema and "(?" not in schema["pattern"]:
             result["pattern"] = schema["pattern"]
         types = list_types(schema) or _infer_types(schema)
@@ -162,13 +162,13 @@ def _is_nullable(node: Schema) -> bool:
 
 
 def _make_nullable(node: Schema) -> Schema:
-    """The same, or null. Words stay outside, where they speak of both."""
+    """Return a schema that also accepts null. Title and description stay outside of a new ``anyOf``."""
     if "anyOf" in node:
         return {**node, "anyOf": [*node["anyOf"], {"type": "null"}]}
     if "const" in node or "type" not in node:
-        words = {key: node[key] for key in ("title", "description") if key in node}
-        rest = {key: value for key, value in node.items() if key not in words}
-        return {**words, "anyOf": [rest, {"type": "null"}]}
+        annotations = {key: node[key] for key in ("title", "description") if key in node}
+        rest = {key: value for key, value in node.items() if key not in annotations}
+        return {**annotations, "anyOf": [rest, {"type": "null"}]}
     result = {**node, "type": [*list_types(node), "null"]}
     if "enum" in node:
         result["enum"] = [*node["enum"], None]

@@ -1,4 +1,4 @@
-"""A definition, ready for one provider's API."""
+"""Conversion of a tool definition into the request format of one model provider."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["ProviderApi", "ProviderTool", "build_provider_tool"]
 
 
 class ProviderApi(StrEnum):
-    """Whose API, and which form of a tool."""
+    """API of a model provider, and the form of its tools."""
 
     OPENAI = "openai"
-    """Chat Completions, also as Ollama, llama.cpp, vLLM and others speak it."""
+    """Chat Completions, also of compatible servers such as Ollama, llama.cpp and vLLM."""
     OPENAI_STRICT = "openai-strict"
-    """Chat Completions with ``strict``: the model cannot leave the schema."""
+    """Chat Completions with ``strict``: the model's arguments always match the schema."""
     OPENAI_RESPONSES = "openai-responses"
-    """The Responses API, where a tool is strict unless it says otherwise; it says otherwise."""
+    """The Responses API. Tools are strict by default there, so ``strict`` is set to False."""
     ANTHROPIC = "anthropic"
     """The Messages API."""
     GEMINI = "gemini"
@@ -41,7 +41,10 @@ class ProviderApi(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProviderTool:
-    """``tool`` goes into the request as it is. ``notes`` say what of the schema could not be carried over."""
+    """A tool in a provider's format.
+
+    ``tool`` is the object for the request. ``notes`` describe the parts of the schema that were lost.
+    """
 
     provider: ProviderApi
     tool: dict[str, Any]
@@ -50,16 +53,16 @@ class ProviderTool:
     added_nulls: frozenset[ArgumentPath] = frozenset()
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments to call the server with, from those that a model gave for this view.
+        """Return the arguments for the server, from the arguments that a model produced for this tool.
 
-        A strict view makes every property required and lets optional ones be null; a null that the server's
-        own schema does not know is taken out again.
+        In strict mode every property is required and optional ones may be null; nulls that the server's
+        schema does not allow are removed.
         """
         return remove_added_nulls(given, self.added_nulls)
 
 
 def build_provider_tool(definition: Definition, name: str, provider: ProviderApi) -> ProviderTool:
-    """The tool under its exposed ``name``, for ``provider``. Never raises; the definition is not altered."""
+    """Return the tool under its exposed ``name`` for ``provider``. Never raises."""
     plain, notes = normalize_schema(definition.input_schema)
     schema, more = convert_root(plain)
     notes += more
@@ -73,7 +76,8 @@ def build_provider_tool(definition: Definition, name: str, provider: ProviderApi
 
 def _build_strict_tool(name: str, description: str, schema: Schema, notes: list[str]) -> ProviderTool:
     try:
-        # What was merged or cut on the way is a promise that strict decoding would turn into a prison.
+        # A schema that was merged or truncated may not describe all valid arguments. That is only a hint to
+        # the model otherwise, but strict decoding would make those arguments impossible.
         if notes:
             raise NotStrictError(notes[0])
         strict, added = strict_schema(schema)

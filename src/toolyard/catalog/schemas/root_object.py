@@ -1,4 +1,7 @@
-"""Objects without alternatives: what every provider asks of a root, and some of every object."""
+"""Merging of alternatives (``anyOf``, ``oneOf``) into one object.
+
+Every provider requires this of the root schema, and some of every object.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _MERGED_NOTE = "the alternatives at the root were merged into one object"
 
 
 def convert_root(schema: Schema) -> tuple[Schema, list[str]]:
-    """A plain schema as an object with properties and no alternatives, and notes about what was lost."""
+    """Return a normalized schema as an object without alternatives, and notes about the losses."""
     notes = [_MERGED_NOTE] if list_alternatives(schema) else []
     notes += [f"'{key}' at the root was dropped" for key in ("enum", "const", "not") if key in schema]
     rest = {
@@ -27,9 +30,9 @@ def convert_root(schema: Schema) -> tuple[Schema, list[str]]:
 
 
 def merge_alternatives(schema: Schema) -> Schema:
-    """An object whose alternatives are merged: every property of any, required what all require.
+    """Merge the alternatives of an object: the properties of all, required only if all require them.
 
-    Where the alternatives differ in what they require, a sentence in the description says so.
+    If the alternatives require different properties, a sentence is added to the description.
     """
     result = schema
     for key in ("anyOf", "oneOf"):
@@ -47,23 +50,25 @@ def _is_object(schema: Schema) -> bool:
 
 def _merge_branches(base: Schema, branches: list[Schema]) -> Schema:
     properties: dict[str, Schema] = dict(base.get("properties", {}))
-    offered: dict[str, list[Schema]] = {}
+    schemas_by_name: dict[str, list[Schema]] = {}
     for branch in branches:
         for name, schema in branch.get("properties", {}).items():
-            offered.setdefault(name, []).append(schema)
-    for name, schemas in offered.items():
+            schemas_by_name.setdefault(name, []).append(schema)
+    for name, schemas in schemas_by_name.items():
         union = _union_schemas(schemas)
         properties[name] = merge_schemas(properties[name], union) if name in properties else union
-    always: list[str] = list(base.get("required", []))
-    needs: list[list[str]] = [branch.get("required", []) for branch in branches]
-    shared = [name for name in needs[0] if all(name in need for need in needs)]
-    required = [*always, *(name for name in shared if name not in always)]
+    base_required: list[str] = list(base.get("required", []))
+    required_lists: list[list[str]] = [branch.get("required", []) for branch in branches]
+    shared = [name for name in required_lists[0] if all(name in names for names in required_lists)]
+    required = [*base_required, *(name for name in shared if name not in base_required)]
     result: Schema = {**base, "properties": properties}
     if required:
         result["required"] = required
     if all(branch.get("additionalProperties") is False for branch in branches):
         result.setdefault("additionalProperties", False)
-    sentence = _requirements_sentence([[name for name in need if name not in required] for need in needs])
+    sentence = _requirements_sentence(
+        [[name for name in names if name not in required] for names in required_lists]
+    )
     if sentence:
         result["description"] = " ".join(filter(None, (base.get("description"), sentence)))
     return result
@@ -86,20 +91,21 @@ def _union_schemas(schemas: list[Schema]) -> Schema:
 
 
 def _list_constants(schemas: list[Schema]) -> list[object] | None:
-    """All values, where each schema is a list of them: the marks by which alternatives are told apart."""
+    """Return all values if every schema is a ``const`` or ``enum`` (as union discriminators are), else
+    None."""
     values: list[object] = []
     for schema in schemas:
         if set(schema) - {"type", "const", "enum", "title", "description"}:
             return None
-        found = [schema["const"]] if "const" in schema else schema.get("enum")
-        if not found:
+        constants = [schema["const"]] if "const" in schema else schema.get("enum")
+        if not constants:
             return None
-        values += [value for value in found if not any(is_equal_json(value, other) for other in values)]
+        values += [value for value in constants if not any(is_equal_json(value, other) for other in values)]
     return values
 
 
-def _requirements_sentence(needs: list[list[str]]) -> str:
-    sets = list(dict.fromkeys(tuple(need) for need in needs))
+def _requirements_sentence(required_lists: list[list[str]]) -> str:
+    sets = list(dict.fromkeys(tuple(names) for names in required_lists))
     if len(sets) < 2 or () in sets:
         return ""
     return f"Give one of these: {'; or '.join(' and '.join(names) for names in sets)}."

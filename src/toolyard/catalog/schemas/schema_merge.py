@@ -1,4 +1,4 @@
-"""Schemas that the views work on, and how two of them that must both hold become one."""
+"""Helpers for JSON Schema objects, and merging of two schemas that must both hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 Schema: TypeAlias = dict[str, Any]
-"""A JSON Schema object of ours, freshly made: changing it changes nothing that a server sent."""
+"""A JSON Schema object that shares no data with the server's listing, so that it may be modified."""
 
 JSON_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 ANNOTATION_KEYWORDS = ("title", "description")
@@ -38,37 +38,37 @@ LIMIT_KEYWORDS: Mapping[str, Callable[[Any, Any], Any]] = {
     "maxProperties": min,
     "maxContains": min,
 }
-"""Keywords with a number, and which of two such numbers is the stricter."""
+"""Numeric keywords, with the function that selects the stricter of two values."""
 
 
 def list_types(schema: Schema) -> list[str]:
-    """The types that a schema names; empty where it names none."""
-    found = schema.get("type")
-    if found is None:
+    """Return the value of ``type`` as a list, empty if it is absent."""
+    types = schema.get("type")
+    if types is None:
         return []
-    return [found] if isinstance(found, str) else list(found)
+    return [types] if isinstance(types, str) else list(types)
 
 
 def list_alternatives(schema: Schema) -> list[Schema]:
-    """The branches of ``anyOf``, or of ``oneOf`` where there is no ``anyOf``."""
+    """Return the branches of ``anyOf``, or of ``oneOf`` if there is no ``anyOf``."""
     return list(schema.get("anyOf") or schema.get("oneOf") or ())
 
 
 def is_equal_json(one: object, other: object) -> bool:
-    """Equal as JSON values: ``1`` and ``true`` are not, ``1`` and ``1.0`` are."""
+    """Compare two JSON values: ``1`` and ``true`` are different, ``1`` and ``1.0`` are equal."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     return one == other
 
 
 def printable_excerpt(text: str) -> str:
-    """A server's own word in a note of ours: short, and without characters that deceive a terminal."""
-    clean = "".join(char if char.isprintable() else "?" for char in text[:81])
-    return clean if len(clean) <= 80 else f"{clean[:80]}…"
+    """Return at most 80 characters of a server's text, without characters that could deceive a terminal."""
+    printable = "".join(char if char.isprintable() else "?" for char in text[:81])
+    return printable if len(printable) <= 80 else f"{printable[:80]}…"
 
 
 def copy_json(value: object) -> Any:
-    """A deep copy of a JSON value."""
+    """Return a deep copy of a JSON value."""
     if isinstance(value, dict):
         return {key: copy_json(item) for key, item in cast("dict[str, object]", value).items()}
     if isinstance(value, list):
@@ -77,7 +77,10 @@ def copy_json(value: object) -> Any:
 
 
 def merge_schemas(first: Schema, second: Schema) -> Schema:
-    """A schema for what satisfies both, as near as one schema comes; ``first`` has the last word."""
+    """Return a schema for values that satisfy both schemas, as closely as one schema can express it.
+
+    For keywords that cannot be combined, ``first`` takes precedence.
+    """
     result = dict(first)
     for key, theirs in second.items():
         if key not in result:
@@ -107,7 +110,7 @@ def merge_schemas(first: Schema, second: Schema) -> Schema:
 
 
 def is_lossy_merge(first: Schema, second: Schema) -> bool:
-    """Whether ``merged`` may allow what one of the two forbids."""
+    """Return True if the merged schema may allow values that one of the two forbids."""
     shared = first.keys() & second.keys()
     if not shared <= _EXACT_KEYWORDS or not _REMAINDER_KEYWORDS.isdisjoint(first.keys() | second.keys()):
         return True
@@ -119,11 +122,12 @@ def is_lossy_merge(first: Schema, second: Schema) -> bool:
 
 
 _EXACT_KEYWORDS = frozenset(("type", "enum", "required", *ANNOTATION_KEYWORDS, *LIMIT_KEYWORDS))
-"""Keywords of which one can say what two of them mean together."""
+"""Keywords for which two values can be combined exactly."""
 _REMAINDER_KEYWORDS = frozenset(
     ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems")
 )
-"""Keywords about what the others in the same schema leave over: merged, they are about less."""
+"""Keywords that apply to whatever the other keywords of the same schema do not cover. In a merged schema the
+others cover more, so these apply to less."""
 
 
 def _common_types(first: Schema, second: Schema) -> str | list[str] | None:
