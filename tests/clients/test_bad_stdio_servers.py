@@ -321,7 +321,7 @@ async def test_of_an_error_without_end_there_is_head_and_tail(bad: Bad, beside: 
         assert len(told) <= 100_000
         assert "first " in told[:50]
         assert " last" in told[-50:]
-        assert "characters are left out here" in told
+        assert "characters are omitted here" in told
 
 
 @one_loop

@@ -87,7 +87,7 @@ async def test_the_words_of_an_untrusted_server_are_fenced_and_in_no_list() -> N
         assert "Ignore all" not in json.dumps(answer)
     told = (await core("tools_describe", {"names": ["evil_helper"]}, CALLER))["tools"]["evil_helper"]
     assert told.keys() == {"definition"}
-    assert told["definition"].startswith("What stands between the two marks below was sent by the untrusted")
+    assert told["definition"].startswith("The text between the two marks below was sent by the untrusted")
     assert "<untrusted-data " in told["definition"]
 
 
@@ -144,7 +144,7 @@ async def test_a_long_result_is_cut_and_read_by_its_handle() -> None:
     lines = await core("result_read", {"handle": handle, "grep": "LINE 99 "[:4].lower() + " 99 "}, CALLER)
     assert lines == {"ok": True, "text": "100: line 99 of many", "lines": 1}
     wrong = await core("result_read", {"handle": handle, "path": "$.a"}, CALLER)
-    assert wrong["error"].startswith("the result is no JSON")
+    assert wrong["error"].startswith("the result is not JSON")
 
 
 async def test_a_schema_that_is_too_long_is_read_by_its_handle() -> None:

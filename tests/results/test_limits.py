@@ -16,7 +16,7 @@ from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.results.truncation import truncate_middle
 from toolyard.types.server import Trust
 
-NOTE = re.compile(r"\n\n\[([\d,]+) of ([\d,]+) characters are left out here; (.*?)\]\n\n")
+NOTE = re.compile(r"\n\n\[([\d,]+) of ([\d,]+) characters are omitted here; (.*?)\]\n\n")
 
 # Letters, marks that join the letter before them, joiners, flags and line ends.
 awkward = st.text(
@@ -95,7 +95,7 @@ def test_one_character_more_is_cut_and_says_that_nobody_kept_it() -> None:
     found = NOTE.search(result.text)
     assert found is not None
     assert found[2] == "64,001"
-    assert found[3] == "the whole text was not kept"
+    assert found[3] == "the whole text was not stored"
 
 
 async def test_with_a_store_the_note_names_the_handle_under_which_the_whole_text_is_kept() -> None:

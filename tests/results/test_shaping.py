@@ -171,7 +171,9 @@ def test_an_output_schema_mismatch_is_a_warning_and_loses_nothing() -> None:
     result = shaped(raw, output_schema={"properties": {"a": {"type": "number"}}})
     assert result.text == "one"
     assert not result.is_error
-    assert result.warnings == ("structuredContent does not fit the output schema: $.a is not of type number",)
+    assert result.warnings == (
+        "structuredContent does not match the output schema: $.a is not of type number",
+    )
 
 
 def test_structured_content_that_fits_gives_no_warning() -> None:
@@ -219,7 +221,7 @@ def test_a_wrong_shape_is_shown_with_a_warning(raw: object, shown: str) -> None:
 
 
 def test_a_warning_counts_the_block_that_it_is_about() -> None:
-    assert shaped(content(text("a"), 7)).warnings == ("block 2 is no object",)
+    assert shaped(content(text("a"), 7)).warnings == ("block 2 is not an object",)
 
 
 @pytest.mark.parametrize("flag", ["true", 1, 0.5, "", {}])

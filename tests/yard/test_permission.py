@@ -229,7 +229,7 @@ async def test_errors_of_an_untrusted_server_are_fenced_as_well(opened: Opened, 
         down = (await yard.answer("wild_look")).for_model()
         assert isinstance(down, dict)
         assert down["output"] == "MCP server unreachable"
-        assert down["cause"].startswith("What stands between the two marks below was sent by the untrusted")
+        assert down["cause"].startswith("The text between the two marks below was sent by the untrusted")
 
 
 async def test_a_model_does_not_see_an_untrusted_server_directly_nor_call_it(

@@ -1,4 +1,9 @@
-"""Shape results for a model: limits, media, fences, and no secrets in errors."""
+"""Conversion of tool results for models: length limits, media, marking of untrusted text, redaction of
+secrets.
+
+Imports ``types`` and ``errors`` only. Results over the limit are stored whole under a handle and read in
+parts. Start reading at ``shape.shape_and_store``, then ``result_store`` and ``partial_read``.
+"""
 
 from toolyard.results.error_result import error_to_result
 from toolyard.results.limits import ResultLimits

@@ -1,4 +1,4 @@
-"""A result's blocks, read one by one. What has the wrong shape is shown as it is, and never raises."""
+"""Parsing of the content blocks of a result. Malformed blocks are shown as JSON instead of raising."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ __all__ = ["ParsedBlock", "decode_base64", "normalize_base64", "parse_block"]
 
 _STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
 _SPACE = b" \t\n\r\f\v"
-_PIECE = 1_000_000
-"""Characters handled in one call, a multiple of four. Other threads run in between."""
+_PIECE_CHARS = 1_000_000
+"""Number of characters handled in one call, so that other threads can run in between. Must be a multiple of
+four, the number of base64 characters that encode three bytes."""
 
 
 def normalize_base64(data: str) -> tuple[str, int] | None:
-    """The same bytes in standard base64, and how many there are; None where it is no base64 or empty."""
+    """Return the data in standard base64, and its decoded size in bytes; None if it is invalid or empty.
+
+    Also accepts data URLs, the URL-safe alphabet, white space and missing padding, which servers send in
+    practice.
+    """
     size = _decoded_size(data)
     if size is None:
         if data.startswith("data:"):
             data = data[data.find(";base64,") + 8 :] if ";base64," in data else ""
-        pieces = (data[start : start + _PIECE] for start in range(0, len(data), _PIECE))
+        pieces = (data[start : start + _PIECE_CHARS] for start in range(0, len(data), _PIECE_CHARS))
         try:
             cleaned = b"".join(
                 piece.encode("ascii").translate(_STANDARD_ALPHABET, _SPACE) for piece in pieces
@@ -42,9 +47,9 @@ def normalize_base64(data: str) -> tuple[str, int] | None:
 def _decoded_size(data: str) -> int | None:
     size = 0
     try:
-        for start in range(0, len(data), _PIECE):
-            piece = data[start : start + _PIECE]
-            if piece.endswith("=") and start + _PIECE < len(data):
+        for start in range(0, len(data), _PIECE_CHARS):
+            piece = data[start : start + _PIECE_CHARS]
+            if piece.endswith("=") and start + _PIECE_CHARS < len(data):
                 return None
             size += len(binascii.a2b_base64(piece, strict_mode=True))
     except ValueError:
@@ -53,19 +58,19 @@ def _decoded_size(data: str) -> int | None:
 
 
 def decode_base64(data: str) -> bytes:
-    """Decode what ``clean_base64`` returned, in pieces."""
-    pieces = (data[start : start + _PIECE] for start in range(0, len(data), _PIECE))
+    """Decode the output of ``normalize_base64``, in pieces."""
+    pieces = (data[start : start + _PIECE_CHARS] for start in range(0, len(data), _PIECE_CHARS))
     return b"".join(map(binascii.a2b_base64, pieces))
 
 
 MAX_SHOWN_BASE64_CHARS = 256
-"""Base64 longer than this tells a reader nothing, wherever it stands."""
+"""Maximum length of base64 that is shown in a text; longer data is replaced by its length."""
 
 _MIME_TYPE_PATTERN = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(?:[ ]?;[ -~]{1,100})?", re.ASCII)
 
 
 class ParsedBlock(NamedTuple):
-    """A block, what it adds to the text (None: nothing), and what is wrong with it."""
+    """A block, its contribution to the result's text (None for media), and a warning if it is malformed."""
 
     block: ContentBlock
     text: str | None
@@ -73,16 +78,16 @@ class ParsedBlock(NamedTuple):
 
 
 def parse_block(block: object) -> ParsedBlock:
-    """Read one block of a result."""
+    """Parse one block of a result. Never raises."""
     if not isinstance(block, dict):
-        return _make_malformed_block(block, "is no object")
-    found = cast(JsonObject, block)
-    kind = found.get("type")
-    reader = _PARSERS_BY_TYPE.get(kind) if isinstance(kind, str) else None
+        return _make_malformed_block(block, "is not an object")
+    fields = cast(JsonObject, block)
+    kind = fields.get("type")
+    parser = _PARSERS_BY_TYPE.get(kind) if isinstance(kind, str) else None
     return (
-        _make_malformed_block(found, f"has the unknown type {kind!r:.60}")
-        if reader is None
-        else reader(found)
+        _make_malformed_block(fields, f"has the unknown type {kind!r:.60}")
+        if parser is None
+        else parser(fields)
     )
 
 
@@ -91,7 +96,7 @@ def _parse_text(block: JsonObject) -> ParsedBlock:
     return (
         ParsedBlock(TextBlock(text), text)
         if isinstance(text, str)
-        else _make_malformed_block(block, "is text without a text")
+        else _make_malformed_block(block, "is a text block without text")
     )
 
 
@@ -106,17 +111,17 @@ def _parse_audio(block: JsonObject) -> ParsedBlock:
 def _parse_media(block: JsonObject, kind: Literal["image", "audio"]) -> ParsedBlock:
     mime, data = _read_mime_type(block), block.get("data")
     if mime is None:
-        return _make_malformed_block(block, f"is {kind} without a proper mimeType")
+        return _make_malformed_block(block, f"is {kind} without a valid mimeType")
     cleaned = normalize_base64(data) if isinstance(data, str) else None
     if cleaned is None:
-        return _make_malformed_block(block, f"is {kind} whose data is no base64")
+        return _make_malformed_block(block, f"is {kind} without valid base64 data")
     return ParsedBlock(Media(kind, mime, *cleaned), None)
 
 
 def _parse_resource(block: JsonObject) -> ParsedBlock:
     inner = block.get("resource")
     if not isinstance(inner, dict):
-        return _make_malformed_block(block, "is a resource without its contents")
+        return _make_malformed_block(block, "is a resource without contents")
     contents = cast(JsonObject, inner)
     uri, mime, text = contents.get("uri"), _read_mime_type(contents), contents.get("text")
     if not isinstance(uri, str):
@@ -126,7 +131,7 @@ def _parse_resource(block: JsonObject) -> ParsedBlock:
     blob = contents.get("blob")
     cleaned = normalize_base64(blob) if isinstance(blob, str) else None
     if cleaned is None:
-        return _make_malformed_block(block, "is a resource with neither text nor base64")
+        return _make_malformed_block(block, "is a resource with neither text nor valid base64")
     media = Media(_classify_mime_type(mime), mime or "application/octet-stream", *cleaned, uri=uri)
     return ParsedBlock(media, str(media))
 
@@ -153,9 +158,9 @@ def _make_malformed_block(block: object, problem: str) -> ParsedBlock:
     return ParsedBlock(TextBlock(text), text, problem)
 
 
-def _read_mime_type(holder: JsonObject) -> str | None:
-    """The media type, where it is one. Providers refuse a whole request over one that is not."""
-    mime = holder.get("mimeType")
+def _read_mime_type(fields: JsonObject) -> str | None:
+    """Return the media type if it is valid. Providers refuse a whole request because of an invalid one."""
+    mime = fields.get("mimeType")
     return mime if isinstance(mime, str) and _MIME_TYPE_PATTERN.fullmatch(mime) else None
 
 
@@ -165,7 +170,7 @@ def _classify_mime_type(mime: str | None) -> Literal["image", "audio", "file"]:
 
 
 def _dump_block(block: object) -> str:
-    """The whole block as JSON, but for base64, which is told by its length."""
+    """Return the block as JSON, with base64 replaced by its length."""
     return to_readable_json(_replace_base64(cast(JsonObject, block)) if isinstance(block, dict) else block)
 
 

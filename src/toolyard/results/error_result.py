@@ -1,4 +1,4 @@
-"""A call that failed, as a model sees it: the turn goes on."""
+"""Conversion of errors into results for a model, so that a failed call does not end the model's turn."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ UNREACHABLE_TEXT = "MCP server unreachable"
 def error_to_result(
     error: ToolyardError, limits: ResultLimits, trust: Trust, *, secrets: Iterable[str] = ()
 ) -> Result:
-    """The result that stands for an error: all that it says, without secrets and within the limit.
+    """Return the result for an error: its full text without secrets, within the limit.
 
-    What an untrusted server had a say in is fenced. A server that could not be reached has its own words in
-    ``text``, and the reason in ``cause``.
+    Errors of an untrusted server are fenced, since they may contain its text. If the server was unreachable,
+    ``text`` is a fixed sentence and ``cause`` has the reason.
     """
-    words = format_error_details(error)
-    told = redact_secrets(f"{words}\nhint: {error.hint}" if error.hint else words, secrets)
-    room = limits.characters
+    details = format_error_details(error)
+    full_text = redact_secrets(f"{details}\nhint: {error.hint}" if error.hint else details, secrets)
+    max_chars = limits.characters
     if trust is Trust.UNTRUSTED and isinstance(error, ServerError):
-        room -= fence_length(error.server)
-        words = fence_untrusted_text(truncate_middle(told, room, None), error.server)
+        max_chars -= fence_length(error.server)
+        text = fence_untrusted_text(truncate_middle(full_text, max_chars, None), error.server)
     else:
-        words = truncate_middle(told, room, None)
-    truncated = len(told) > room
+        text = truncate_middle(full_text, max_chars, None)
+    truncated = len(full_text) > max_chars
     if isinstance(error, Unreachable):
-        return Result(None, UNREACHABLE_TEXT, is_error=True, truncated=truncated, cause=words)
-    return Result(None, words, is_error=True, truncated=truncated)
+        return Result(None, UNREACHABLE_TEXT, is_error=True, truncated=truncated, cause=text)
+    return Result(None, text, is_error=True, truncated=truncated)
 
 
 def format_error_details(error: ToolyardError) -> str:
-    """What happened, with all that the server said about it; not what to do next."""
+    """Return the cause of an error with all data that the server sent about it, without the hint."""
     return "\n".join(_iter_error_lines(error))
 
 

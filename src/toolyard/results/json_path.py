@@ -1,12 +1,12 @@
-"""A small language for a place in JSON, of which no path costs more than it finds.
+"""A small subset of JSONPath whose cost is proportional to the number of matched values.
 
-    $.items[0].name      a key, an element; the ``$.`` may be left out
-    $["odd key"].x       a key that is no plain word
-    $.items[-1]          from the end
-    $.items[2:5]         some elements
-    $.items[*].name      every element of an array, or every value of an object
+    $.items[0].name      a key, an element; the ``$.`` may be omitted
+    $["odd key"].x       a key that is not a plain word
+    $.items[-1]          an element counted from the end
+    $.items[2:5]         a slice of elements
+    $.items[*].name      all elements of an array, or all values of an object
 
-There are no filters, no scripts and no search at any depth.
+Filters, scripts and recursive descent are not supported.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _STEP_PATTERN = re.compile(
 
 
 class PathSyntaxError(ValueError):
-    """The path cannot be read; the words say where."""
+    """Raised for an invalid path. The message says where the error is."""
 
 
 class PathNotFound(LookupError):
-    """The JSON has no such place; the words say how far the path leads, and what is there."""
+    """Raised if a path leads to no value. The message says how far it leads, and what is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,53 +51,53 @@ _Step: TypeAlias = str | int | slice | _AllItems
 
 
 def find_at_path(value: object, path: str) -> object:
-    """What stands at the path: one value, or a list of them where a step may find several.
+    """Return the value at a path, or a list of values if the path has a wildcard or a slice.
 
-    Raises PathError, or Missing where a path to one value leads nowhere. Values that lack a step after one
-    that finds several are left out.
+    Raise PathSyntaxError for an invalid path, and PathNotFound if a path to one value leads nowhere. After a
+    wildcard or slice, values without the next step are skipped.
     """
-    found: list[object] = [value]
-    several, done = False, "$"
-    for step, written in list(_parse_steps(path)):
-        reached = [inner for each in found for inner in _apply_step(each, step)]
-        if not reached and not several and not isinstance(step, _AllItems | slice):
-            raise PathNotFound(f"{done} has no {written}: {_describe_value(found[0])}")
-        if len(reached) > _MAX_FOUND_VALUES:
-            raise PathNotFound(f"{done}{written} finds more than {_MAX_FOUND_VALUES:,} values")
-        several = several or isinstance(step, _AllItems | slice)
-        found, done = reached, done + written
-    return found if several else found[0]
+    values: list[object] = [value]
+    is_multiple, walked = False, "$"
+    for step, step_text in list(_parse_steps(path)):
+        matches = [inner for each in values for inner in _apply_step(each, step)]
+        if not matches and not is_multiple and not isinstance(step, _AllItems | slice):
+            raise PathNotFound(f"{walked} has no {step_text}: {_describe_value(values[0])}")
+        if len(matches) > _MAX_FOUND_VALUES:
+            raise PathNotFound(f"{walked}{step_text} matches more than {_MAX_FOUND_VALUES:,} values")
+        is_multiple = is_multiple or isinstance(step, _AllItems | slice)
+        values, walked = matches, walked + step_text
+    return values if is_multiple else values[0]
 
 
 def _parse_steps(path: str) -> Iterable[tuple[_Step, str]]:
     if len(path) > _MAX_PATH_CHARS:
         raise PathSyntaxError(f"the path has {len(path):,} characters, more than {_MAX_PATH_CHARS:,}")
     text = path.strip()
-    at = 1 if text.startswith("$") else 0
-    while at < len(text):
-        found = _STEP_PATTERN.match(text, at)
-        if found is None:
-            raise PathSyntaxError(f"the path cannot be read from {text[at : at + 20]!r} on")
-        yield _parse_step(found), found[0]
-        at = found.end()
+    position = 1 if text.startswith("$") else 0
+    while position < len(text):
+        match = _STEP_PATTERN.match(text, position)
+        if match is None:
+            raise PathSyntaxError(f"invalid path at {text[position : position + 20]!r}")
+        yield _parse_step(match), match[0]
+        position = match.end()
 
 
-def _parse_step(found: re.Match[str]) -> _Step:
-    if found["key"] is not None:
-        return found["key"]
-    if found["at"] is not None:
-        return int(found["at"])
-    if found["all"] or found["each"]:
+def _parse_step(match: re.Match[str]) -> _Step:
+    if match["key"] is not None:
+        return match["key"]
+    if match["at"] is not None:
+        return int(match["at"])
+    if match["all"] or match["each"]:
         return _AllItems()
-    quoted = found["quoted"]
+    quoted = match["quoted"]
     if quoted is not None:
         if quoted.startswith("'"):
             return quoted[1:-1]
         try:
             return str(json.loads(quoted))
         except ValueError:
-            raise PathSyntaxError(f"the key {quoted} cannot be read") from None
-    start, end = found["start"], found["end"]
+            raise PathSyntaxError(f"the key {quoted} is not a valid JSON string") from None
+    start, end = match["start"], match["end"]
     return slice(int(start) if start else None, int(end) if end else None)
 
 
@@ -120,10 +120,11 @@ def _apply_step(value: object, step: _Step) -> list[object]:
 def _describe_value(value: object) -> str:
     if isinstance(value, dict):
         keys = [
-            json.dumps(str(key), ensure_ascii=False)[:40] for key in list(cast("dict[str, object]", value))
+            json.dumps(str(key), ensure_ascii=False)[:_MAX_SHOWN_KEY_CHARS]
+            for key in list(cast("dict[str, object]", value))
         ]
-        shown = ", ".join(keys[:10]) + (", …" if len(keys) > 10 else "")
+        shown = ", ".join(keys[:_MAX_SHOWN_KEYS]) + (", …" if len(keys) > _MAX_SHOWN_KEYS else "")
         return f"it is an object with the keys {shown}" if keys else "it is an empty object"
     if isinstance(value, list):
         return f"it is an array of {len(cast('list[object]', value)):,}"
-    return "it is no object and no array"
+    return "it is neither an object nor an array"

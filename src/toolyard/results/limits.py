@@ -1,4 +1,4 @@
-"""How much of a result a model gets."""
+"""Limits on the part of a result that is passed to a model."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ __all__ = ["ResultLimits"]
 
 @dataclass(frozen=True, slots=True)
 class ResultLimits:
-    """``characters`` bounds a result's text together with every note and fence around it, ``media`` the bytes
-    of each picture and sound that goes beside it."""
+    """Limits for one result.
+
+    ``characters`` limits the text, including notes and fences; ``media`` limits the bytes of each image or
+    sound.
+    """
 
     characters: int = 64_000
     media: int = 5_000_000
 
     MIN_CHARACTERS: ClassVar[int] = 1_000
-    """Below this there would be room for the notes and little else."""
+    """Minimum of ``characters``: a shorter text would consist mostly of notes."""
     UNLIMITED_CHARACTERS: ClassVar[int] = 2**31
-    """From here on somebody reads all of it: nothing is too long, and no file is put aside."""
+    """Value of ``characters`` from which nothing is truncated and no file is stored separately."""
 
     def __post_init__(self) -> None:
         if self.characters < self.MIN_CHARACTERS:
             raise ValueError(
-                f"a result needs at least {self.MIN_CHARACTERS} characters, not {self.characters}"
+                f"a result limit must be at least {self.MIN_CHARACTERS} characters, not {self.characters}"
             )

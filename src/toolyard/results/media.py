@@ -1,4 +1,4 @@
-"""What no model can take as it is: files, and pictures and sounds that are too large."""
+"""Storage of media that are not passed to a model: files, and images and sounds over the size limit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from toolyard.types.server import Trust
 __all__ = ["store_media", "store_media_block"]
 
 _DIGEST_HEX_DIGITS = 16
-"""Digits of a SHA-256 that tell a reader whether two are the same."""
+"""Number of SHA-256 digits shown, enough for a reader to compare two files."""
 
 
 async def store_media(
     parsed: ParsedResult, limits: ResultLimits, trust: Trust, server: str, result_store: ResultStore
 ) -> ParsedResult:
-    """The view in which such media are kept, and the text says what they are and under which handle. They
-    stay among the blocks, for pages and programs. Raises what the store raises."""
+    """Store files and large media, and describe them with their handles in the text.
+
+    They stay among the blocks, for web pages and programs. Raise errors of the store.
+    """
     if limits.characters >= ResultLimits.UNLIMITED_CHARACTERS or not any(
         _needs_separate_storage(block, limits) for block in parsed.blocks
     ):
@@ -32,17 +34,17 @@ async def store_media(
     for part in parsed.parts:
         media = part.block
         if isinstance(media, Media) and _needs_separate_storage(media, limits):
-            found = await store_media_block(media, trust, server, result_store)
-            part = ParsedBlock(found, str(found), part.warning)
+            stored = await store_media_block(media, trust, server, result_store)
+            part = ParsedBlock(stored, str(stored), part.warning)
         parts.append(part)
     return parsed.with_parts(parts)
 
 
 async def store_media_block(media: Media, trust: Trust, server: str, result_store: ResultStore) -> Media:
-    """Keep its bytes; the same with its handle. Raises what the store raises."""
-    kept, found = await asyncio.to_thread(_build_stored_media, media, trust, server)
-    await result_store.save(make_handle(kept), kept)
-    return found
+    """Store the bytes of a block and return the block with its handle. Raise errors of the store."""
+    stored, media_with_handle = await asyncio.to_thread(_build_stored_media, media, trust, server)
+    await result_store.save(make_handle(stored), stored)
+    return media_with_handle
 
 
 def _needs_separate_storage(block: ContentBlock, limits: ResultLimits) -> bool:
@@ -51,7 +53,7 @@ def _needs_separate_storage(block: ContentBlock, limits: ResultLimits) -> bool:
 
 def _build_stored_media(media: Media, trust: Trust, server: str) -> tuple[StoredResult, Media]:
     data = decode_base64(media.data)
-    kept = StoredResult(data, trust, server, media.mime)
-    return kept, replace(
-        media, handle=make_handle(kept), digest=sha256(data).hexdigest()[:_DIGEST_HEX_DIGITS]
+    stored = StoredResult(data, trust, server, media.mime)
+    return stored, replace(
+        media, handle=make_handle(stored), digest=sha256(data).hexdigest()[:_DIGEST_HEX_DIGITS]
     )

@@ -1,4 +1,4 @@
-"""Handles in memory, for the library and the command line."""
+"""Result store in memory, for the library and the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["MemoryResultStore"]
 
 
 class MemoryResultStore:
-    """Keeps the newest texts and bytes, together at most ``characters`` long; the newest one always."""
+    """Stores the newest results up to a total length of ``max_chars``, and always the newest one."""
 
     def __init__(self, max_chars: int = 32_000_000) -> None:
         self._max_chars = max_chars
@@ -18,7 +18,7 @@ class MemoryResultStore:
         self._total_chars = 0
 
     async def save(self, handle: str, result: StoredResult) -> None:
-        """Keep it; the oldest ones make room for it."""
+        """Store a result and remove the oldest ones if the limit is exceeded."""
         if handle in self._results:
             self._results.move_to_end(handle)
             return
@@ -29,9 +29,9 @@ class MemoryResultStore:
             self._total_chars -= len(oldest.body)
 
     async def read(self, handle: str) -> StoredResult | None:
-        """What is kept under the handle; None where nothing is, or no longer."""
+        """Return the result with a handle; None if there is none or it was removed."""
         return self._results.get(handle)
 
     async def has_any(self) -> bool:
-        """Whether anything can be read."""
+        """Return True if the store has any result."""
         return bool(self._results)

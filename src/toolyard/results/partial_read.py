@@ -1,9 +1,7 @@
-"""Parts of what is kept: a range, the lines with certain words, a place in its JSON.
+"""Reading parts of a stored result: a range, the lines that contain some words, or a path in its JSON.
 
-Bytes are read as text where they are some, and else shown in hexadecimal digits.
-
-What is looked for is plain words and never a pattern: a pattern of a model's making could keep us busy for
-hours.
+Bytes are read as text if they are valid text, and shown as a hex dump otherwise. The search is for plain
+words, not regular expressions: a pattern written by a model could take hours to match.
 """
 
 from __future__ import annotations
@@ -20,29 +18,30 @@ from toolyard.types.server import Trust
 
 __all__ = ["ResultExcerpt", "ResultReadError", "read_lines", "read_path", "read_range"]
 
-_LONGEST_JSON = 8_000_000
-_MOST_VALUES = 200_000
-"""Characters and values of JSON in which a path is looked up: decoding more would stop everything else."""
+_MAX_JSON_CHARS = 8_000_000
+_MAX_JSON_VALUES = 200_000
+"""Maximum length and number of values of JSON to evaluate a path in. Decoding cannot be interrupted, and a
+longer text would block all other threads."""
 _MAX_LINE_CHARS = 400
 _CONTEXT_CHARS = 120
 _MAX_LINES = 100
 _HEX_ROW_BYTES = 16
 _HEX_ROW_CHARS = len("00000000  \n") + 3 * _HEX_ROW_BYTES - 1
 _MAX_HEX_DUMP_CHARS = 4_000
-"""Characters of bytes in hexadecimal digits: more would cost much and tell little."""
+"""Maximum length of a hex dump: more would cost many tokens and be of little use."""
 
 
 class ResultReadError(ValueError):
-    """The part cannot be shown; the words say why."""
+    """Raised if a part cannot be read. The message is shown to the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultExcerpt:
-    """What was found. ``text`` is fenced where the server is not trusted.
+    """Part of a stored result. ``text`` is fenced if the server is not trusted.
 
-    ``total`` counts characters, or for ``read_lines`` the lines found, or for what is no text the bytes.
-    ``next_offset`` is where the rest begins; None where there is none. ``note`` says what is shown, where it
-    is no text.
+    ``total`` is the number of characters, for ``read_lines`` of matching lines, and for binary data of bytes.
+    ``next_offset`` is the offset of the remaining part, None if there is none. ``note`` describes the format
+    of binary data.
     """
 
     text: str
@@ -52,117 +51,122 @@ class ResultExcerpt:
 
 
 def read_range(result: StoredResult, offset: int, length: int) -> ResultExcerpt:
-    """The text from ``offset`` on, at most ``length`` characters with any fence. Of what is no text, bytes
-    from ``offset`` on, in hexadecimal digits and no more than a reader has use for."""
+    """Return the text from ``offset``, at most ``length`` characters including a fence.
+
+    For binary data return a hex dump of the bytes from ``offset``.
+    """
     text = result.text
     return _dump_hex(result, offset, length) if text is None else _cut_range(result, text, offset, length)
 
 
 def read_path(result: StoredResult, path: str, offset: int, length: int) -> ResultExcerpt:
-    """What stands at a path in the text's JSON, as JSON. Raises Unreadable."""
+    """Return the value at a path in the text's JSON, as JSON. Raise ResultReadError."""
     text = _require_text(result)
-    if len(text) > _LONGEST_JSON:
-        raise ResultReadError(f"the result is longer than {_LONGEST_JSON:,} characters: read a range of it")
-    if has_more_values(text, _MOST_VALUES):
-        raise ResultReadError(f"the result has more than {_MOST_VALUES:,} values: read a range of it")
+    if len(text) > _MAX_JSON_CHARS:
+        raise ResultReadError(f"the result is longer than {_MAX_JSON_CHARS:,} characters: read a range of it")
+    if has_more_values(text, _MAX_JSON_VALUES):
+        raise ResultReadError(f"the result has more than {_MAX_JSON_VALUES:,} values: read a range of it")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise ResultReadError("the result is no JSON: read a range of it, or look for words") from None
+        raise ResultReadError("the result is not JSON: read a range of it, or search for words") from None
     try:
         return _cut_range(result, to_readable_json(find_at_path(value, path)), offset, length)
     except PathSyntaxError as error:
         raise ResultReadError(str(error)) from None
     except PathNotFound as error:
-        # It names keys, which are the server's words too.
+        # The message contains keys, which are text from the server.
         raise ResultReadError(_fence_if_untrusted(result, str(error))) from None
 
 
 def read_lines(result: StoredResult, words: str, offset: int, length: int) -> ResultExcerpt:
-    """The lines that hold these words, each with its number; ``offset`` counts such lines.
+    """Return the lines that contain ``words``, each with its number. ``offset`` skips matching lines.
 
-    Capitals count only where the words have some. A long line is cut around the words.
+    The search is case-sensitive only if ``words`` has capitals. Long lines are cropped around the match.
     """
     if not words.strip():
-        raise ResultReadError("there are no words to look for")
+        raise ResultReadError("there are no words to search for")
     text = _require_text(result)
-    room = length - _reserved_fence_chars(result)
-    exact = words != words.casefold()
-    found: list[str] = []
-    total = taken = 0
+    max_chars = length - _reserved_fence_chars(result)
+    case_sensitive = words != words.casefold()
+    excerpts: list[str] = []
+    total = used_chars = 0
     for number, line in enumerate(text.split("\n"), 1):
-        place = line.find(words) if exact else line.casefold().find(words)
-        if place < 0:
+        position = line.find(words) if case_sensitive else line.casefold().find(words)
+        if position < 0:
             continue
         total += 1
-        if total <= offset or len(found) >= _MAX_LINES:
+        if total <= offset or len(excerpts) >= _MAX_LINES:
             continue
-        place = place if exact else _original_position(line, place)
-        shown = f"{number}: {_crop_line(line, place, len(words))}"
-        if taken + len(shown) + 1 > room and found:
+        position = position if case_sensitive else _original_position(line, position)
+        excerpt = f"{number}: {_crop_line(line, position, len(words))}"
+        if used_chars + len(excerpt) + 1 > max_chars and excerpts:
             continue
-        if total == offset + len(found) + 1:
-            found.append(shown[: max(room, 0)])
-            taken += len(shown) + 1
+        # Only consecutive matches: after one that did not fit, a shorter one must not be added, or the next
+        # offset would skip the long one.
+        if total == offset + len(excerpts) + 1:
+            excerpts.append(excerpt[: max(max_chars, 0)])
+            used_chars += len(excerpt) + 1
     if total == 0:
         return ResultExcerpt("", 0)
-    after = offset + len(found)
+    next_offset = offset + len(excerpts)
     return ResultExcerpt(
-        _fence_if_untrusted(result, "\n".join(found)), total, after if after < total else None
+        _fence_if_untrusted(result, "\n".join(excerpts)), total, next_offset if next_offset < total else None
     )
 
 
 def _require_text(result: StoredResult) -> str:
     if (text := result.text) is None:
-        raise ResultReadError(f"the result is no text ({result.mime}): only a range of it can be read")
+        raise ResultReadError(f"the result is not text ({result.mime}): only a range of it can be read")
     return text
 
 
 def _dump_hex(result: StoredResult, offset: int, length: int) -> ResultExcerpt:
     data = result.body if isinstance(result.body, bytes) else b""
-    room = min(length, _MAX_HEX_DUMP_CHARS) - _reserved_fence_chars(result)
+    max_chars = min(length, _MAX_HEX_DUMP_CHARS) - _reserved_fence_chars(result)
     start = min(max(offset, 0), len(data))
-    end = min(start + max(1, room // _HEX_ROW_CHARS) * _HEX_ROW_BYTES, len(data))
+    end = min(start + max(1, max_chars // _HEX_ROW_CHARS) * _HEX_ROW_BYTES, len(data))
     rows = (
-        f"{at:08x}  {data[at : min(at + _HEX_ROW_BYTES, end)].hex(' ')}"
-        for at in range(start, end, _HEX_ROW_BYTES)
+        f"{position:08x}  {data[position : min(position + _HEX_ROW_BYTES, end)].hex(' ')}"
+        for position in range(start, end, _HEX_ROW_BYTES)
     )
-    note = (
-        f"no text but {result.mime}: these are bytes in hexadecimal digits, and offset and total count bytes"
-    )
+    note = f"binary data ({result.mime}) as a hex dump; offset and total count bytes"
     text = _fence_if_untrusted(result, "\n".join(rows)) if end > start else ""
     return ResultExcerpt(text, len(data), end if end < len(data) else None, note)
 
 
-def _original_position(line: str, place: int) -> int:
-    """Where a place of the line without capitals stands in the line itself: some letters become several."""
+def _original_position(line: str, position: int) -> int:
+    """Return the index in ``line`` of an index in the case-folded line.
+
+    Case folding can change the length of a line ("ß" becomes "ss"), so this searches by bisection.
+    """
     if line.isascii():
-        return place
+        return position
     start, end = 0, len(line)
     while end - start > 1:
         middle = (start + end) // 2
         length = len(line[start:middle].casefold())
-        if place < length:
+        if position < length:
             end = middle
         else:
-            start, place = middle, place - length
+            start, position = middle, position - length
     return start
 
 
-def _crop_line(line: str, place: int, length: int) -> str:
+def _crop_line(line: str, position: int, length: int) -> str:
     if len(line) <= _MAX_LINE_CHARS:
         return line
     start, end = (
-        max(0, place - _CONTEXT_CHARS),
-        min(len(line), place + min(length, _MAX_LINE_CHARS) + _CONTEXT_CHARS),
+        max(0, position - _CONTEXT_CHARS),
+        min(len(line), position + min(length, _MAX_LINE_CHARS) + _CONTEXT_CHARS),
     )
     return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
 
 
 def _cut_range(result: StoredResult, text: str, offset: int, length: int) -> ResultExcerpt:
-    room = max(1, length - _reserved_fence_chars(result))
+    max_chars = max(1, length - _reserved_fence_chars(result))
     start = min(max(offset, 0), len(text))
-    end = min(start + room, len(text))
+    end = min(start + max_chars, len(text))
     part = text[start:end]
     return ResultExcerpt(
         _fence_if_untrusted(result, part) if part else "", len(text), end if end < len(text) else None

@@ -1,4 +1,8 @@
-"""JSON that a model can read."""
+"""Serialization of values as JSON for models, in short steps for large values.
+
+``json.dumps`` writes a value in one call that holds the GIL; for a large value no other thread, including the
+event loop, would run until it ends. Large values are therefore written in many short calls.
+"""
 
 from __future__ import annotations
 
@@ -8,45 +12,44 @@ from typing import Any, cast
 
 __all__ = ["is_large", "to_readable_json"]
 
-_MANY_VALUES = 10_000
-_LONG_TEXT = 1_000_000
-_PIECE = 250_000
-_TOO_DEEP = "(JSON that is nested too deeply to be shown)"
+_LARGE_MIN_VALUES = 10_000
+_LARGE_MIN_CHARS = 1_000_000
+_PIECE_CHARS = 250_000
+_TOO_DEEP_TEXT = "(JSON that is nested too deeply to be shown)"
 _MAX_DEPTH = 900
 
 
 def to_readable_json(value: object) -> str:
-    """The value as JSON on one line, unicode as it is; a text as it stands. Never raises."""
+    """Return the value as one line of JSON with unescaped Unicode, and a string unchanged. Never raises."""
     if isinstance(value, str):
         return value
     if is_large(value):
-        # The library writes a value in one call, during which no other thread runs.
-        return "".join(_pieces(value))
+        return "".join(_dump_in_pieces(value))
     try:
         return _dumps(value)
     except RecursionError:
-        return _TOO_DEEP
+        return _TOO_DEEP_TEXT
     except (TypeError, ValueError) as error:
         return f"(not JSON: {error})"
 
 
 def is_large(value: object) -> bool:
-    """Return whether a JSON value has so many parts, or so long texts, that handling it takes a while."""
-    values, characters, waiting = 0, 0, [value]
-    while waiting:
-        found = waiting.pop()
-        if isinstance(found, str):
-            characters += len(found)
-        elif isinstance(found, dict):
-            members = cast("dict[str, object]", found)
+    """Return True if a JSON value has so many parts, or so much text, that handling it takes long."""
+    values, characters, pending = 0, 0, [value]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, str):
+            characters += len(node)
+        elif isinstance(node, dict):
+            members = cast("dict[str, object]", node)
             values += len(members)
-            characters += sum(map(len, members)) if len(members) < _MANY_VALUES else 0
-            waiting.extend(members.values() if len(members) < _MANY_VALUES else ())
-        elif isinstance(found, list):
-            items = cast("list[object]", found)
+            characters += sum(map(len, members)) if len(members) < _LARGE_MIN_VALUES else 0
+            pending.extend(members.values() if len(members) < _LARGE_MIN_VALUES else ())
+        elif isinstance(node, list):
+            items = cast("list[object]", node)
             values += len(items)
-            waiting.extend(items if len(items) < _MANY_VALUES else ())
-        if values >= _MANY_VALUES or characters >= _LONG_TEXT:
+            pending.extend(items if len(items) < _LARGE_MIN_VALUES else ())
+        if values >= _LARGE_MIN_VALUES or characters >= _LARGE_MIN_CHARS:
             return True
     return False
 
@@ -55,50 +58,52 @@ def _dumps(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=repr)
 
 
-def _pieces(value: object) -> Iterator[str]:
-    """Write a value of JSON types as ``json.dumps`` does, in many short calls."""
-    waiting: list[Iterator[tuple[str, object]]] = [iter((("", value),))]
+def _dump_in_pieces(value: object) -> Iterator[str]:
+    """Yield the output of ``json.dumps`` in pieces, without recursion."""
+    # A stack of iterators over open objects and arrays, and the closing bracket of each. The iterators yield
+    # the text before a value (comma and key) with the value.
+    stack: list[Iterator[tuple[str, object]]] = [iter((("", value),))]
     ends = [""]
-    while waiting:
-        entry = next(waiting[-1], None)
+    while stack:
+        entry = next(stack[-1], None)
         if entry is None:
-            waiting.pop()
+            stack.pop()
             yield ends.pop()
             continue
-        before, found = entry
-        yield before
-        if isinstance(found, str):
-            yield from _text(found)
-        elif isinstance(found, dict | list) and len(waiting) > _MAX_DEPTH:
-            yield json.dumps(_TOO_DEEP)
-        elif isinstance(found, dict):
+        prefix, node = entry
+        yield prefix
+        if isinstance(node, str):
+            yield from _dump_text(node)
+        elif isinstance(node, dict | list) and len(stack) > _MAX_DEPTH:
+            yield json.dumps(_TOO_DEEP_TEXT)
+        elif isinstance(node, dict):
             yield "{"
             ends.append("}")
-            waiting.append(_members(cast("dict[str, Any]", found)))
-        elif isinstance(found, list):
+            stack.append(_iterate_members(cast("dict[str, Any]", node)))
+        elif isinstance(node, list):
             yield "["
             ends.append("]")
-            waiting.append(_items(cast("list[object]", found)))
+            stack.append(_iterate_items(cast("list[object]", node)))
         else:
-            yield _dumps(found)
+            yield _dumps(node)
 
 
-def _members(value: dict[str, Any]) -> Iterator[tuple[str, object]]:
+def _iterate_members(members: dict[str, Any]) -> Iterator[tuple[str, object]]:
     comma = ""
-    for name, found in value.items():
-        yield f"{comma}{_dumps(name)}: ", found
+    for name, value in members.items():
+        yield f"{comma}{_dumps(name)}: ", value
         comma = ", "
 
 
-def _items(value: list[object]) -> Iterator[tuple[str, object]]:
+def _iterate_items(items: list[object]) -> Iterator[tuple[str, object]]:
     comma = ""
-    for found in value:
-        yield comma, found
+    for value in items:
+        yield comma, value
         comma = ", "
 
 
-def _text(text: str) -> Iterator[str]:
+def _dump_text(text: str) -> Iterator[str]:
     yield '"'
-    for start in range(0, len(text), _PIECE):
-        yield _dumps(text[start : start + _PIECE])[1:-1]
+    for start in range(0, len(text), _PIECE_CHARS):
+        yield _dumps(text[start : start + _PIECE_CHARS])[1:-1]
     yield '"'

@@ -1,4 +1,4 @@
-"""Take secrets out of a text: those that we know, and what looks like one."""
+"""Redaction of secrets in texts: known values, and strings that look like secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["redact_secrets"]
 
 REDACTED = "***"
 MIN_SECRET_CHARS = 4
-"""A known secret below this length would take ordinary words along with it."""
+"""Minimum length of a known secret; replacing shorter ones would garble ordinary words."""
 _MAX_PIECE_CHARS = 100_000
 
 _SECRET_WORD_REGEX = (
@@ -23,7 +23,8 @@ _SECRET_QUERY_NAME_REGEX = (
 )
 
 _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
-    # A header in any notation; of a scheme that has one token only that goes, otherwise the rest of the line.
+    # A header in any notation. With a scheme that takes one token only the token is redacted, otherwise the
+    # rest of the line.
     (
         re.compile(
             r"""(?i)\b((?:proxy-)?authorization|x-api-key|api-key|x-auth-token|set-cookie|cookie)"""
@@ -31,7 +32,7 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         rf"\1\2{REDACTED}",
     ),
-    # A scheme elsewhere. Words such as "Bearer token" and the parameters of a challenge are no secret.
+    # A scheme elsewhere. Phrases such as "Bearer token" and the parameters of a challenge are not secret.
     (
         re.compile(
             r"""(?i)\b(bearer|basic)(\s+)(?!(?:tokens?|auth\w*|scheme|credentials?|realm)\b|\w+=["'])"""
@@ -39,15 +40,15 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         rf"\1\2{REDACTED}",
     ),
-    # The user's part of a URL, up to the last @ before the path: passwords may hold one.
+    # The user information of a URL, up to the last "@" before the path, since passwords may contain one.
     (re.compile(r"""(://)[^\s/?#"'<>]{1,2000}@"""), rf"\1{REDACTED}@"),
     (re.compile(rf"""(?i)([?&;#]{_SECRET_QUERY_NAME_REGEX}=)[^&;#\s"'<>]+"""), rf"\1{REDACTED}"),
     (
         re.compile(rf"""(?i)((["']){_SECRET_NAME_REGEX}\2\s*:\s*(["']))(?:(?!\3)[^\\]|\\.)+"""),
         rf"\1{REDACTED}",
     ),
-    # Tokens that say what they are: JSON web tokens and the prefixes of well-known services.
-    # A word is looked at once, from its beginning: it may be long, and hold the first letters many times.
+    # JSON web tokens, and tokens with the prefixes of well-known services. The possessive quantifiers scan
+    # each word only once: a long word with many occurrences of "eyJ" would otherwise take quadratic time.
     (
         re.compile(r"(?<![\w-])((?:(?!\beyJ)[\w-])*+)eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+"),
         rf"\1{REDACTED}",
@@ -57,23 +58,27 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def redact_secrets(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without the secrets, each replaced by ``***``.
+    """Return the text with each secret replaced by ``***``.
 
-    Known values go in every spelling that errors quote them in: plain, in a URL, in JSON.
+    Known values are replaced in every encoding in which errors quote them: plain, URL-encoded, and as JSON.
     """
+    # Longest first, so that a secret that contains another one is replaced completely.
     for spelling in sorted(set(_iter_spellings(secrets)), key=lambda each: (-len(each), each)):
         text = text.replace(spelling, REDACTED)
     return "".join(map(_redact_patterns, _split_text(text)))
 
 
 def _redact_patterns(text: str) -> str:
-    for pattern, instead in _SECRET_PATTERNS:
-        text = pattern.sub(instead, text)
+    for pattern, replacement in _SECRET_PATTERNS:
+        text = pattern.sub(replacement, text)
     return text
 
 
 def _split_text(text: str) -> Iterator[str]:
-    """A long text in pieces that end between words: while a pattern looks, no other thread has a turn."""
+    """Yield a long text in pieces that end between words.
+
+    The ``re`` module holds the GIL during a search, so a long text would block all other threads.
+    """
     start = 0
     while len(text) - start > _MAX_PIECE_CHARS:
         middle, end = start + _MAX_PIECE_CHARS // 2, start + _MAX_PIECE_CHARS

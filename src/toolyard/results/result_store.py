@@ -1,4 +1,4 @@
-"""Where results that were too long, or no text, are kept, and under which name."""
+"""Interface for storing long or binary results, and the handles under which they are stored."""
 
 from __future__ import annotations
 
@@ -13,44 +13,47 @@ __all__ = ["ResultStore", "StoredResult", "make_handle", "pack_body", "unpack_bo
 
 
 _BYTES_MARKER = b"\xff"
-"""Stands in no UTF-8: what begins with it is no packed text."""
+"""A byte that never occurs in UTF-8; it distinguishes packed bytes from packed text."""
 
 
 def pack_body(body: str | bytes, mime: str) -> bytes:
-    """The bytes. ``mime`` counts for bytes only, and has ASCII letters."""
+    """Return the body as bytes for storage. ``mime`` is ASCII, and stored only if the body is bytes."""
     if isinstance(body, str):
         return body.encode("utf-8", "surrogatepass")
     return _BYTES_MARKER.join((b"", mime.encode("ascii", "replace"), body))
 
 
 def unpack_body(packed: bytes) -> tuple[str | bytes, str]:
-    """What was packed. Raises ValueError for what nobody packed."""
+    """Return the body and media type packed by ``pack_body``. Raise ValueError for other input."""
     if not packed.startswith(_BYTES_MARKER):
         return packed.decode("utf-8", "surrogatepass"), ""
     mime, mark, body = packed[1:].partition(_BYTES_MARKER)
     if not mark:
-        raise ValueError("bytes without their media type")
+        raise ValueError("the stored bytes have no media type")
     return body, mime.decode("ascii")
 
 
-_PIECE = 1_000_000
+_PIECE_CHARS = 1_000_000
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """A whole text, or whole bytes with their media type; and what must be known to show a part of it: an
-    untrusted server's is fenced again."""
+    """A complete text, or bytes with their media type.
+
+    ``trust`` and ``server`` are stored as well, because parts of an untrusted server's result are fenced
+    again when they are read.
+    """
 
     body: str | bytes
     trust: Trust
     server: str = ""
     mime: str = ""
-    """Of bytes only."""
+    """Media type of bytes; empty for text."""
 
     @property
     def text(self) -> str | None:
-        """The text, also where it came as bytes; None for what is no text."""
+        """The text, decoded if the body is bytes; None if the bytes are not valid text."""
         if isinstance(self.body, str):
             return self.body
         try:
@@ -61,29 +64,33 @@ class StoredResult:
 
 
 class ResultStore(Protocol):
-    """The store that shaping needs. It is made for one principal: a handle is no secret."""
+    """Store of one principal's results. Handles are not secret, so each principal has a store of its own."""
 
     async def save(self, handle: str, result: StoredResult) -> None:
-        """Keep it under a handle. The same handle always comes with the same text or bytes."""
+        """Store a result. The same handle always belongs to the same text or bytes."""
         ...
 
     async def read(self, handle: str) -> StoredResult | None:
-        """What is kept under the handle; None where nothing is, or no longer."""
+        """Return the result with a handle; None if there is none or it has expired."""
         ...
 
     async def has_any(self) -> bool:
-        """Whether anything can be read."""
+        """Return True if the store has any result."""
         ...
 
 
 def make_handle(result: StoredResult) -> str:
-    """The handle that follows from what is kept, so that a repeated call reads the same in a prompt."""
-    whose = "\0".join((result.trust.value, result.server, "")).encode("utf-8", "surrogatepass")
-    digest = sha256(whose)
+    """Return the handle of a result, a hash of its content.
+
+    Equal results have equal handles, so that repeated calls give identical prompts, which providers can
+    cache.
+    """
+    origin = "\0".join((result.trust.value, result.server, "")).encode("utf-8", "surrogatepass")
+    digest = sha256(origin)
     if isinstance(result.body, bytes):
         digest.update(pack_body(result.body, result.mime))
     else:
-        # In pieces: a thread that hashes a long text lets others run in between.
-        for start in range(0, len(result.body), _PIECE):
-            digest.update(pack_body(result.body[start : start + _PIECE], ""))
+        # In pieces: encoding a long text at once would hold the GIL for too long.
+        for start in range(0, len(result.body), _PIECE_CHARS):
+            digest.update(pack_body(result.body[start : start + _PIECE_CHARS], ""))
     return f"r{digest.hexdigest()[:20]}"

@@ -1,5 +1,4 @@
-"""The rules of every store of results, whatever it is made of: each principal's own, for some time, within
-a size."""
+"""Rules shared by all persistent result stores: separation by principal, expiry, and size limits."""
 
 from __future__ import annotations
 
@@ -27,8 +26,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """A result is kept for ``seconds`` after it was last put in. Where all together take more than ``most``
-    bytes, or those of one principal more than ``share``, the oldest go; the newest always stays."""
+    """Limits on the age and size of stored results.
+
+    A result expires ``seconds`` after it was last stored. If all results take more than ``max_total_bytes``,
+    or those of one principal more than ``max_principal_bytes``, the oldest are deleted, but never the newest.
+    """
 
     seconds: float = 86_400.0
     max_total_bytes: int = 256_000_000
@@ -37,7 +39,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """A result as it is stored; ``body`` is compressed."""
+    """Stored form of a result. ``body`` is compressed, ``expires_at`` is in seconds since the epoch."""
 
     principal: str
     handle: str
@@ -52,102 +54,108 @@ class ResultRow:
 
 
 class ResultRows(Protocol):
-    """What is stored, within one transaction."""
+    """Access to the stored rows within one transaction."""
 
     def delete_expired(self, now: float) -> None:
-        """Delete what is over."""
+        """Delete the rows that have expired by ``now``."""
         ...
 
     def put(self, row: ResultRow) -> None:
-        """Store it as the newest, in place of an earlier one of that principal and handle."""
+        """Store a row as the newest, replacing one of the same principal and handle."""
         ...
 
     def sum_bytes(self, principal: str | None) -> int:
-        """The bytes of one principal's, or of all."""
+        """Return the total size of one principal's rows, or of all."""
         ...
 
     def list_oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
-        """Principal, handle and size of one principal's, or of all."""
+        """Return principal, handle and size of one principal's rows, or of all."""
         ...
 
     def delete(self, principal: str, handle: str) -> None:
-        """Delete it."""
+        """Delete one row."""
         ...
 
 
 def put_and_evict(rows: ResultRows, row: ResultRow, retention: Retention, now: float) -> None:
-    """Put a result in. What is over goes, and the oldest until the rest fits; never this one."""
+    """Store a row, delete expired rows, and delete the oldest others until the rest is within the limits."""
     rows.delete_expired(now)
     rows.put(row)
-    for whose, most in ((row.principal, retention.max_principal_bytes), (None, retention.max_total_bytes)):
-        held = rows.sum_bytes(whose)
-        for principal, handle, size in rows.list_oldest_first(whose) if held > most else ():
-            if held <= most:
+    # The principal's limit first: one who stores much should lose own results before those of others.
+    limits = ((row.principal, retention.max_principal_bytes), (None, retention.max_total_bytes))
+    for owner, max_bytes in limits:
+        total = rows.sum_bytes(owner)
+        for principal, handle, size in rows.list_oldest_first(owner) if total > max_bytes else ():
+            if total <= max_bytes:
                 break
             if (principal, handle) != (row.principal, row.handle):
                 rows.delete(principal, handle)
-                held -= size
+                total -= size
 
 
 def parse_stored_result(trust: str, server: str, body: bytes) -> StoredResult:
-    """What a row holds. Raises ValueError or zlib.error for one that nobody put in."""
-    found, mime = unpack_body(zlib.decompress(body))
-    return StoredResult(found, Trust(trust), server, mime)
+    """Return the result in a stored row. Raise ValueError or zlib.error if the row is invalid."""
+    content, mime = unpack_body(zlib.decompress(body))
+    return StoredResult(content, Trust(trust), server, mime)
 
 
 class PrincipalResultStores(ABC):
-    """Gives each principal a store of their own. While the storage cannot be used, memory serves."""
+    """Base class of persistent result stores, one per principal.
+
+    Results that cannot be stored persistently are kept in memory.
+    """
 
     def __init__(self, retention: Retention, clock: Callable[[], float]) -> None:
-        """``clock`` says what time it is, in seconds since the epoch."""
-        self.bounds = retention
+        """``clock`` returns the time in seconds since the epoch."""
+        self.retention = retention
         self.clock = clock
         self._memory_fallback: dict[str, MemoryResultStore] = {}
 
     def for_principal(self, principal: Principal) -> ResultStore:
-        """The store of one principal."""
+        """Return the store of one principal."""
         return _PrincipalResultStore(self, principal.id)
 
     async def save(self, principal: str, handle: str, result: StoredResult) -> None:
-        """Put a result in."""
+        """Store a result of a principal."""
         row = await asyncio.to_thread(self._make_row, principal, handle, result)
         if not await self.put(row):
-            room = self.bounds.max_principal_bytes // 16
-            await self._memory_fallback.setdefault(principal, MemoryResultStore(room)).save(handle, result)
+            max_chars = self.retention.max_principal_bytes // 16
+            memory = self._memory_fallback.setdefault(principal, MemoryResultStore(max_chars))
+            await memory.save(handle, result)
 
     async def read(self, principal: str, handle: str) -> StoredResult | None:
-        """What this principal has under the handle."""
-        found = await self.find(principal, handle)
-        if found is not None:
-            return found
-        spare = self._memory_fallback.get(principal)
-        return None if spare is None else await spare.read(handle)
+        """Return the principal's result with a handle; None if there is none or it has expired."""
+        stored = await self.find(principal, handle)
+        if stored is not None:
+            return stored
+        memory = self._memory_fallback.get(principal)
+        return None if memory is None else await memory.read(handle)
 
     async def has_any(self, principal: str) -> bool:
-        """Whether the principal has anything to read."""
+        """Return True if the principal has any result."""
         return principal in self._memory_fallback or await self.has_stored(principal)
 
     def _make_row(self, principal: str, handle: str, result: StoredResult) -> ResultRow:
         body = zlib.compress(pack_body(result.body, result.mime), 1)
         return ResultRow(
-            principal, handle, result.trust.value, result.server, self.clock() + self.bounds.seconds, body
+            principal, handle, result.trust.value, result.server, self.clock() + self.retention.seconds, body
         )
 
     @abstractmethod
     async def put(self, row: ResultRow) -> bool:
-        """Store it by ``put_within``; False where the storage cannot be used."""
+        """Store a row with ``put_and_evict``. Return False if the storage cannot be used."""
 
     @abstractmethod
     async def find(self, principal: str, handle: str) -> StoredResult | None:
-        """What is stored and not over."""
+        """Return a stored result that has not expired, or None."""
 
     @abstractmethod
     async def has_stored(self, principal: str) -> bool:
-        """Whether anything is stored that is not over."""
+        """Return True if a result is stored that has not expired."""
 
 
 class _PrincipalResultStore:
-    """One principal's part."""
+    """``ResultStore`` of one principal."""
 
     def __init__(self, stores: PrincipalResultStores, principal: str) -> None:
         self._stores = stores

@@ -1,7 +1,8 @@
-"""Whether a value fits a JSON Schema, as far as that can be said at little cost.
+"""Partial validation of a value against a JSON Schema, with bounded cost.
 
-It is for warnings: what is not looked at fits, as patterns, formats, references to other places, long lists
-of choices, and whatever nests deeply or is very much. Schema and value come from a server: all is bounded.
+It only serves warnings. Schema and value both come from a server, so the work is limited, and unchecked parts
+count as valid: patterns, formats, external references, long enums, and everything beyond the limits of depth
+and size.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Schema: TypeAlias = Mapping[str, Any]
 _MAX_STEPS = 2_000
 _MAX_DEPTH = 40
 _MAX_LIST_ENTRIES = 200
-"""Entries of a list in a schema up to which it is looked at."""
+"""Maximum length of a list in a schema; longer lists are not checked."""
 _MAX_NAME_CHARS = 60
 _MAX_NAMED_FIELDS = 3
 _TYPE_CHECKS: Mapping[str, Callable[[object], bool]] = {
@@ -39,116 +40,120 @@ _LENGTH_KEYWORDS = {str: ("minLength", "maxLength"), list: ("minItems", "maxItem
 
 
 class _CheckLimitReached(Exception):
-    """No more is looked at."""
+    """Raised when the limit of work is reached."""
 
 
 def find_schema_mismatch(value: object, schema: object) -> str | None:
-    """What of a value does not fit, and where; None where nothing is known against it."""
+    """Return a description of the first mismatch with its path, None if none was detected."""
     try:
-        return _SchemaChecker(schema).at(value, schema, "$", 0)
+        return _SchemaChecker(schema).check_value(value, schema, "$", 0)
     except _CheckLimitReached:
         return None
 
 
 class _SchemaChecker:
-    """One look at a value; ``root`` is what references in the schema start from."""
+    """One validation. ``root`` is the schema in which references are resolved."""
 
     def __init__(self, root: object) -> None:
         self._root = root
         self._steps_left = _MAX_STEPS
 
-    def at(self, value: object, schema: object, path: str, depth: int) -> str | None:
+    def check_value(self, value: object, schema: object, path: str, depth: int) -> str | None:
         self._steps_left -= 1
         if self._steps_left < 0 or depth > _MAX_DEPTH:
             raise _CheckLimitReached
         if schema is False:
-            return f"{path} may not be there"
+            return f"{path} is not allowed"
         if not isinstance(schema, Mapping) or (depth and "$id" in schema):
-            return None
-        given = cast(Schema, schema)
-        reference = given.get("$ref")
+            return None  # with an own $id, references in the subschema would have another base
+        fields = cast(Schema, schema)
+        reference = fields.get("$ref")
         if isinstance(reference, str):
-            return self.at(value, self._resolve_reference(reference), path, depth + 1)
-        return next(filter(None, self._find_mismatches(value, given, path, depth + 1)), None)
+            return self.check_value(value, self._resolve_reference(reference), path, depth + 1)
+        return next(filter(None, self._find_mismatches(value, fields, path, depth + 1)), None)
 
-    def _find_mismatches(self, value: object, schema: Schema, place: str, depth: int) -> Iterator[str | None]:
-        yield _check_type(value, schema, place)
-        yield _check_enum(value, schema, place)
-        yield _check_bounds(value, schema, place)
+    def _find_mismatches(self, value: object, schema: Schema, path: str, depth: int) -> Iterator[str | None]:
+        yield _check_type(value, schema, path)
+        yield _check_enum(value, schema, path)
+        yield _check_bounds(value, schema, path)
         for each in _as_short_list(schema.get("allOf")):
-            yield self.at(value, each, place, depth)
-        for word in ("anyOf", "oneOf"):
-            ways = _as_short_list(schema.get(word))
-            if ways and all(self.at(value, each, place, depth) is not None for each in ways):
-                yield f"{place} fits nothing of {word}"
+            yield self.check_value(value, each, path, depth)
+        for keyword in ("anyOf", "oneOf"):
+            branches = _as_short_list(schema.get(keyword))
+            if branches and all(
+                self.check_value(value, branch, path, depth) is not None for branch in branches
+            ):
+                yield f"{path} matches no branch of {keyword}"
         if isinstance(value, dict):
-            yield from self._check_object(cast("dict[str, object]", value), schema, place, depth)
+            yield from self._check_object(cast("dict[str, object]", value), schema, path, depth)
         elif isinstance(value, list):
-            yield from self._check_array(cast("list[object]", value), schema, place, depth)
+            yield from self._check_array(cast("list[object]", value), schema, path, depth)
 
     def _check_object(
-        self, value: dict[str, object], schema: Schema, place: str, depth: int
+        self, value: dict[str, object], schema: Schema, path: str, depth: int
     ) -> Iterator[str | None]:
-        wanted = [name for name in _as_short_list(schema.get("required")) if isinstance(name, str)]
-        if missing := [_truncate_name(name) for name in wanted if name not in value]:
-            yield f"{place} has no {', '.join(missing[:_MAX_NAMED_FIELDS])}"
-        known = schema.get("properties")
-        fields = cast(Schema, known) if isinstance(known, Mapping) else cast(Schema, {})
+        required = [name for name in _as_short_list(schema.get("required")) if isinstance(name, str)]
+        if missing := [_truncate_name(name) for name in required if name not in value]:
+            yield f"{path} has no {', '.join(missing[:_MAX_NAMED_FIELDS])}"
+        properties = schema.get("properties")
+        fields = cast(Schema, properties) if isinstance(properties, Mapping) else cast(Schema, {})
+        # Patterns are not evaluated, so with patternProperties any other name may be valid.
         others = None if "patternProperties" in schema else schema.get("additionalProperties")
         for name, field in value.items():
-            yield self.at(field, fields.get(name, others), f"{place}.{_truncate_name(name)}", depth)
+            yield self.check_value(field, fields.get(name, others), f"{path}.{_truncate_name(name)}", depth)
 
     def _check_array(
-        self, value: list[object], schema: Schema, place: str, depth: int
+        self, value: list[object], schema: Schema, path: str, depth: int
     ) -> Iterator[str | None]:
         first, rest = _as_short_list(schema.get("prefixItems")), schema.get("items")
         if not first and rest is None:
             return
         for number, item in enumerate(value):
-            yield self.at(item, first[number] if number < len(first) else rest, f"{place}[{number}]", depth)
+            item_schema = first[number] if number < len(first) else rest
+            yield self.check_value(item, item_schema, f"{path}[{number}]", depth)
 
     def _resolve_reference(self, reference: str) -> object:
-        """What a reference within the schema leads to; None, which everything fits, for every other."""
+        """Return the target of a reference within the schema; None, which accepts everything, for others."""
         if reference != "#" and not reference.startswith("#/"):
             return None
-        found = self._root
+        target = self._root
         for part in reference.split("/")[1:_MAX_DEPTH]:
             name = unquote(part).replace("~1", "/").replace("~0", "~")
-            found = cast(Schema, found).get(name) if isinstance(found, Mapping) else None
-        return found
+            target = cast(Schema, target).get(name) if isinstance(target, Mapping) else None
+        return target
 
 
-def _check_type(value: object, schema: Schema, place: str) -> str | None:
-    given = schema.get("type")
-    wanted = [given] if isinstance(given, str) else _as_short_list(given)
-    names = [name for name in wanted if isinstance(name, str) and name in _TYPE_CHECKS]
-    if not names or len(names) < len(wanted) or any(_TYPE_CHECKS[name](value) for name in names):
+def _check_type(value: object, schema: Schema, path: str) -> str | None:
+    keyword = schema.get("type")
+    types = [keyword] if isinstance(keyword, str) else _as_short_list(keyword)
+    names = [name for name in types if isinstance(name, str) and name in _TYPE_CHECKS]
+    if not names or len(names) < len(types) or any(_TYPE_CHECKS[name](value) for name in names):
         return None
-    return f"{place} is not of type {' or '.join(names)}"
+    return f"{path} is not of type {' or '.join(names)}"
 
 
-def _check_enum(value: object, schema: Schema, place: str) -> str | None:
-    among = [schema["const"]] if "const" in schema else _as_short_list(schema.get("enum"))
-    if not among or isinstance(value, dict | list) or value in among:
+def _check_enum(value: object, schema: Schema, path: str) -> str | None:
+    allowed = [schema["const"]] if "const" in schema else _as_short_list(schema.get("enum"))
+    if not allowed or isinstance(value, dict | list) or value in allowed:
         return None
-    return f"{place} is none of the values that it may have"
+    return f"{path} is not one of the allowed values"
 
 
-def _check_bounds(value: object, schema: Schema, place: str) -> str | None:
+def _check_bounds(value: object, schema: Schema, path: str) -> str | None:
     number = _as_number(value)
     if number is not None:
-        for word, (is_out, words) in _NUMBER_BOUNDS.items():
-            bound = _as_number(schema.get(word))
-            if bound is not None and is_out(number, bound):
-                return f"{place} is {words} {_truncate_name(str(bound))}"
-    for kind, (least, most) in _LENGTH_KEYWORDS.items():
+        for keyword, (is_outside, relation) in _NUMBER_BOUNDS.items():
+            bound = _as_number(schema.get(keyword))
+            if bound is not None and is_outside(number, bound):
+                return f"{path} is {relation} {_truncate_name(str(bound))}"
+    for kind, (min_keyword, max_keyword) in _LENGTH_KEYWORDS.items():
         if isinstance(value, kind):
             length = len(cast("str | list[object]", value))
-            low, high = _as_number(schema.get(least)), _as_number(schema.get(most))
-            if low is not None and length < low:
-                return f"{place} is too short"
-            if high is not None and length > high:
-                return f"{place} is too long"
+            minimum, maximum = _as_number(schema.get(min_keyword)), _as_number(schema.get(max_keyword))
+            if minimum is not None and length < minimum:
+                return f"{path} is too short"
+            if maximum is not None and length > maximum:
+                return f"{path} is too long"
     return None
 
 
@@ -157,9 +162,9 @@ def _as_number(value: object) -> float | None:
 
 
 def _as_short_list(value: object) -> list[object]:
-    """A list that is not too long to be looked at, else an empty one."""
-    found = cast("list[object]", value) if isinstance(value, list) else []
-    return found if len(found) <= _MAX_LIST_ENTRIES else []
+    """Return ``value`` if it is a list within the limit of entries, else an empty list."""
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return items if len(items) <= _MAX_LIST_ENTRIES else []
 
 
 def _truncate_name(name: str) -> str:

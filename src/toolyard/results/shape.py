@@ -1,4 +1,4 @@
-"""From what a server sent to what a model gets."""
+"""Conversion of a server's raw result into the result for a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _TRUSTED = Trust.TRUSTED
 _NOT_ERROR_VALUES = (None, False)
 _THREADED_REDACTION_CHARS = 100_000
-"""Characters of a failed call's words from which on nobody else waits until they are without secrets."""
+"""Length from which the text of a failed call is redacted in a thread."""
 
 
 def shape_result(
@@ -40,10 +40,10 @@ def shape_result(
     secrets: Iterable[str] = (),
     output_schema: Mapping[str, Any] | None = None,
 ) -> Result:
-    """The result of a call, in both views. Never raises, whatever the server sent.
+    """Return the result of a call, raw and as text for a model. Never raises.
 
-    ``secrets`` are taken out of what a failed call says. ``promised`` is the tool's output schema: structured
-    content that does not fit it is a warning. What is over the limit is lost to the model view.
+    ``secrets`` are redacted from the text of a failed call. Structured content that does not match
+    ``output_schema`` results in a warning. Text over the limit is omitted from the model's text.
     """
     return _shape_plain_text(raw, limits, trust, output_schema) or _build_result(
         raw, _redact_or_validate(parse_result(raw), raw, secrets, output_schema), limits, trust, server, None
@@ -61,16 +61,16 @@ async def shape_and_store(
     output_schema: Mapping[str, Any] | None = None,
     media: bool = False,
 ) -> Result:
-    """As ``shape``, but a text over the limit is kept whole, and the result has its handle. With ``media``,
-    for a model, so is what it cannot take in: see ``keep_media``.
+    """Like ``shape_result``, but store a text over the limit, and set the handle of the result.
 
-    Raises what the store raises.
+    With ``media``, files and large media are stored as well, see ``store_media``. Raise errors of the store.
     """
-    quick = _shape_plain_text(raw, limits, trust, output_schema)
-    if quick is not None:
-        return quick
-    # Other tasks run while a thread handles a large result: all that it calls is written in short steps.
-    run = asyncio.to_thread if is_large(raw) else _at_once
+    plain = _shape_plain_text(raw, limits, trust, output_schema)
+    if plain is not None:
+        return plain
+    # Large results are handled in a thread. The functions called there work in short steps, since a single
+    # long call into C code would hold the GIL and block the event loop all the same.
+    run = asyncio.to_thread if is_large(raw) else _run_directly
     view, handle = await run(parse_result, raw), None
     if media:
         view = await store_media(view, limits, trust, server, result_store)
@@ -78,20 +78,23 @@ async def shape_and_store(
         run = asyncio.to_thread
     view = await run(_redact_or_validate, view, raw, secrets, output_schema)
     if len(view.text) > _max_text_chars(limits, trust, server):
-        kept = StoredResult(view.text, trust, server)
-        handle = await run(make_handle, kept)
-        await result_store.save(handle, kept)
+        stored = StoredResult(view.text, trust, server)
+        handle = await run(make_handle, stored)
+        await result_store.save(handle, stored)
     return await run(_build_result, raw, view, limits, trust, server, handle)
 
 
-async def _at_once(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+async def _run_directly(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
     return function(*arguments, **options)
 
 
 def _shape_plain_text(
     raw: object, limits: ResultLimits, trust: Trust, output_schema: Mapping[str, Any] | None
 ) -> Result | None:
-    """The commonest of all results, one block of text that fits as it is; None for every other."""
+    """Return the result if it is one block of trusted text within the limit, None otherwise.
+
+    A fast path, because most results are of this form.
+    """
     if trust is not _TRUSTED or output_schema is not None:
         return None
     text = _extract_single_text(raw)
@@ -103,13 +106,13 @@ def _shape_plain_text(
 def _build_result(
     raw: object, parsed: ParsedResult, limits: ResultLimits, trust: Trust, server: str, handle: str | None
 ) -> Result:
-    room = _max_text_chars(limits, trust, server)
-    text = truncate_middle(parsed.text, room, format_read_hint(handle))
+    max_chars = _max_text_chars(limits, trust, server)
+    text = truncate_middle(parsed.text, max_chars, format_read_hint(handle))
     if not text:
         text = NO_OUTPUT_TEXT
     elif trust is not _TRUSTED:
         text = fence_untrusted_text(text, server)
-    truncated = len(parsed.text) > room
+    truncated = len(parsed.text) > max_chars
     return Result(raw, text, parsed.is_error, parsed.blocks, parsed.warnings, truncated, handle)
 
 
@@ -122,37 +125,38 @@ def _redact_or_validate(
 ) -> ParsedResult:
     if parsed.is_error:
         return _redact_parsed_result(parsed, tuple(secrets))
-    complaint = _check_output_schema(raw, output_schema) if output_schema is not None else None
-    return parsed if complaint is None else parsed._replace(warnings=(*parsed.warnings, complaint))
+    warning = _check_output_schema(raw, output_schema) if output_schema is not None else None
+    return parsed if warning is None else parsed._replace(warnings=(*parsed.warnings, warning))
 
 
 def _redact_parsed_result(parsed: ParsedResult, secrets: tuple[str, ...]) -> ParsedResult:
-    clean = cache(partial(redact_secrets, secrets=secrets))
+    # Cached, since the whole text and the text of a single block are usually the same.
+    redact = cache(partial(redact_secrets, secrets=secrets))
     blocks = (
-        replace(block, text=clean(block.text)) if isinstance(block, TextBlock | TextResource) else block
+        replace(block, text=redact(block.text)) if isinstance(block, TextBlock | TextResource) else block
         for block in parsed.blocks
     )
-    return parsed._replace(text=clean(parsed.text), blocks=tuple(blocks))
+    return parsed._replace(text=redact(parsed.text), blocks=tuple(blocks))
 
 
 def _check_output_schema(raw: object, output_schema: Mapping[str, Any]) -> str | None:
     structured = cast(JsonObject, raw).get("structuredContent") if isinstance(raw, dict) else None
     if structured is None:
         return "the tool has an output schema, but the result has no structuredContent"
-    found = find_schema_mismatch(structured, output_schema)
-    return None if found is None else f"structuredContent does not fit the output schema: {found}"
+    mismatch = find_schema_mismatch(structured, output_schema)
+    return None if mismatch is None else f"structuredContent does not match the output schema: {mismatch}"
 
 
 def _extract_single_text(raw: object) -> str | None:
     if type(raw) is not dict:
         return None
-    found = cast(JsonObject, raw)
-    content: object = found.get("content")
+    fields = cast(JsonObject, raw)
+    content: object = fields.get("content")
     if type(content) is not list or len(blocks := cast(list[object], content)) != 1:
         return None
     block = blocks[0]
-    if type(block) is not dict or found.get("isError") not in _NOT_ERROR_VALUES:
+    if type(block) is not dict or fields.get("isError") not in _NOT_ERROR_VALUES:
         return None
-    only = cast(JsonObject, block)
-    text: object = only.get("text")
-    return text if type(text) is str and only.get("type") == "text" else None
+    text_block = cast(JsonObject, block)
+    text: object = text_block.get("text")
+    return text if type(text) is str and text_block.get("type") == "text" else None

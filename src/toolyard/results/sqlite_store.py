@@ -1,4 +1,4 @@
-"""Results that were too long, in one file on disk."""
+"""Storage of long results in a SQLite file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from toolyard.results.retention import (
 __all__ = ["RESULTS_FILE_NAME", "SqliteResultStore"]
 
 RESULTS_FILE_NAME = "results.db"
-"""The file's name in the data directory."""
+"""Name of the file in the data directory."""
 
 _BUSY_TIMEOUT_SECONDS = 5.0
 _CORRUPT_FILE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -47,10 +47,10 @@ _log = logging.getLogger("toolyard.content.resultstore")
 
 
 class SqliteResultStore(PrincipalResultStores):
-    """Keeps them in a file that its owner alone may read, within the Bounds.
+    """Result stores in a file that only its owner can read, limited by ``Retention``.
 
-    Each use opens the file and closes it again: results that are too long are rare, and many processes may
-    share it. Where the file cannot be used, memory serves.
+    Each operation opens and closes the file, since long results are rare and several processes may share it.
+    While the file cannot be used, results are stored in memory.
     """
 
     def __init__(
@@ -63,18 +63,15 @@ class SqliteResultStore(PrincipalResultStores):
         self._path = path
 
     async def put(self, row: ResultRow) -> bool:
-        """See Results."""
-
         def write_row(db: sqlite3.Connection) -> bool:
             with _write_transaction(db):
-                put_and_evict(_SqliteResultRows(db), row, self.bounds, self.clock())
+                put_and_evict(_SqliteResultRows(db), row, self.retention, self.clock())
             db.execute("PRAGMA incremental_vacuum")
             return True
 
         return bool(await asyncio.to_thread(self._run_with_recovery, write_row))
 
     async def find(self, principal: str, handle: str) -> StoredResult | None:
-        """See Results."""
         query = "SELECT trust, server, body FROM result WHERE principal = ? AND handle = ? AND expires > ?"
 
         def read_row(db: sqlite3.Connection) -> StoredResult | None:
@@ -84,7 +81,6 @@ class SqliteResultStore(PrincipalResultStores):
         return await asyncio.to_thread(self._run_with_recovery, read_row)
 
     async def has_stored(self, principal: str) -> bool:
-        """See Results."""
         query = "SELECT 1 FROM result WHERE principal = ? AND expires > ? LIMIT 1"
 
         def has_row(db: sqlite3.Connection) -> bool:
@@ -93,16 +89,16 @@ class SqliteResultStore(PrincipalResultStores):
         return self._path.exists() and bool(await asyncio.to_thread(self._run_with_recovery, has_row))
 
     def _run_with_recovery(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
-        for again in (True, False):
+        for may_retry in (True, False):
             try:
                 with self._open_connection() as db:
                     return work(db)
             except (sqlite3.Error, OSError, zlib.error, ValueError) as error:
-                _log.warning("the file of results %s cannot be used: %s", self._path, error)
+                _log.warning("the results file %s cannot be used: %s", self._path, error)
                 code = getattr(error, "sqlite_errorcode", None)
-                if not again or code not in _CORRUPT_FILE_CODES:
+                if not may_retry or code not in _CORRUPT_FILE_CODES:
                     return None
-                # Nothing in it is needed for long: a broken one is begun anew.
+                # Results are kept for a day at most, so a corrupt file is deleted instead of repaired.
                 with suppress(OSError):
                     self._path.unlink(missing_ok=True)
         return None
@@ -110,7 +106,7 @@ class SqliteResultStore(PrincipalResultStores):
     @contextmanager
     def _open_connection(self) -> Generator[sqlite3.Connection]:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made before SQLite sees it, so that it is never readable by others.
+        # Create the file before SQLite does, so that it is never readable by others.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None)) as db:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -120,7 +116,7 @@ class SqliteResultStore(PrincipalResultStores):
 
 
 class _SqliteResultRows:
-    """A Ledger."""
+    """Rows of the ``result`` table, as ``ResultRows``."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -135,8 +131,8 @@ class _SqliteResultRows:
 
     def sum_bytes(self, principal: str | None) -> int:
         query = "SELECT coalesce(sum(size), 0) FROM result WHERE ?1 IS NULL OR principal = ?1"
-        (held,) = self._db.execute(query, (principal,)).fetchone()
-        return held
+        (total,) = self._db.execute(query, (principal,)).fetchone()
+        return total
 
     def list_oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
         query = "SELECT principal, handle, size FROM result WHERE ?1 IS NULL OR principal = ?1 ORDER BY used"

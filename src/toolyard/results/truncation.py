@@ -1,4 +1,4 @@
-"""A text that is too long: its head, a note about what is missing, its tail."""
+"""Truncation of long texts in the middle, with a note about the omitted part."""
 
 from __future__ import annotations
 
@@ -8,52 +8,53 @@ __all__ = ["format_read_hint", "truncate_middle"]
 
 ZERO_WIDTH_JOINER = "\u200d"
 MAX_CUT_SHIFT_CHARS = 64
-"""How far a cut moves to keep a character whole. Longer sequences are no language's, and are cut."""
+"""Maximum distance that a cut is moved to keep a visible character whole. No language has longer
+sequences."""
 
 
 def format_read_hint(handle: str | None) -> str | None:
-    """How the rest is read of what has a handle; None without one."""
+    """Return the sentence that tells a model how to read the omitted part; None without a handle."""
     return None if handle is None else f'result_read with handle "{handle}" reads them'
 
 
 def truncate_middle(text: str, limit: int, read_hint: str | None) -> str:
-    """The text in at most ``limit`` characters; the note says how much is missing and ``where`` it can be
-    read, if anywhere.
+    """Return the text in at most ``limit`` characters, with a note about the omitted part and ``read_hint``.
 
-    Two thirds of the room go to the head, since an answer begins there, the rest to the tail, where errors
-    and totals stand.
+    Two thirds of the length go to the start, where answers begin, the rest to the end, where errors and
+    totals usually are.
     """
     if len(text) <= limit:
         return text
-    room = max(0, limit - len(_format_omission_note(len(text), len(text), read_hint)))
-    end = _find_cut_before(text, room * 2 // 3)
-    start = _find_cut_after(text, len(text) - room // 3)
+    max_chars = max(0, limit - len(_format_omission_note(len(text), len(text), read_hint)))
+    end = _find_cut_before(text, max_chars * 2 // 3)
+    start = _find_cut_after(text, len(text) - max_chars // 3)
     note = _format_omission_note(start - end, len(text), read_hint)
     return f"{text[:end]}{note}{text[start:]}"[:limit]
 
 
 def _format_omission_note(missing: int, total: int, read_hint: str | None) -> str:
-    told = read_hint or "the whole text was not kept"
-    return f"\n\n[{missing:,} of {total:,} characters are left out here; {told}]\n\n"
+    hint = read_hint or "the whole text was not stored"
+    return f"\n\n[{missing:,} of {total:,} characters are omitted here; {hint}]\n\n"
 
 
-def _find_cut_before(text: str, at: int) -> int:
-    for cut in range(at, max(at - MAX_CUT_SHIFT_CHARS, 0), -1):
+def _find_cut_before(text: str, position: int) -> int:
+    for cut in range(position, max(position - MAX_CUT_SHIFT_CHARS, 0), -1):
         if not _is_one_character(text[cut - 1], text[cut]):
             return cut
-    return at if at > MAX_CUT_SHIFT_CHARS else 0
+    return position if position > MAX_CUT_SHIFT_CHARS else 0
 
 
-def _find_cut_after(text: str, at: int) -> int:
-    last = min(at + MAX_CUT_SHIFT_CHARS, len(text))
-    for cut in range(at, last):
+def _find_cut_after(text: str, position: int) -> int:
+    last = min(position + MAX_CUT_SHIFT_CHARS, len(text))
+    for cut in range(position, last):
         if not _is_one_character(text[cut - 1], text[cut]):
             return cut
-    return at if last < len(text) else len(text)
+    return position if last < len(text) else len(text)
 
 
 def _is_one_character(left: str, right: str) -> bool:
-    """Whether a cut between the two would tear one visible character, or a pair of halves, apart."""
+    """Return True if a cut between both code points would split a visible character or a surrogate pair."""
+    # A simplification of Unicode grapheme clusters (UAX #29), enough to avoid broken characters in texts.
     if right < "\u0300":
         return left == "\r" and right == "\n"
     return (

@@ -47,7 +47,7 @@ class DatabaseResultStore(PrincipalResultStores):
 
     async def put(self, row: ResultRow) -> bool:
         def work(connection: Connection) -> None:
-            put_and_evict(_DatabaseResultRows(connection), row, self.bounds, self.clock())
+            put_and_evict(_DatabaseResultRows(connection), row, self.retention, self.clock())
 
         try:
             await self._executor.write(work)
