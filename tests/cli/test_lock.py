@@ -79,7 +79,7 @@ def test_the_journey_of_a_changed_description(cli: Cli, server: Changing) -> Non
     listed = cli("tools")
     assert [line.split("\t")[0] for line in listed.lines] == ["files_count"]
     assert "note: 1 tool not as accepted in " in listed.err
-    assert "not the one that was accepted" in cli("why", "files_read").out
+    assert "changed since it was accepted" in cli("why", "files_read").out
     assert "files_read" not in cli("search", "read", "file").out
     shown = cli("lock", "--diff")
     assert shown.code == 0

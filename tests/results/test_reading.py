@@ -82,7 +82,7 @@ def test_a_range_of_bytes_stays_short_and_within_the_fence() -> None:
 
 def test_what_is_no_text_has_no_lines_and_no_places() -> None:
     for read in (read_lines, read_path):
-        with pytest.raises(ResultReadError, match="no text"):
+        with pytest.raises(ResultReadError, match="not text"):
             read(binary(b"\0"), "x", 0, 100)
 
 
@@ -143,7 +143,7 @@ def test_every_place_of_any_json_can_be_reached(value: Any) -> None:
 
 def test_a_path_into_text_that_is_no_json_is_refused() -> None:
     for text in ("hello", "[" * 100_000, ""):
-        with pytest.raises(ResultReadError, match="no JSON"):
+        with pytest.raises(ResultReadError, match="not JSON"):
             read_path(kept(text), "$", 0, 100)
 
 
