@@ -276,10 +276,16 @@ class RpcError(ServerError):
 
 
 class CallTimeout(ServerError):
-    """Raised when no response arrived in time. A cancellation was sent to the server."""
+    """Raised when no response arrived in time. A cancellation was sent to the server.
+
+    ``method`` is the MCP method of the request, ``limit_seconds`` the limit that it exceeded. Both are None
+    for timeouts that were not measured on a session.
+    """
 
     exit_code = 6
     kind = "timeout"
+    method: str | None = None
+    limit_seconds: float | None = None
 
 
 class OutcomeUnknown(ServerError):

@@ -116,7 +116,9 @@ async def test_a_failed_call_is_an_error_and_never_an_exception() -> None:
 async def test_a_call_that_took_too_long_names_the_setting_that_it_went_by() -> None:
     def slow(server_id: str, *_: Any) -> Any:
         hint = "raise 'timeouts.call' if it needs longer"
-        raise CallTimeout("tools/call took longer than 30 s in all", hint=hint, server=server_id)
+        error = CallTimeout("tools/call took longer than 30 s in all", hint=hint, server=server_id)
+        error.method, error.limit_seconds = "tools/call", 30.0
+        raise error
 
     answer = await small(answer=slow)("tools_call", {"name": "files_read_file"}, CALLER)
     assert "took longer than 30 s" in answer["error"]
@@ -189,13 +191,13 @@ async def test_a_handle_that_is_anothers_expired_or_made_up_has_the_same_words()
         ("tools_search", {"query": "x", "limit": 0}, "'limit' must be 1 or more"),
         ("tools_search", {"q": "x"}, "tools_search has no argument 'q'; it has: query, limit"),
         ("tools_list", {"offset": -1}, "'offset' must be 0 or more"),
-        ("tools_describe", {"names": []}, "'names' must be a list of strings that is not empty"),
+        ("tools_describe", {"names": []}, "'names' must be a non-empty list of strings"),
         ("tools_describe", {"names": ["a", 2]}, "'names' must be a list of strings"),
-        ("tools_describe", {"names": ["a"] * 17}, "'names' may have 16 entries, not 17"),
+        ("tools_describe", {"names": ["a"] * 17}, "'names' can have at most 16 entries, not 17"),
         ("tools_call", {"name": "x", "arguments": "{}"}, "'arguments' must be an object"),
-        ("tools_call", {"name": "tools_call"}, "'tools_call' is called by itself, not through tools_call"),
+        ("tools_call", {"name": "tools_call"}, "call 'tools_call' directly, not through tools_call"),
         ("result_read", {"handle": "x", "grep": "a", "path": "b"}, "give 'grep' or 'path', not both"),
-        ("tools_drop", {}, f"there is no meta tool 'tools_drop' (there are: {', '.join(META_TOOLS)})"),
+        ("tools_drop", {}, f"there is no meta tool 'tools_drop' (available: {', '.join(META_TOOLS)})"),
     ],
 )
 async def test_wrong_arguments_are_answered(name: str, arguments: Any, error: str) -> None:

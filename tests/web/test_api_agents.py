@@ -101,7 +101,7 @@ async def test_what_is_reached_through_the_meta_tools_is_told_apart(
     assert tools["wary_count"]["through"] is None
     assert "allowTools of server 'wary'" in tools["wary_count"]["why"]
     answer = (await alone.client().get("/api/v1/agents/all/tools")).json
-    assert answer["because"] == "some tools can be reached through the meta tools only"
+    assert answer["because"] == "some tools are available only through the meta tools"
 
 
 async def test_patterns_without_a_tool_and_servers_that_fail_are_told(

@@ -192,7 +192,7 @@ async def test_no_meta_tool_waits_for_a_server_that_never_answers(
     async with opened({"one": recorder(), "hole": hole}) as yard, asyncio.timeout(60):
         assert names(await yard.tools(mode="meta")) == META
         await yard.tools(server="one")
-        line = "hole (has not answered yet); asking again may find their tools"
+        line = "hole (has not answered yet); try again later to see their tools"
         for _ in range(2):
             found = await said(yard, "tools_search", {"query": "looks"})
             assert found == {"ok": True, "tools": {"one_look": "Looks"}, "not_listed": line}

@@ -204,14 +204,19 @@ class McpSession:
 
     def _timeout_error(self, call: _PendingCall, deadline: Deadline, method: str) -> CallTimeout:
         if self._loop.time() >= call.cap:
-            return CallTimeout(
-                f"{method} took longer than {deadline.total:g} s in all",
+            limit_seconds = deadline.total
+            error = CallTimeout(
+                f"{method} took longer than {limit_seconds:g} s in all",
                 hint="raise 'timeouts.call' if it needs longer",
             )
-        return CallTimeout(
-            f"{method}: neither answer nor progress for {deadline.silence:g} s",
-            hint="raise 'timeouts.silence' if it needs longer",
-        )
+        else:
+            limit_seconds = deadline.silence
+            error = CallTimeout(
+                f"{method}: neither answer nor progress for {limit_seconds:g} s",
+                hint="raise 'timeouts.silence' if it needs longer",
+            )
+        error.method, error.limit_seconds = method, limit_seconds
+        return error
 
     async def send_notification(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification and wait until it is gone. Raises a ServerError."""

@@ -1,4 +1,8 @@
-"""The meta-tool surface: a handful of tools through which a model reaches all that it may use."""
+"""Meta tools: five tools with which a model can search, describe and call all tools available to it.
+
+They replace long tool lists in prompts. This package may import ``catalog``, ``clients``, ``policy`` and
+``results``. Start reading at ``meta_tools.MetaTools``.
+"""
 
 from toolyard.meta.caller_search import CallerSearch
 from toolyard.meta.meta_tools import (

@@ -1,4 +1,4 @@
-"""The arguments of a meta tool as a model wrote them, read kindly and checked."""
+"""Lenient parsing of the arguments that a model passes to a meta tool."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ _MAX_NAME_CHARS = 40
 
 
 class InvalidToolArgument(ValueError):
-    """An argument that cannot be used; the words are for the model."""
+    """Raised for an invalid argument. The message is shown to the model."""
 
 
 class ToolArguments:
-    """The arguments of one call. Raises BadArgument for what is no argument of the tool."""
+    """Arguments of one call. Raise InvalidToolArgument if an argument is unknown to the tool."""
 
     def __init__(self, tool: Definition, arguments: object) -> None:
         if arguments is not None and not isinstance(arguments, Mapping):
             raise InvalidToolArgument(f"the arguments of {tool.name} must be an object")
         self._arguments = cast("JsonObject", arguments or {})
         known = cast("Mapping[str, object]", tool.input_schema["properties"])
-        strange = [str(key)[:_MAX_NAME_CHARS] for key in self._arguments if key not in known]
-        if strange:
+        unknown = [str(key)[:_MAX_NAME_CHARS] for key in self._arguments if key not in known]
+        if unknown:
             raise InvalidToolArgument(
-                f"{tool.name} has no argument '{strange[0]}'; it has: {', '.join(known)}"
+                f"{tool.name} has no argument '{unknown[0]}'; it has: {', '.join(known)}"
             )
 
     def text(self, key: str) -> str:
-        """A text that must be there."""
-        found = self.get_text(key)
-        if found is None:
+        """Return a required string."""
+        value = self.get_text(key)
+        if value is None:
             raise InvalidToolArgument(f"'{key}' is missing")
-        return found
+        return value
 
     def get_text(self, key: str) -> str | None:
-        """A text, None where it is left out."""
+        """Return an optional string, None if it is absent."""
         value = self._arguments.get(key)
         if value is None or isinstance(value, str):
             return value
         raise InvalidToolArgument(f"'{key}' must be a string")
 
     def get_bool(self, key: str) -> bool:
-        """Yes or no; no where it is left out. Models write them as texts too."""
+        """Return a boolean, False if it is absent. Also accepts the strings "true" and "false"."""
         value = self._arguments.get(key)
         if value is None or isinstance(value, bool):
             return bool(value)
@@ -54,7 +54,10 @@ class ToolArguments:
         raise InvalidToolArgument(f"'{key}' must be true or false")
 
     def number(self, key: str, default: int, minimum: int, maximum: int | None = None) -> int:
-        """A whole number, brought within its bounds. Models write them as texts and as 10.0 too."""
+        """Return an integer of at least ``minimum``, reduced to ``maximum`` if it is larger.
+
+        Also accepts strings of digits and floats such as 10.0, which some models write.
+        """
         value = self._arguments.get(key)
         if value is None:
             return default
@@ -69,22 +72,22 @@ class ToolArguments:
         return value if maximum is None else min(value, maximum)
 
     def texts(self, key: str, max_entries: int) -> list[str]:
-        """Some texts, each once; a single one may stand alone."""
+        """Return a list of unique strings. Also accepts a single string instead of a list."""
         value = self._arguments.get(key)
         if isinstance(value, str):
             return [value]
         if not isinstance(value, list) or not value:
-            raise InvalidToolArgument(f"'{key}' must be a list of strings that is not empty")
+            raise InvalidToolArgument(f"'{key}' must be a non-empty list of strings")
         items = cast("list[object]", value)
         if len(items) > max_entries:
-            raise InvalidToolArgument(f"'{key}' may have {max_entries} entries, not {len(items):,}")
-        found = [item for item in items if isinstance(item, str)]
-        if len(found) < len(items):
+            raise InvalidToolArgument(f"'{key}' can have at most {max_entries} entries, not {len(items):,}")
+        texts = [item for item in items if isinstance(item, str)]
+        if len(texts) < len(items):
             raise InvalidToolArgument(f"'{key}' must be a list of strings")
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(texts))
 
     def get_object(self, key: str) -> JsonObject:
-        """An object; empty where it is left out."""
+        """Return an object, empty if it is absent."""
         value = self._arguments.get(key)
         if value is None:
             return {}

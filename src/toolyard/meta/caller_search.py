@@ -1,4 +1,4 @@
-"""Search for one caller: only what this caller may see is ranked at all."""
+"""Search among the tools visible to a caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolyard.types.tool import Definition
 __all__ = ["CallerSearch"]
 
 _MAX_INDEXES = 16
-"""Indexes that stay in memory. Who comes back after that waits while theirs is made again."""
+"""Maximum number of indexes in memory. The least recently used one is dropped, and rebuilt when needed."""
 _MAX_CACHED_NAME_SETS = 64
 
 
@@ -26,7 +26,10 @@ class _PrincipalIndex:
 
 
 class CallerSearch:
-    """Keeps a search index for each principal, and brings it up to date when it is used."""
+    """Search index per principal, brought up to date at each search.
+
+    Hidden tools are excluded before ranking, so that ranks reveal nothing about them.
+    """
 
     def __init__(self, call_path: CallPath) -> None:
         self._call_path = call_path
@@ -36,33 +39,36 @@ class CallerSearch:
         )
 
     def search(self, listing: ToolListing, query: str, caller: Caller, limit: int) -> list[Hit]:
-        """The best tools for a query among those that this caller gets to see, best first."""
-        kept = self._indexes.get(caller.principal.id)
-        if kept is None:
-            kept = self._indexes[caller.principal.id] = _PrincipalIndex()
+        """Return the best tools for a query among those visible to the caller, best first."""
+        entry = self._indexes.get(caller.principal.id)
+        if entry is None:
+            entry = self._indexes[caller.principal.id] = _PrincipalIndex()
         self._indexes.move_to_end(caller.principal.id)
         while len(self._indexes) > _MAX_INDEXES:
             self._indexes.popitem(last=False)
-        if kept.tools is not listing.tools:
-            kept.index.sync(listing)
-            kept.tools = listing.tools
-        return kept.index.search(query, limit, allowed=self._visible_names(listing, caller))
+        if entry.tools is not listing.tools:
+            entry.index.sync(listing)
+            entry.tools = listing.tools
+        return entry.index.search(query, limit, allowed=self._visible_names(listing, caller))
 
     def forget_principal(self, principal_id: str) -> None:
-        """Forget a principal's index."""
+        """Drop the index and the cached names of a principal."""
         self._indexes.pop(principal_id, None)
         for caller in [each for each in self._visible_names_cache if each.principal.id == principal_id]:
             del self._visible_names_cache[caller]
 
     def _visible_names(self, listing: ToolListing, caller: Caller) -> frozenset[str] | None:
-        """The names that the caller may know of, the same object for as long as they are the same."""
+        """Return the names visible to the caller, None if all are.
+
+        Returns the same object as long as the names are unchanged, since the index caches views by it.
+        """
         shown = self._call_path.shown(listing, caller)
         if len(shown) == len(listing.tools):
             return None
-        before = self._visible_names_cache.get(caller)
-        if before is None or before[0] is not shown:
-            before = self._visible_names_cache[caller] = (shown, frozenset(shown))
+        cached = self._visible_names_cache.get(caller)
+        if cached is None or cached[0] is not shown:
+            cached = self._visible_names_cache[caller] = (shown, frozenset(shown))
         self._visible_names_cache.move_to_end(caller)
         while len(self._visible_names_cache) > _MAX_CACHED_NAME_SETS:
             self._visible_names_cache.popitem(last=False)
-        return before[1]
+        return cached[1]

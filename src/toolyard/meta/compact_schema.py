@@ -1,4 +1,4 @@
-"""A schema without what tells a model nothing, since it is paid for by the token."""
+"""Removal of schema keywords that carry no information for a model, to save tokens."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _MAX_SCHEMA_DEPTH = 32
 
 
 def make_compact_schema(schema: JsonObject, depth: int = 0) -> dict[str, Any]:
-    """The schema without its dialect, its titles and the word that nothing else is allowed.
+    """Return the schema without ``$schema``, ``title`` and ``additionalProperties: false``.
 
-    What is a property's name is never touched, nor is anything below a depth that no honest schema has.
+    Properties with such names are not affected. Below ``_MAX_SCHEMA_DEPTH`` the schema is left unchanged.
     """
-    found: dict[str, Any] = {}
+    compact: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "$schema" or (key == "title" and isinstance(value, str)):
             continue
         if key == "additionalProperties" and value is False:
             continue
-        found[key] = _compact_keyword(key, value, depth + 1) if depth < _MAX_SCHEMA_DEPTH else value
-    return found
+        compact[key] = _compact_keyword(key, value, depth + 1) if depth < _MAX_SCHEMA_DEPTH else value
+    return compact
 
 
 def _compact_keyword(key: str, value: object, depth: int) -> object:

@@ -1,4 +1,4 @@
-"""The five meta tools, answered: whatever a model sends, ``{ok: true, …}`` or ``{ok: false, error}``."""
+"""The five meta tools. Every reply is ``{ok: true, …}`` or ``{ok: false, error}``, for any input."""
 
 from __future__ import annotations
 
@@ -51,25 +51,25 @@ _MAX_CAUSE_CHARS = 80
 
 
 class UnlistedServers:
-    """Says who is missing in what a caller is told, and why, so that a model knows to ask again."""
+    """Describes servers whose tools are missing from a listing, so that a model knows to try again."""
 
     def __init__(self, tool_directory: ToolDirectory, call_path: CallPath) -> None:
         self._tool_directory = tool_directory
         self._call_path = call_path
 
     def why(self, server_id: str, caller: Caller) -> str | None:
-        """Why the tools of a server are not known; None where they are, or it is not there for the caller."""
+        """Return why a server's tools are unknown; None if they are known or the caller cannot reach it."""
         return self._find_reasons(caller, server_id).get(server_id)
 
     def line(self, caller: Caller) -> str | None:
-        """All of them, the first few by their names; None where nobody is missing."""
+        """Return a line about all such servers, the first few by name; None if there are none."""
         reasons = self._find_reasons(caller)
         if not reasons:
             return None
         named = [f"{server_id} ({reasons[server_id]})" for server_id in sorted(reasons)[:_MAX_NAMED_SERVERS]]
         if len(reasons) > _MAX_NAMED_SERVERS:
             named.append(f"{len(reasons) - _MAX_NAMED_SERVERS:,} more")
-        return f"{', '.join(named)}; asking again may find their tools"
+        return f"{', '.join(named)}; try again later to see their tools"
 
     def _find_reasons(self, caller: Caller, only: str | None = None) -> dict[str, str]:
         return {
@@ -82,7 +82,7 @@ class UnlistedServers:
         if failure is None:
             return "has not answered yet"
         if self._call_path.trust(server_id, caller) is not Trust.TRUSTED:
-            # The reason may be in the server's own words.
+            # The reason may contain text from the server.
             return "cannot be listed"
         self._call_path.redact_error(failure)
         cause = " ".join(failure.cause.split())
@@ -92,22 +92,23 @@ class UnlistedServers:
 ToolMode: TypeAlias = Literal["direct", "meta"]
 
 TOOLS_CALL_NAME = "tools_call"
-"""The meta tool that calls another."""
+"""Name of the meta tool that calls another tool."""
 _log = logging.getLogger("toolyard.meta.surface")
 _DEFAULT_SEARCH_LIMIT = 10
 _DEFAULT_LIST_LIMIT = 64
 _DEFAULT_READ_CHARS = 16_000
 _SUMMARY_COLUMNS = 48
 _MAX_CACHED_CALLERS = 256
-_UNTRUSTED_SUMMARY = "(of an untrusted server: tools_describe shows its words)"
-_TIMEOUT_HINT = "ask for less at once; whoever runs Toolyard may raise the setting meta_call_timeout"
+_UNTRUSTED_SUMMARY = "(untrusted server: tools_describe shows its description)"
+_TIMEOUT_HINT = "request less at once, or ask an admin to raise the setting meta_call_timeout"
 
 
 @dataclass(frozen=True, slots=True)
 class MetaToolLimits:
-    """How much one answer may hold, in characters, and how long one call may take, in seconds.
+    """Maximum sizes of replies in characters, and the maximum duration of a call in seconds.
 
-    ``threshold`` is in tokens of definitions: above it an agent without a mode gets the meta tools; 0: never.
+    If the definitions of an agent's tools take more than ``threshold_tokens`` and it has no mode, it gets the
+    meta tools; 0 disables this.
     """
 
     schema: int = 64_000
@@ -119,7 +120,7 @@ class MetaToolLimits:
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """What a model is shown. ``because`` says why there are meta tools, where there are."""
+    """Tools to offer to a model. ``because`` is the reason for offering meta tools, if there are any."""
 
     direct: Mapping[str, Definition]
     meta: Mapping[str, Definition] = field(default_factory=dict[str, Definition])
@@ -128,21 +129,24 @@ class ToolOffer:
 
 @dataclass(frozen=True, slots=True)
 class MetaToolReply:
-    """An answer, and the media of the result, which travel beside it."""
+    """Body of a reply, and the media of a called tool's result, which are passed separately."""
 
     body: dict[str, Any]
     media: tuple[Media, ...] = field(default=())
 
 
 def with_direct_mode(caller: Caller) -> Caller:
-    """The same caller, who asked for the tools themselves, whatever mode the agent has."""
+    """Return the caller with its agent's mode changed from "meta" to "direct"."""
     if caller.agent is None or caller.agent.mode != "meta":
         return caller
     return replace(caller, agent=replace(caller.agent, mode="direct"))
 
 
 class MetaTools:
-    """Meta mode, for every caller. What a caller reaches through it is decided by the same chain."""
+    """Implementation of the meta tools for all callers.
+
+    Access is decided by the same policy as for direct calls.
+    """
 
     def __init__(
         self,
@@ -170,11 +174,11 @@ class MetaTools:
 
     @property
     def seconds(self) -> float:
-        """What one call may take, where its server's own limits are not shorter."""
+        """Maximum duration of one call, unless its server has a shorter limit."""
         return self._limits.seconds
 
     def forget_principal(self, principal_id: str) -> None:
-        """Forget what was prepared for a principal."""
+        """Drop all cached data of a principal."""
         self._caller_search.forget_principal(principal_id)
         for caller in [each for each in self._meta_callers if each.principal.id == principal_id]:
             del self._meta_callers[caller]
@@ -182,48 +186,48 @@ class MetaTools:
             del self._token_costs[caller]
 
     def search(self, listing: ToolListing, query: str, caller: Caller, limit: int) -> dict[str, Definition]:
-        """The best tools for a query among those that this caller can reach, best first. Asks nobody."""
+        """Return the best tools for a query that the caller can reach, best first. Contacts no server."""
         if caller.surface is Surface.MODEL_DIRECT:
             caller = self._as_meta_caller(caller)
         hits = self._caller_search.search(listing, query, caller, limit)
         return {hit.name: listing.tools[hit.name] for hit in hits}
 
     def offer(self, listing: ToolListing, caller: Caller, mode: ToolMode | None = None) -> ToolOffer:
-        """What to show this caller's model: direct tools, meta tools, or both, and why.
+        """Return the tools to offer to the caller's model: direct tools, meta tools, or both.
 
-        ``mode`` decides where it is given. Otherwise the agent's does, and where it has none the cost. The
-        meta tools come along where something can be reached through them only.
+        ``mode`` takes precedence, then the agent's mode, then the number of tokens. Meta tools are added if
+        some tools can be reached only through them.
         """
         if mode == "direct":
             return ToolOffer(self._call_path.shown(listing, with_direct_mode(caller)))
         shown = self._call_path.shown(listing, caller)
         agent = caller.agent
         if mode == "meta":
-            return ToolOffer({}, META_TOOLS, "meta mode was asked for")
+            return ToolOffer({}, META_TOOLS, "meta mode was requested")
         if agent is not None and agent.mode == "meta":
-            return ToolOffer({}, META_TOOLS, f"agent '{agent.id}' has the mode meta")
+            return ToolOffer({}, META_TOOLS, f"agent '{agent.id}' uses meta mode")
         if caller.surface is not Surface.MODEL_DIRECT:
             return ToolOffer(shown)
         if agent is not None and agent.mode is None:
-            cost, most = self._estimate_tokens(caller, shown), self._limits.threshold_tokens
-            if 0 < most < cost:
-                said = f"its tools would cost about {cost:,} tokens, more than {most:,}"
-                return ToolOffer({}, META_TOOLS, said)
+            tokens, threshold = self._estimate_tokens(caller, shown), self._limits.threshold_tokens
+            if 0 < threshold < tokens:
+                reason = f"its tools would cost about {tokens:,} tokens, more than {threshold:,}"
+                return ToolOffer({}, META_TOOLS, reason)
         if self._call_path.shown(listing, self._as_meta_caller(caller)).keys() - shown.keys():
-            return ToolOffer(shown, META_TOOLS, "some tools can be reached through the meta tools only")
+            return ToolOffer(shown, META_TOOLS, "some tools are available only through the meta tools")
         return ToolOffer(shown)
 
     def _estimate_tokens(self, caller: Caller, shown: Mapping[str, Definition]) -> int:
-        before = self._token_costs.get(caller)
-        if before is None or before[0] is not shown:
-            before = self._token_costs[caller] = (shown, sum(map(estimate_definition_tokens, shown.values())))
+        cached = self._token_costs.get(caller)
+        if cached is None or cached[0] is not shown:
+            cached = self._token_costs[caller] = (shown, sum(map(estimate_definition_tokens, shown.values())))
         self._token_costs.move_to_end(caller)
         while len(self._token_costs) > _MAX_CACHED_CALLERS:
             self._token_costs.popitem(last=False)
-        return before[1]
+        return cached[1]
 
     async def answer(self, name: str, arguments: object, caller: Caller) -> dict[str, Any]:
-        """What a meta tool says. Never raises, whatever the name and the arguments are."""
+        """Call a meta tool and return the body of its reply. Never raises, for any name and arguments."""
         return (await self.call(name, arguments, caller)).body
 
     async def call(
@@ -236,17 +240,20 @@ class MetaTools:
         raise_approval_needed: bool = False,
         route: CallRoute | None = None,
     ) -> MetaToolReply:
-        """As ``answer``, with the media of a call's result. ``asks``: raises ApprovalNeeded, for whoever can
-        ask somebody. ``via`` takes a call to its server."""
-        answer = (
+        """Call a meta tool and return its reply, with the media of a called tool's result.
+
+        With ``raise_approval_needed``, raise ApprovalNeeded instead of describing it, for callers that can
+        prompt a person. ``route`` delivers a call to its server.
+        """
+        handler = (
             self._handlers.get(name)
             if route is None or name != TOOLS_CALL_NAME
             else partial(self._call_tool, via=route)
         )
-        if answer is None:
-            return _error_reply(f"there is no meta tool '{name[:64]}'", f"there are: {', '.join(META_TOOLS)}")
+        if handler is None:
+            return _error_reply(f"there is no meta tool '{name[:64]}'", f"available: {', '.join(META_TOOLS)}")
         try:
-            return await answer(
+            return await handler(
                 ToolArguments(META_TOOLS[name], arguments), self._as_meta_caller(caller), on_progress
             )
         except (InvalidToolArgument, ResultReadError) as error:
@@ -256,7 +263,7 @@ class MetaTools:
                 raise
             return self._reply_to_error(error, caller)
         except Exception:  # noqa: BLE001 - see below
-            # The boundary of the promise: a model's turn goes on, and the log says what we did wrong.
+            # A defect of Toolyard must not end the model's turn: reply with an error and log the details.
             _log.exception("meta tool %s", name)
             return _error_reply(f"{name} failed inside Toolyard; its log says why")
 
@@ -274,7 +281,7 @@ class MetaTools:
         raise_approval_needed: bool = False,
         route: CallRoute | None = None,
     ) -> Result:
-        """As ``reply``, as the result of a call: its text is the answer in JSON."""
+        """Call a meta tool and return its reply as a result, whose text is the reply as JSON."""
         return _reply_to_result(
             await self.call(
                 name,
@@ -287,35 +294,37 @@ class MetaTools:
         )
 
     def build_error_result(self, error: ToolyardError, caller: Caller) -> Result:
-        """What a call through the meta tools comes to that was not made, as its result."""
+        """Return the result for a call through the meta tools that failed with ``error``."""
         return _reply_to_result(self._reply_to_error(error, caller))
 
     async def has_stored_results(self, caller: Caller) -> bool:
-        """Whether there is something for ``result_read`` to read."""
+        """Return True if the caller has stored results that ``result_read`` can read."""
         return caller.surface is not Surface.OPERATOR and await self._get_result_store(caller).has_any()
 
-    # The tools. No list waits for a server that is slow or dead; it says who is missing.
+    # Handlers of the meta tools. Lists are not delayed by slow or unreachable servers beyond a short
+    # deadline; their replies name the servers that are missing.
 
-    async def _search_tools(
-        self, given: ToolArguments, caller: Caller, _: OnProgress | None
-    ) -> MetaToolReply:
-        query, limit = given.text("query"), given.number("limit", _DEFAULT_SEARCH_LIMIT, 1, MAX_LISTED_TOOLS)
-        roster = await self._tool_directory.refresh_within_deadline(caller.principal, chat=caller.chat)
-        found = self.search(roster, query, caller, limit)
-        body: dict[str, Any] = {"tools": self._summarize_tools(found, caller)}
-        if not found:
-            total = len(self._call_path.shown(roster, caller))
-            body["hint"] = f"nothing matches; other words may, and tools_list lists all {total:,} tools"
+    async def _search_tools(self, args: ToolArguments, caller: Caller, _: OnProgress | None) -> MetaToolReply:
+        query, limit = (
+            args.text("query"),
+            args.number("limit", _DEFAULT_SEARCH_LIMIT, 1, MAX_LISTED_TOOLS),
+        )
+        listing = await self._tool_directory.refresh_within_deadline(caller.principal, chat=caller.chat)
+        hits = self.search(listing, query, caller, limit)
+        body: dict[str, Any] = {"tools": self._summarize_tools(hits, caller)}
+        if not hits:
+            total = len(self._call_path.shown(listing, caller))
+            body["hint"] = f"no tool matches; try other words, or list all {total:,} tools with tools_list"
         return self._reply_with_unlisted(body, caller)
 
-    async def _list_tools(self, given: ToolArguments, caller: Caller, _: OnProgress | None) -> MetaToolReply:
-        server, offset = given.get_text("server"), given.number("offset", 0, 0)
-        limit = given.number("limit", _DEFAULT_LIST_LIMIT, 1, MAX_LISTED_TOOLS)
+    async def _list_tools(self, args: ToolArguments, caller: Caller, _: OnProgress | None) -> MetaToolReply:
+        server, offset = args.get_text("server"), args.number("offset", 0, 0)
+        limit = args.number("limit", _DEFAULT_LIST_LIMIT, 1, MAX_LISTED_TOOLS)
         only = (server,) if server is not None and self._call_path.can_reach(server, caller) else None
-        roster = await self._tool_directory.refresh_within_deadline(
+        listing = await self._tool_directory.refresh_within_deadline(
             caller.principal, only=only, chat=caller.chat
         )
-        shown = self._call_path.shown(roster, caller)
+        shown = self._call_path.shown(listing, caller)
         if server is not None:
             servers = {definition.server_id for definition in shown.values()}
             if server not in servers:
@@ -331,57 +340,58 @@ class MetaTools:
         return self._reply_with_unlisted(body, caller) if server is None else _ok_reply(**body)
 
     def _unknown_server_reply(self, server: str, servers: Collection[str], caller: Caller) -> MetaToolReply:
-        if (why := self._unlisted_servers.why(server, caller)) is not None:
+        if (reason := self._unlisted_servers.why(server, caller)) is not None:
             return _error_reply(
-                f"the tools of server '{server}' are not known yet: it {why}", "ask again later"
+                f"the tools of server '{server}' are not known yet: it {reason}", "try again later"
             )
-        near = get_close_matches(server, sorted(servers), n=1)
-        hint = f"did you mean '{near[0]}'?" if near else "tools_list without a server lists all tools"
-        return _error_reply(f"there is no server '{server[:64]}' here", hint)
+        similar = get_close_matches(server, sorted(servers), n=1)
+        hint = f"did you mean '{similar[0]}'?" if similar else "tools_list without a server lists all tools"
+        return _error_reply(f"there is no server '{server[:64]}'", hint)
 
     async def _describe_tools(
-        self, given: ToolArguments, caller: Caller, _: OnProgress | None
+        self, args: ToolArguments, caller: Caller, _: OnProgress | None
     ) -> MetaToolReply:
-        names = given.texts("names", MAX_DESCRIBED_TOOLS)
-        # By what the caller sees: how long it takes must not tell of anything hidden.
+        names = args.texts("names", MAX_DESCRIBED_TOOLS)
+        # Only visible tools decide which servers are refreshed: the response time must not reveal hidden
+        # tools.
         known = self._call_path.shown(self._tool_directory.known_listing(caller.principal), caller)
         owners = {known[name].server_id for name in names if name in known}
         only = owners if known.keys() >= set(names) else None
-        roster = await self._tool_directory.refresh_within_deadline(
+        listing = await self._tool_directory.refresh_within_deadline(
             caller.principal, only=only, chat=caller.chat
         )
-        shown = self._call_path.shown(roster, caller)
+        shown = self._call_path.shown(listing, caller)
         tools: dict[str, Any] = {}
-        room = self._limits.schema
+        remaining_chars = self._limits.schema
         for name in names:
             definition = shown.get(name)
             if definition is None:
                 tools[name[:64]] = {"error": _format_error(build_refusal(name, shown))}
                 continue
-            told = await self._build_description(definition, caller, room)
-            room = max(0, room - _json_length(told))
-            tools[name] = told
-        errors = [told["error"] for told in tools.values() if "error" in told]
+            description = await self._build_description(definition, caller, remaining_chars)
+            remaining_chars = max(0, remaining_chars - _json_length(description))
+            tools[name] = description
+        errors = [description["error"] for description in tools.values() if "error" in description]
         if len(errors) < len(tools):
             return self._reply_with_unlisted({"tools": tools}, caller) if errors else _ok_reply(tools=tools)
         line = self._unlisted_servers.line(caller)
         return _error_reply(" ".join(errors) if line is None else f"{' '.join(errors)} Not listed: {line}")
 
     def _reply_with_unlisted(self, body: dict[str, Any], caller: Caller) -> MetaToolReply:
-        """An answer that says whose tools are not in it."""
+        """Return a reply that names the servers whose tools are missing from it."""
         line = self._unlisted_servers.line(caller)
         return _ok_reply(**body) if line is None else _ok_reply(**body, not_listed=line)
 
     async def _call_tool(
         self,
-        given: ToolArguments,
+        args: ToolArguments,
         caller: Caller,
         on_progress: OnProgress | None,
         via: CallRoute | None = None,
     ) -> MetaToolReply:
-        name, arguments = given.text("name"), given.get_object("arguments")
+        name, arguments = args.text("name"), args.get_object("arguments")
         if name in META_TOOLS:
-            return _error_reply(f"'{name}' is called by itself, not through tools_call")
+            return _error_reply(f"call '{name}' directly, not through tools_call")
         try:
             result = await self._call_path.call(
                 name,
@@ -393,9 +403,10 @@ class MetaTools:
                 route=via,
             )
         except CallTimeout as error:
-            # A list that took too long has the limits of its server, which the error names; so has a call
-            # where those are shorter.
-            if error.cause.startswith("tools/call") and f" {self.seconds:g} s" in error.cause:
+            # Replace the hint only if the limit of the meta tools was exceeded. Listing the tools, and calls
+            # with a shorter limit of their server, time out by the server's settings, which the error's hint
+            # names.
+            if error.method == "tools/call" and error.limit_seconds == self.seconds:
                 error.hint = _TIMEOUT_HINT
             raise
         if result.is_error:
@@ -405,36 +416,39 @@ class MetaTools:
             body["handle"] = result.handle
         return MetaToolReply(body, result.media)
 
-    async def _read_result(self, given: ToolArguments, caller: Caller, _: OnProgress | None) -> MetaToolReply:
-        handle, offset = given.text("handle"), given.number("offset", 0, 0)
-        words, path = given.get_text("grep"), given.get_text("path")
-        most = self._limits.result
-        length = given.number("length", min(_DEFAULT_READ_CHARS, most), 1, most)
+    async def _read_result(self, args: ToolArguments, caller: Caller, _: OnProgress | None) -> MetaToolReply:
+        handle, offset = args.text("handle"), args.number("offset", 0, 0)
+        words, path = args.get_text("grep"), args.get_text("path")
+        max_chars = self._limits.result
+        length = args.number("length", min(_DEFAULT_READ_CHARS, max_chars), 1, max_chars)
         if words is not None and path is not None:
             raise InvalidToolArgument("give 'grep' or 'path', not both")
-        kept = await self._get_result_store(caller).read(handle)
-        if kept is None or not self._call_path.is_in_token_scope(kept.server, caller):
+        stored = await self._get_result_store(caller).read(handle)
+        if stored is None or not self._call_path.is_in_token_scope(stored.server, caller):
             return _error_reply(missing_result_message(handle))
-        # In a thread: the whole of a long result is gone through, and others must not wait for that.
+        # In a thread, since a long result is searched as a whole, which would block the event loop.
         if words is not None:
-            return _excerpt_reply(await asyncio.to_thread(read_lines, kept, words, offset, length), "lines")
+            return _excerpt_reply(await asyncio.to_thread(read_lines, stored, words, offset, length), "lines")
         if path is not None:
-            return _excerpt_reply(await asyncio.to_thread(read_path, kept, path, offset, length), "total")
-        return _excerpt_reply(await asyncio.to_thread(read_range, kept, offset, length), "total")
+            return _excerpt_reply(await asyncio.to_thread(read_path, stored, path, offset, length), "total")
+        return _excerpt_reply(await asyncio.to_thread(read_range, stored, offset, length), "total")
 
-    # What they are made of.
+    # Helpers of the handlers
 
     def _as_meta_caller(self, caller: Caller) -> Caller:
-        """The same caller, coming through the meta tools."""
+        """Return the caller with the surface of the meta tools.
+
+        The same object is returned each time, since other caches are keyed by caller.
+        """
         if caller.surface is Surface.MODEL_META:
             return caller
-        through = self._meta_callers.get(caller)
-        if through is None:
-            through = self._meta_callers[caller] = replace(caller, surface=Surface.MODEL_META)
+        meta_caller = self._meta_callers.get(caller)
+        if meta_caller is None:
+            meta_caller = self._meta_callers[caller] = replace(caller, surface=Surface.MODEL_META)
         self._meta_callers.move_to_end(caller)
         while len(self._meta_callers) > _MAX_CACHED_CALLERS:
             self._meta_callers.popitem(last=False)
-        return through
+        return meta_caller
 
     def _get_result_store(self, caller: Caller) -> ResultStore:
         return self._call_path.result_store(caller.principal)
@@ -450,42 +464,45 @@ class MetaTools:
     def _is_trusted(self, tool: Definition, caller: Caller) -> bool:
         return self._call_path.trust(tool.server_id, caller) is Trust.TRUSTED
 
-    async def _build_description(self, tool: Definition, caller: Caller, room: int) -> dict[str, Any]:
-        """A definition within the budget. What does not fit is kept for ``result_read``."""
+    async def _build_description(self, tool: Definition, caller: Caller, max_chars: int) -> dict[str, Any]:
+        """Return a definition within ``max_chars``; store a schema that does not fit for ``result_read``."""
         description = tool.description
         if len(description) > self._limits.description:
             description = description[: self._limits.description - 1] + "…"
-        told: dict[str, Any] = {
+        body: dict[str, Any] = {
             "description": description,
             "input_schema": make_compact_schema(tool.input_schema),
         }
         trust = self._call_path.trust(tool.server_id, caller)
-        text = json.dumps(told, ensure_ascii=False, default=str)
-        if len(text) > room:
+        text = json.dumps(body, ensure_ascii=False, default=str)
+        if len(text) > max_chars:
             schema = json.dumps(tool.input_schema, ensure_ascii=False, default=str)
-            kept = StoredResult(schema, trust, tool.server_id)
-            handle = make_handle(kept)
-            await self._get_result_store(caller).save(handle, kept)
-            note = f"its schema has {len(schema):,} characters, more than there is room for: use result_read"
-            told = {"description": description, "note": note, "handle": handle}
+            stored = StoredResult(schema, trust, tool.server_id)
+            handle = make_handle(stored)
+            await self._get_result_store(caller).save(handle, stored)
+            note = (
+                f"the schema has {len(schema):,} characters, too many to show here: read it with result_read"
+            )
+            body = {"description": description, "note": note, "handle": handle}
             text = json.dumps({"description": description}, ensure_ascii=False)
         if trust is Trust.TRUSTED:
-            return told
-        fenced = {key: told[key] for key in ("note", "handle") if key in told}
-        return {"definition": fence_untrusted_text(text, tool.server_id), **fenced}
+            return body
+        # Note and handle are Toolyard's text and stay outside of the fence.
+        own_fields = {key: body[key] for key in ("note", "handle") if key in body}
+        return {"definition": fence_untrusted_text(text, tool.server_id), **own_fields}
 
 
 def missing_result_message(handle: str) -> str:
-    """The words for a handle that expired, is another's or was made up: the same."""
-    return f"there is no result '{handle[:64]}' here: it may have expired; call the tool again"
+    """Return the message for an unknown handle, whether it expired, belongs to others or never existed."""
+    return f"there is no result '{handle[:64]}'; it may have expired: call the tool again"
 
 
-def _excerpt_reply(part: ResultExcerpt, count_key: str) -> MetaToolReply:
-    body: dict[str, Any] = {"text": part.text, count_key: part.total}
-    if part.next_offset is not None:
-        body["next_offset"] = part.next_offset
-    if part.note is not None:
-        body["note"] = part.note
+def _excerpt_reply(excerpt: ResultExcerpt, count_key: str) -> MetaToolReply:
+    body: dict[str, Any] = {"text": excerpt.text, count_key: excerpt.total}
+    if excerpt.next_offset is not None:
+        body["next_offset"] = excerpt.next_offset
+    if excerpt.note is not None:
+        body["note"] = excerpt.note
     return _ok_reply(**body)
 
 
@@ -507,5 +524,5 @@ def _format_error(error: ToolyardError) -> str:
     return f"{error.cause} ({error.hint})" if error.hint else error.cause
 
 
-def _json_length(told: JsonObject) -> int:
-    return len(json.dumps(told, ensure_ascii=False, default=str))
+def _json_length(body: JsonObject) -> int:
+    return len(json.dumps(body, ensure_ascii=False, default=str))

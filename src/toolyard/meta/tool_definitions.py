@@ -1,4 +1,4 @@
-"""What a model is told about the meta tools. Every byte of it is paid for in every prompt, and cached."""
+"""Definitions of the meta tools. They are short, since they are part of every prompt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolyard.types.tool import Definition
 __all__ = ["MAX_DESCRIBED_TOOLS", "MAX_LISTED_TOOLS", "META_SERVER_ID", "META_TOOLS", "RESULT_READ_TOOL"]
 
 META_SERVER_ID = "toolyard"
-"""Stands where a server's id does."""
+"""Server id in the definitions of meta tools."""
 MAX_LISTED_TOOLS = 128
 MAX_DESCRIBED_TOOLS = 16
 
@@ -28,7 +28,7 @@ def _define_tool(name: str, description: str, properties: Mapping[str, Any], *re
 
 RESULT_READ_TOOL = _define_tool(
     "result_read",
-    "Read more of a long result by its handle: from an offset, lines with some words (grep), or a place in "
+    "Read more of a long result by its handle: from an offset, lines that contain words (grep), or a path in "
     "its JSON (path, e.g. $.items[*].id).",
     {
         "handle": _STRING_SCHEMA,
@@ -44,7 +44,7 @@ _CALL_TOOL = _define_tool(
 )
 _DESCRIBE_TOOL = _define_tool(
     "tools_describe",
-    "Which arguments tools take.",
+    "Show the arguments of tools.",
     {"names": {"type": "array", "items": _STRING_SCHEMA}},
     "names",
 )
@@ -63,4 +63,4 @@ _SEARCH_TOOL = _define_tool(
 META_TOOLS: Mapping[str, Definition] = {
     tool.name: tool for tool in (RESULT_READ_TOOL, _CALL_TOOL, _DESCRIBE_TOOL, _LIST_TOOL, _SEARCH_TOOL)
 }
-"""By name, in the order of the names."""
+"""Meta tools by name, in alphabetical order."""

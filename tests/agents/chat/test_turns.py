@@ -294,7 +294,7 @@ async def test_an_agent_in_meta_mode_reaches_tools_through_the_meta_tools(
     assert said == "result_read tools_call tools_describe tools_list tools_search"
     notes = only(events, Kind.NOTE)
     assert [note["text"] for note in notes] == [
-        "the model reaches tools through the meta tools: agent 'far' has the mode meta"
+        "the model reaches tools through the meta tools: agent 'far' uses meta mode"
     ]
     results = {body["id"]: body for body in only(events, Kind.RESULT)}
     good, bad = (results[call["id"]] for call in only(events, Kind.CALL))
