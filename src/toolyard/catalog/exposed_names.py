@@ -254,6 +254,7 @@ def _resolve_conflicts(claims: _NameClaims, reserved: frozenset[str]) -> tuple[l
 def _find_contested(
     claims: _NameClaims, names: list[str], attempts: list[int], reserved: frozenset[str]
 ) -> list[int]:
+    # The common case, without building the dictionary below.
     if len(set(names)) == len(names) and reserved.isdisjoint(names):
         return []
     holders: dict[str, list[int]] = {}

@@ -156,12 +156,14 @@ class SqliteCatalogueStorage:
     def _prepare_schema(self, db: sqlite3.Connection) -> None:
         if _read_schema_version(db) != _SCHEMA_VERSION:
             _enable_wal(db)
+            # Read the version again under the write lock: another process may have created the tables.
             with _write_transaction(db):
                 version = _read_schema_version(db)
                 if version > _SCHEMA_VERSION:
                     self._warn_newer_version_once()
                     raise _NewerSchemaError
                 if version != _SCHEMA_VERSION:
+                    # Listings can be fetched again, so old tables are dropped instead of migrated.
                     db.execute("DROP TABLE IF EXISTS catalogue")
                     db.execute(_CATALOGUE_TABLE)
                     db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")

@@ -51,7 +51,7 @@ _MAX_CAUSE_CHARS = 80
 
 
 class UnlistedServers:
-    """Describes servers whose tools are missing from a listing, so that a model knows to try again."""
+    """Describes servers with tools missing from a listing, so that a model can try again."""
 
     def __init__(self, tool_directory: ToolDirectory, call_path: CallPath) -> None:
         self._tool_directory = tool_directory
@@ -281,7 +281,7 @@ class MetaTools:
         raise_approval_needed: bool = False,
         route: CallRoute | None = None,
     ) -> Result:
-        """Call a meta tool and return its reply as a result, whose text is the reply as JSON."""
+        """Call a meta tool and return its reply as a result, with the JSON of the reply as text."""
         return _reply_to_result(
             await self.call(
                 name,
@@ -325,6 +325,7 @@ class MetaTools:
             caller.principal, only=only, chat=caller.chat
         )
         shown = self._call_path.shown(listing, caller)
+        # Hidden servers and unknown ones get the same reply, so that names cannot be probed.
         if server is not None:
             servers = {definition.server_id for definition in shown.values()}
             if server not in servers:
@@ -378,7 +379,7 @@ class MetaTools:
         return _error_reply(" ".join(errors) if line is None else f"{' '.join(errors)} Not listed: {line}")
 
     def _reply_with_unlisted(self, body: dict[str, Any], caller: Caller) -> MetaToolReply:
-        """Return a reply that names the servers whose tools are missing from it."""
+        """Return a reply that names the servers with tools missing from it."""
         line = self._unlisted_servers.line(caller)
         return _ok_reply(**body) if line is None else _ok_reply(**body, not_listed=line)
 
@@ -390,6 +391,7 @@ class MetaTools:
         via: CallRoute | None = None,
     ) -> MetaToolReply:
         name, arguments = args.text("name"), args.get_object("arguments")
+        # Meta tools are not in the catalogue. Without this check the reply would be "there is no tool".
         if name in META_TOOLS:
             return _error_reply(f"call '{name}' directly, not through tools_call")
         try:
@@ -423,6 +425,7 @@ class MetaTools:
         length = args.number("length", min(_DEFAULT_READ_CHARS, max_chars), 1, max_chars)
         if words is not None and path is not None:
             raise InvalidToolArgument("give 'grep' or 'path', not both")
+        # A token limited to some servers must not read results of others.
         stored = await self._get_result_store(caller).read(handle)
         if stored is None or not self._call_path.is_in_token_scope(stored.server, caller):
             return _error_reply(missing_result_message(handle))

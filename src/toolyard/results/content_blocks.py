@@ -49,6 +49,7 @@ def _decoded_size(data: str) -> int | None:
     try:
         for start in range(0, len(data), _PIECE_CHARS):
             piece = data[start : start + _PIECE_CHARS]
+            # Padding is valid only at the end of the data, not at the end of each piece.
             if piece.endswith("=") and start + _PIECE_CHARS < len(data):
                 return None
             size += len(binascii.a2b_base64(piece, strict_mode=True))

@@ -51,5 +51,6 @@ def _iter_error_lines(error: ToolyardError) -> Iterator[str]:
         yield to_readable_json(error.data)
     if isinstance(error, HttpStatus):
         body = error.body.decode("utf-8", "replace").strip()
+        # Some causes already quote the body.
         if body and body not in error.cause:
             yield body

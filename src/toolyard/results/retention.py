@@ -119,6 +119,7 @@ class PrincipalResultStores(ABC):
         """Store a result of a principal."""
         row = await asyncio.to_thread(self._make_row, principal, handle, result)
         if not await self.put(row):
+            # Memory is scarcer than disk space, so the fallback is much smaller.
             max_chars = self.retention.max_principal_bytes // 16
             memory = self._memory_fallback.setdefault(principal, MemoryResultStore(max_chars))
             await memory.save(handle, result)
@@ -136,6 +137,7 @@ class PrincipalResultStores(ABC):
         return principal in self._memory_fallback or await self.has_stored(principal)
 
     def _make_row(self, principal: str, handle: str, result: StoredResult) -> ResultRow:
+        # Level 1 is the fastest. Results live for a day at most, so time matters more than size.
         body = zlib.compress(pack_body(result.body, result.mime), 1)
         return ResultRow(
             principal, handle, result.trust.value, result.server, self.clock() + self.retention.seconds, body

@@ -109,6 +109,7 @@ class SqliteResultStore(PrincipalResultStores):
         # Create the file before SQLite does, so that it is never readable by others.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None)) as db:
+            # Results may be confidential: overwrite deleted ones, and return their pages to the file system.
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
             db.execute("PRAGMA secure_delete = ON")
             db.execute(_RESULT_TABLE)
@@ -125,6 +126,7 @@ class _SqliteResultRows:
         self._db.execute("DELETE FROM result WHERE expires <= ?", (now,))
 
     def put(self, row: ResultRow) -> None:
+        # A counter instead of a time: it orders rows even if the clock is set back.
         (used,) = self._db.execute("SELECT coalesce(max(used), 0) + 1 FROM result").fetchone()
         values = (row.principal, row.handle, row.trust, row.server, row.expires_at, used, row.size, row.body)
         self._db.execute("INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
@@ -144,6 +146,7 @@ class _SqliteResultRows:
 
 @contextmanager
 def _write_transaction(db: sqlite3.Connection) -> Generator[None]:
+    # Take the write lock at the start, so that the transaction cannot fail half-way as busy.
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

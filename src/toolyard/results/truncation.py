@@ -25,6 +25,7 @@ def truncate_middle(text: str, limit: int, read_hint: str | None) -> str:
     """
     if len(text) <= limit:
         return text
+    # The final note has at most as many digits as this one, so the result fits.
     max_chars = max(0, limit - len(_format_omission_note(len(text), len(text), read_hint)))
     end = _find_cut_before(text, max_chars * 2 // 3)
     start = _find_cut_after(text, len(text) - max_chars // 3)

@@ -38,6 +38,7 @@ def derive_mark(text: str, length: int = MARK_HEX_DIGITS) -> str:
     """Return hexadecimal digits that are derived from the text and do not occur in it."""
     data = text.encode("utf-8", "surrogatepass")
     digest = sha256(data).hexdigest()
+    # A text that contains its own hash is practically impossible to construct; the loop makes it irrelevant.
     while digest[:length] in text:
         digest = sha256(digest.encode() + data).hexdigest()
     return digest[:length]

@@ -39,7 +39,7 @@ log = logging.getLogger("toolyard.catalogue")
 _MAX_ATTEMPTS = 5
 _MAX_VERDICTS = 1024
 _RECHECK_SECONDS = 1.0
-"""How long a verdict is used cached the stored revision is read again."""
+"""Age of a verdict at which the stored revision is read again."""
 _MAX_NAMED_TOOLS = 5
 _MAX_NOTICES = 100
 _NO_REASONS: Mapping[str, str] = {}
@@ -113,6 +113,7 @@ class FirstUseLock:
             log.warning("the stored tools of server '%s' cannot be read: %s", server.id, error.cause)
             if not quarantines:
                 return
+            # Fail closed: without the accepted definitions, every tool may be a changed one.
             reasons = {definition.name: _NOT_COMPARED_REASON for definition in contents.definitions}
             verdict = _Verdict(-1, self._clock(), {}, reasons, instructions_accepted=False)
         self._verdicts[key] = verdict
@@ -136,7 +137,7 @@ class FirstUseLock:
         return verdict is None or verdict.instructions_accepted
 
     async def load_accepted_pins(self, server: Server) -> ServerPins | None:
-        """Return the accepted definitions of a quarantined server, None cached its first listing.
+        """Return the accepted definitions of a quarantined server, None before its first listing.
 
         Raise StoreError.
         """
@@ -169,6 +170,7 @@ class FirstUseLock:
                 entry.revision, await asyncio.to_thread(pack_pins, pins), seen, self._wall_clock()
             )
             if await self._storage.save(pin_key, saved, notify=True):
+                # Make this process compare again at once; others notice the new revision within a second.
                 for key in [key for key in self._verdicts if key[0] == server.id]:
                     self._verdicts[key] = replace(
                         self._verdicts[key], revision=-1, checked_at=-_RECHECK_SECONDS
@@ -188,6 +190,7 @@ class FirstUseLock:
         try:
             (revision,) = await self._storage.revisions((first_use_pin_key(server),))
         except ToolyardError:
+            # Use the last verdict while the storage cannot be read.
             return False
         return revision != verdict.revision
 
@@ -196,6 +199,7 @@ class FirstUseLock:
     ) -> _Verdict:
         pin_key = first_use_pin_key(server)
         now = await asyncio.to_thread(pin_contents, contents)
+        # Optimistic locking: start again if another process has written the entry in the meantime.
         for _ in range(_MAX_ATTEMPTS):
             (entry,) = await self._storage.read((pin_key,))
             checked = self._clock()
@@ -210,6 +214,7 @@ class FirstUseLock:
                 if not changes or await self._store_and_log(server, pin_key, entry, pins, changes):
                     return _Verdict(entry.revision, checked)
                 continue
+            # Store the changed listing, so that commands and pages can show the changes without the server.
             seen = await asyncio.to_thread(pack_pins, now) if changes else None
             if seen == entry.seen or await self._storage.save(pin_key, replace(entry, seen=seen)):
                 revision = entry.revision + (seen != entry.seen)

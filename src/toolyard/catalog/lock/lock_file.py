@@ -224,6 +224,7 @@ class LockFile:
         """
         now = pin_server_contents(server, contents)
         try:
+            # Read again under the file lock: another process may have accepted other changes since.
             with lock_for_editing(self.path):
                 lock = self._read_or_raise()
                 before = None if lock is None else lock.get(server.id)
@@ -231,6 +232,7 @@ class LockFile:
                 write_lock(self.path, {**(lock or {}), server.id: apply_changes(before, now, accepted)})
         except OSError as error:
             raise self._unwritable_error(error) from error
+        # Reload at the next use, without waiting for the interval.
         self._last_reload = -_RELOAD_INTERVAL_SECONDS
         self._file_stamp = ""
         return accepted

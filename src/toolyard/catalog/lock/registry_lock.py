@@ -151,6 +151,8 @@ class RegistryLock:
             if not pin_key.instance_id:
                 # Other users may still have a renamed tool under its old name.
                 pins = replace(pins, tools={**locked.tools, **pins.tools})
+            # Keep the last listing while it has unaccepted changes. That of a server is always kept: compared
+            # with the new pins it has no changes any more.
             seen = before.seen if len(accepted) < len(changes) or not pin_key.instance_id else None
             entry = PinEntry(before.revision, await asyncio.to_thread(pack_pins, pins), seen)
             if await self._storage.save(pin_key, entry, notify=True):
@@ -194,6 +196,8 @@ def _compare_instance(name: str, now: ServerPins, common: PinEntry, own: PinEntr
     changes = _compare_without_removed(name, now, locked)
     seen = now if changes else None
     last = None if own.seen is None else _unpack_entry(PinEntry(own.revision, own.seen))
+    # Most listings change nothing. Writing the entry anyway would raise its revision and make every replica
+    # compare again.
     if before is not None and _is_same_pins(before, locked) and _is_same_pins(last, seen):
         return _Comparison(changes, None)
     return _Comparison(
@@ -244,6 +248,7 @@ def _effective_pins(own: ServerPins | None, common: ServerPins, now: ServerPins)
         if name in common.tools and common.tools[name].hash == pin.hash
     }
     if own is None:
+        # The first listing of a new instance: only tools that match the common lock are accepted.
         return ServerPins(same, now.instructions)
     instructions = now.instructions if now.instructions == common.instructions else own.instructions
     return ServerPins({**own.tools, **same}, instructions)

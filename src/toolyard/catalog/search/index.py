@@ -115,6 +115,7 @@ class SearchIndex:
             return []
         names = None if allowed is None else allowed if isinstance(allowed, frozenset) else frozenset(allowed)
         scores = rank_documents(self._view_for(names), parse_query(query), limit, self._name_by_number)
+        # A query that is a tool's exact name finds that tool first, whatever its words score.
         exact = self._find_exact_match(query, names)
         if exact is not None:
             scores[exact] = scores.get(exact, 0.0) + _EXACT_NAME_BONUS
