@@ -210,7 +210,7 @@ def _collect_claims(groups: tuple[ServerToolNames, ...], templates: NameTemplate
     seen: set[ToolAddress] = set()
     for group in groups:
         label = _DISALLOWED_CHARACTER.sub("_", group.label)
-        before, after = ("", "") if group.native else _template_affixes(templates, label, group.instance)
+        prefix, suffix = ("", "") if group.native else _template_affixes(templates, label, group.instance)
         for tool in group.tools:
             target = ToolAddress(group.id, tool)
             if target in seen:
@@ -218,7 +218,7 @@ def _collect_claims(groups: tuple[ServerToolNames, ...], templates: NameTemplate
             seen.add(target)
             cleaned = _DISALLOWED_CHARACTER.sub("_", tool)
             claims.targets.append(target)
-            claims.wanted.append(f"{before}{cleaned}{after}")
+            claims.wanted.append(f"{prefix}{cleaned}{suffix}")
             claims.exact.append(cleaned == tool and label == group.label)
             claims.native.append(group.native)
     return claims
@@ -228,8 +228,8 @@ def _template_affixes(templates: NameTemplates, label: str, instance: bool) -> t
     """Return the parts of an exposed name before and after the tool's name."""
     template = templates.instance if instance else templates.server
     filled = template.replace("{server}", "{slug}").replace("{slug}", label)
-    before, _, after = filled.partition("{tool}")
-    return _DISALLOWED_CHARACTER.sub("_", before), _DISALLOWED_CHARACTER.sub("_", after)
+    prefix, _, suffix = filled.partition("{tool}")
+    return _DISALLOWED_CHARACTER.sub("_", prefix), _DISALLOWED_CHARACTER.sub("_", suffix)
 
 
 def _resolve_conflicts(claims: _NameClaims, reserved: frozenset[str]) -> tuple[list[str], list[int]]:

@@ -94,35 +94,35 @@ def _format_side(sign: str, lines: Sequence[str]) -> Iterator[str]:
         yield f"… and {len(lines) - _MAX_LINES_PER_SIDE:,} more lines"
 
 
-def _diff_values(before: object, after: object, place: str, depth: int) -> Iterator[str]:
+def _diff_values(before: object, after: object, path: str, depth: int) -> Iterator[str]:
     if depth < _MAX_DIFF_DEPTH and isinstance(before, Mapping) and isinstance(after, Mapping):
         # No comparison of the whole objects first: each level would serialize everything below it again.
-        yield from _diff_objects(cast("JsonObject", before), cast("JsonObject", after), place, depth)
+        yield from _diff_objects(cast("JsonObject", before), cast("JsonObject", after), path, depth)
     elif _dump_json(cast("object", before)) == _dump_json(after):
         # Compared as JSON, since 1 == True in Python.
         return
     elif isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
         lines = diff_text(before, after)
-        yield f"~ {place}:" if lines else f"~ {place}: only the line endings differ"
+        yield f"~ {path}:" if lines else f"~ {path}: only the line endings differ"
         yield from (f"    {line}" for line in lines)
     elif isinstance(before, str) and isinstance(after, str):
         one, other = _crop_to_difference(before, after)
-        yield f"- {place}: {_format_value(one)}"
-        yield f"+ {place}: {_format_value(other)}"
+        yield f"- {path}: {_format_value(one)}"
+        yield f"+ {path}: {_format_value(other)}"
     else:
-        yield f"- {place}: {_format_value(cast('object', before))}"
-        yield f"+ {place}: {_format_value(cast('object', after))}"
+        yield f"- {path}: {_format_value(cast('object', before))}"
+        yield f"+ {path}: {_format_value(cast('object', after))}"
 
 
-def _diff_objects(before: JsonObject, after: JsonObject, place: str, depth: int) -> Iterator[str]:
+def _diff_objects(before: JsonObject, after: JsonObject, path: str, depth: int) -> Iterator[str]:
     for key in sorted({*before, *after}):
-        where = f"{place}.{key}" if place else key
+        key_path = f"{path}.{key}" if path else key
         if key not in before:
-            yield f"+ {where}: {_format_value(after[key])}"
+            yield f"+ {key_path}: {_format_value(after[key])}"
         elif key not in after:
-            yield f"- {where}: {_format_value(before[key])}"
+            yield f"- {key_path}: {_format_value(before[key])}"
         else:
-            yield from _diff_values(before[key], after[key], where, depth + 1)
+            yield from _diff_values(before[key], after[key], key_path, depth + 1)
 
 
 def _crop_to_difference(before: str, after: str) -> tuple[str, str]:
@@ -172,41 +172,41 @@ _MAX_COMPARED_DESCRIPTIONS = 20_000
 others. Tools beyond it are reported as new instead of renamed, which is just as safe."""
 
 
-def detect_renames(fresh: Mapping[str, Pin], gone: Mapping[str, Pin]) -> dict[str, str]:
+def detect_renames(added: Mapping[str, Pin], missing: Mapping[str, Pin]) -> dict[str, str]:
     """Return the accepted names of renamed tools by their new names.
 
     A tool is renamed if a new tool and a missing one are equal apart from the name, or have the same input
     schema and similar descriptions. The time is bounded, independent of the contents.
     """
-    if not fresh or not gone:
+    if not added or not missing:
         return {}
-    renames = _match_identical(fresh, gone)
-    unmatched = {name: pin for name, pin in gone.items() if name not in renames.values()}
+    renames = _match_identical(added, missing)
+    unmatched = {name: pin for name, pin in missing.items() if name not in renames.values()}
     renames.update(
-        _match_similar({name: pin for name, pin in fresh.items() if name not in renames}, unmatched)
+        _match_similar({name: pin for name, pin in added.items() if name not in renames}, unmatched)
     )
     return renames
 
 
-def _match_identical(fresh: Mapping[str, Pin], gone: Mapping[str, Pin]) -> dict[str, str]:
+def _match_identical(added: Mapping[str, Pin], missing: Mapping[str, Pin]) -> dict[str, str]:
     by_body: dict[str, list[str]] = {}
-    for name, pin in gone.items():
+    for name, pin in missing.items():
         by_body.setdefault(pin.body_hash, []).append(name)
     renames: dict[str, str] = {}
-    for name, pin in fresh.items():
+    for name, pin in added.items():
         if names := by_body.get(pin.body_hash):
             renames[name] = names.pop(0)
     return renames
 
 
-def _match_similar(fresh: Mapping[str, Pin], gone: Mapping[str, Pin]) -> dict[str, str]:
+def _match_similar(added: Mapping[str, Pin], missing: Mapping[str, Pin]) -> dict[str, str]:
     by_schema: dict[str, dict[str, Counter[str]]] = {}
-    for name, pin in gone.items():
+    for name, pin in missing.items():
         if words := _count_words(pin):
             by_schema.setdefault(pin.schema_hash, {})[name] = words
     renames: dict[str, str] = {}
     remaining_pairs = _MAX_COMPARED_DESCRIPTIONS
-    for name, pin in fresh.items():
+    for name, pin in added.items():
         words, candidates = _count_words(pin), by_schema.get(pin.schema_hash, {})
         remaining_pairs -= len(candidates)
         if remaining_pairs < 0:
@@ -309,31 +309,31 @@ def pin_contents(contents: ValidatedListing, package: str | None = None) -> Serv
     return ServerPins(tools, contents.listing.instructions or None, package)
 
 
-def compare_pins(server_id: str, now: ServerPins, locked: ServerPins | None) -> list[Change]:
+def compare_pins(server_id: str, current: ServerPins, locked: ServerPins | None) -> list[Change]:
     """Return all changes, sorted by tool. ``locked`` is None for a server that is not in the lock."""
     accepted = locked or ServerPins()
     changes = [
         Change(ChangeKind.CHANGED, server_id, name, before=accepted.tools[name], after=pin)
-        for name, pin in now.tools.items()
+        for name, pin in current.tools.items()
         if name in accepted.tools and accepted.tools[name].hash != pin.hash
     ]
-    fresh = {name: pin for name, pin in now.tools.items() if name not in accepted.tools}
-    gone = {name: pin for name, pin in accepted.tools.items() if name not in now.tools}
-    before = detect_renames(fresh, gone)
-    for name, pin in fresh.items():
-        was = before.get(name)
+    added = {name: pin for name, pin in current.tools.items() if name not in accepted.tools}
+    missing = {name: pin for name, pin in accepted.tools.items() if name not in current.tools}
+    renames = detect_renames(added, missing)
+    for name, pin in added.items():
+        was = renames.get(name)
         if was is None:
             changes.append(Change(ChangeKind.NEW, server_id, name, after=pin))
         else:
-            changes.append(Change(ChangeKind.RENAMED, server_id, name, was, gone.pop(was), pin))
-    changes += [Change(ChangeKind.REMOVED, server_id, name, before=pin) for name, pin in gone.items()]
+            changes.append(Change(ChangeKind.RENAMED, server_id, name, was, missing.pop(was), pin))
+    changes += [Change(ChangeKind.REMOVED, server_id, name, before=pin) for name, pin in missing.items()]
     changes.sort(key=lambda change: change.tool)
     if locked is not None:
-        changes += _compare_server_fields(server_id, now, locked)
+        changes += _compare_server_fields(server_id, current, locked)
     return changes
 
 
-def apply_changes(locked: ServerPins | None, now: ServerPins, changes: Iterable[Change]) -> ServerPins:
+def apply_changes(locked: ServerPins | None, current: ServerPins, changes: Iterable[Change]) -> ServerPins:
     """Return the pins of a server after accepting exactly these changes."""
     pins = locked or ServerPins()
     tools, instructions, package = dict(pins.tools), pins.instructions, pins.package
@@ -347,7 +347,7 @@ def apply_changes(locked: ServerPins | None, now: ServerPins, changes: Iterable[
             if change.after is not None:
                 tools[change.tool] = change.after
     if locked is None:
-        instructions, package = now.instructions, now.package
+        instructions, package = current.instructions, current.package
     return ServerPins(tools, instructions, package)
 
 
@@ -362,10 +362,10 @@ def select_changes(changes: Iterable[Change], keys: Collection[str]) -> list[Cha
     return [change for key, change in by_key.items() if key in keys]
 
 
-def _compare_server_fields(server_id: str, now: ServerPins, locked: ServerPins) -> Iterable[Change]:
-    if (now.instructions or "") != (locked.instructions or ""):
+def _compare_server_fields(server_id: str, current: ServerPins, locked: ServerPins) -> Iterable[Change]:
+    if (current.instructions or "") != (locked.instructions or ""):
         yield Change(
-            ChangeKind.INSTRUCTIONS, server_id, texts=(locked.instructions or "", now.instructions or "")
+            ChangeKind.INSTRUCTIONS, server_id, texts=(locked.instructions or "", current.instructions or "")
         )
-    if (now.package or "") != (locked.package or ""):
-        yield Change(ChangeKind.PACKAGE, server_id, texts=(locked.package or "", now.package or ""))
+    if (current.package or "") != (locked.package or ""):
+        yield Change(ChangeKind.PACKAGE, server_id, texts=(locked.package or "", current.package or ""))

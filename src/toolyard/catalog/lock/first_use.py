@@ -198,24 +198,24 @@ class FirstUseLock:
         self, server: Server, contents: ValidatedListing, quarantines: bool
     ) -> _Verdict:
         pin_key = first_use_pin_key(server)
-        now = await asyncio.to_thread(pin_contents, contents)
+        current = await asyncio.to_thread(pin_contents, contents)
         # Optimistic locking: start again if another process has written the entry in the meantime.
         for _ in range(_MAX_ATTEMPTS):
             (entry,) = await self._storage.read((pin_key,))
             checked = self._clock()
             if not entry.revision:
-                first = PinEntry(0, await asyncio.to_thread(pack_pins, now), None, self._wall_clock())
+                first = PinEntry(0, await asyncio.to_thread(pack_pins, current), None, self._wall_clock())
                 if await self._storage.save(pin_key, first):
                     return _Verdict(1, checked)
                 continue
             pins = await asyncio.to_thread(_unpack_or_empty, entry.pins)
-            changes = _without_removed(compare_pins(server.id, now, pins))
+            changes = _without_removed(compare_pins(server.id, current, pins))
             if not quarantines:
                 if not changes or await self._store_and_log(server, pin_key, entry, pins, changes):
                     return _Verdict(entry.revision, checked)
                 continue
             # Store the changed listing, so that commands and pages can show the changes without the server.
-            seen = await asyncio.to_thread(pack_pins, now) if changes else None
+            seen = await asyncio.to_thread(pack_pins, current) if changes else None
             if seen == entry.seen or await self._storage.save(pin_key, replace(entry, seen=seen)):
                 revision = entry.revision + (seen != entry.seen)
                 blocked = {change.tool: change for change in changes if change.blocks}
@@ -232,9 +232,9 @@ class FirstUseLock:
         Only the process that stored the changes logs them. Tools that are missing now stay pinned, since
         other users may still see them.
         """
-        now = apply_changes(pins, pins, changes)
-        tools = {**pins.tools, **now.tools}
-        body = await asyncio.to_thread(pack_pins, replace(now, tools=tools))
+        updated = apply_changes(pins, pins, changes)
+        tools = {**pins.tools, **updated.tools}
+        body = await asyncio.to_thread(pack_pins, replace(updated, tools=tools))
         if not await self._storage.save(pin_key, PinEntry(entry.revision, body, None, self._wall_clock())):
             return False
         names = [change.tool or change.kind.value for change in changes]

@@ -222,14 +222,15 @@ class LockFile:
 
         Raise Outdated if one of them is not a current change, LockUnwritable and LockBroken.
         """
-        now = pin_server_contents(server, contents)
+        current = pin_server_contents(server, contents)
         try:
             # Read again under the file lock: another process may have accepted other changes since.
             with lock_for_editing(self.path):
                 lock = self._read_or_raise()
-                before = None if lock is None else lock.get(server.id)
-                accepted = select_changes([] if lock is None else compare_pins(server.id, now, before), keys)
-                write_lock(self.path, {**(lock or {}), server.id: apply_changes(before, now, accepted)})
+                pins = None if lock is None else lock.get(server.id)
+                changes = [] if lock is None else compare_pins(server.id, current, pins)
+                accepted = select_changes(changes, keys)
+                write_lock(self.path, {**(lock or {}), server.id: apply_changes(pins, current, accepted)})
         except OSError as error:
             raise self._unwritable_error(error) from error
         # Reload at the next use, without waiting for the interval.

@@ -98,25 +98,27 @@ class RegistryLock:
         return verdict is not None and verdict.instructions_accepted
 
     async def _compare_listing(self, pin_keys: tuple[PinKey, PinKey], contents: ValidatedListing) -> _Verdict:
-        now = await asyncio.to_thread(pin_contents, contents)
+        current = await asyncio.to_thread(pin_contents, contents)
         # Optimistic locking: other replicas may write the same entries, so start again on a conflict.
         for _ in range(_MAX_ATTEMPTS):
             common, own = await self._storage.read(pin_keys)
             if not common.revision:
                 # The first use of this server by any user. If two users are first at the same time, one write
                 # fails, and the next round compares that user with the other's listing.
-                await self._storage.save(pin_keys[0], PinEntry(0, await asyncio.to_thread(pack_pins, now)))
+                await self._storage.save(
+                    pin_keys[0], PinEntry(0, await asyncio.to_thread(pack_pins, current))
+                )
                 continue
-            comparison = await asyncio.to_thread(_compare_instance, contents.server_id, now, common, own)
+            comparison = await asyncio.to_thread(_compare_instance, contents.server_id, current, common, own)
             if comparison.entry is None:
                 return comparison.verdict(pin_keys, (common.revision, own.revision))
             if await self._storage.save(pin_keys[1], comparison.entry):
                 return comparison.verdict(pin_keys, (common.revision, own.revision + 1))
-        return _Verdict(pin_keys, (), {}, dict.fromkeys(now.tools, _NOT_COMPARED_REASON))
+        return _Verdict(pin_keys, (), {}, dict.fromkeys(current.tools, _NOT_COMPARED_REASON))
 
     # Previews by admins
 
-    async def compare_preview(self, server_id: str, now: ServerPins) -> Mapping[str, str]:
+    async def compare_preview(self, server_id: str, current: ServerPins) -> Mapping[str, str]:
         """Compare an admin's preview of a server with the common lock, and return the quarantine reasons.
 
         Unlike the first listing of an instance, a preview accepts nothing. Raise StoreError.
@@ -125,7 +127,7 @@ class RegistryLock:
         (common,) = await self._storage.read((pin_key,))
         if not common.revision:
             return {}
-        changes, entry = await asyncio.to_thread(_compare_with_common, server_id, now, common)
+        changes, entry = await asyncio.to_thread(_compare_with_common, server_id, current, common)
         if entry is not None:
             await self._storage.save(pin_key, entry)
         return {change.tool: change.reason for change in changes if change.blocks}
@@ -145,7 +147,7 @@ class RegistryLock:
         Raise Outdated if one of them is not a current change, and StoreError.
         """
         for _ in range(_MAX_ATTEMPTS):
-            changes, before, locked = await self._load_changes(pin_key, name)
+            changes, previous, locked = await self._load_changes(pin_key, name)
             accepted = select_changes(changes, keys)
             pins = apply_changes(locked, locked, accepted)
             if not pin_key.instance_id:
@@ -153,8 +155,8 @@ class RegistryLock:
                 pins = replace(pins, tools={**locked.tools, **pins.tools})
             # Keep the last listing while it has unaccepted changes. That of a server is always kept: compared
             # with the new pins it has no changes any more.
-            seen = before.seen if len(accepted) < len(changes) or not pin_key.instance_id else None
-            entry = PinEntry(before.revision, await asyncio.to_thread(pack_pins, pins), seen)
+            seen = previous.seen if len(accepted) < len(changes) or not pin_key.instance_id else None
+            entry = PinEntry(previous.revision, await asyncio.to_thread(pack_pins, pins), seen)
             if await self._storage.save(pin_key, entry, notify=True):
                 return accepted
         raise Outdated(
@@ -190,15 +192,15 @@ class _Comparison:
         return _Verdict(pin_keys, revisions, blocking, reasons, instructions_accepted)
 
 
-def _compare_instance(name: str, now: ServerPins, common: PinEntry, own: PinEntry) -> _Comparison:
-    before = _unpack_entry(own) if own.revision else None
-    locked = _effective_pins(before, _unpack_entry(common), now)
-    changes = _compare_without_removed(name, now, locked)
-    seen = now if changes else None
+def _compare_instance(name: str, current: ServerPins, common: PinEntry, own: PinEntry) -> _Comparison:
+    own_pins = _unpack_entry(own) if own.revision else None
+    locked = _effective_pins(own_pins, _unpack_entry(common), current)
+    changes = _compare_without_removed(name, current, locked)
+    seen = current if changes else None
     last = None if own.seen is None else _unpack_entry(PinEntry(own.revision, own.seen))
     # Most listings change nothing. Writing the entry anyway would raise its revision and make every replica
     # compare again.
-    if before is not None and _is_same_pins(before, locked) and _is_same_pins(last, seen):
+    if own_pins is not None and _is_same_pins(own_pins, locked) and _is_same_pins(last, seen):
         return _Comparison(changes, None)
     return _Comparison(
         changes, PinEntry(own.revision, pack_pins(locked), None if seen is None else pack_pins(seen))
@@ -206,10 +208,10 @@ def _compare_instance(name: str, now: ServerPins, common: PinEntry, own: PinEntr
 
 
 def _compare_with_common(
-    name: str, now: ServerPins, common: PinEntry
+    name: str, current: ServerPins, common: PinEntry
 ) -> tuple[list[Change], PinEntry | None]:
-    changes = _compare_without_removed(name, now, _unpack_entry(common))
-    seen = now if changes else None
+    changes = _compare_without_removed(name, current, _unpack_entry(common))
+    seen = current if changes else None
     last = None if common.seen is None else _unpack_entry(PinEntry(common.revision, common.seen))
     entry = (
         None if _is_same_pins(last, seen) else replace(common, seen=None if seen is None else pack_pins(seen))
@@ -235,22 +237,22 @@ def _list_server_changes(name: str, listed: Iterable[bytes], locked: ServerPins)
     return sorted(by_key.values(), key=lambda change: (not change.tool, change.tool))
 
 
-def _compare_without_removed(name: str, now: ServerPins, locked: ServerPins) -> list[Change]:
+def _compare_without_removed(name: str, current: ServerPins, locked: ServerPins) -> list[Change]:
     """Return the changes without removed tools: a person with fewer rights may see fewer tools."""
-    return [change for change in compare_pins(name, now, locked) if change.kind is not ChangeKind.REMOVED]
+    return [change for change in compare_pins(name, current, locked) if change.kind is not ChangeKind.REMOVED]
 
 
-def _effective_pins(own: ServerPins | None, common: ServerPins, now: ServerPins) -> ServerPins:
+def _effective_pins(own: ServerPins | None, common: ServerPins, current: ServerPins) -> ServerPins:
     """Return the pins that apply to an instance: its own, and current tools that match the common lock."""
     same = {
         name: pin
-        for name, pin in now.tools.items()
+        for name, pin in current.tools.items()
         if name in common.tools and common.tools[name].hash == pin.hash
     }
     if own is None:
         # The first listing of a new instance: only tools that match the common lock are accepted.
-        return ServerPins(same, now.instructions)
-    instructions = now.instructions if now.instructions == common.instructions else own.instructions
+        return ServerPins(same, current.instructions)
+    instructions = current.instructions if current.instructions == common.instructions else own.instructions
     return ServerPins({**own.tools, **same}, instructions)
 
 

@@ -52,13 +52,13 @@ class ProviderTool:
     strict: bool = False
     added_nulls: frozenset[ArgumentPath] = frozenset()
 
-    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, model_arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments for the server, from the arguments that a model produced for this tool.
 
         In strict mode every property is required and optional ones may be null; nulls that the server's
         schema does not allow are removed.
         """
-        return remove_added_nulls(given, self.added_nulls)
+        return remove_added_nulls(model_arguments, self.added_nulls)
 
 
 def build_provider_tool(definition: Definition, name: str, provider: ProviderApi) -> ProviderTool:
