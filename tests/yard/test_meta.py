@@ -167,7 +167,7 @@ async def test_a_changed_tool_is_refused_to_a_model_without_its_new_words(
         with pytest.raises(ToolRefused, match=r"OBEY ME"):
             await yard.call("one_echo")
         answer = await said(yard, "tools_call", {"name": "one_echo"}, agent="a")
-        assert answer["error"].startswith("'one_echo' is in quarantine: its definition is not the one")
+        assert answer["error"].startswith("'one_echo' is in quarantine: its definition has changed")
         assert "OBEY" not in json.dumps(answer)
         assert "one_echo" not in json.dumps(await said(yard, "tools_list", {}, agent="a"))
         assert (await said(yard, "tools_call", {"name": "one_look"}, agent="a"))["ok"] is True
