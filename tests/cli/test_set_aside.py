@@ -24,7 +24,7 @@ def test_a_missing_variable_disables_one_server_only(cli: Cli, odd: dict[str, An
 
 def test_a_broken_definition_is_set_aside_alone(yard: Cli) -> None:
     ran = yard("tools")
-    reason = "tool 'broken' of server 'odd' is quarantined: inputSchema is a string where"
+    reason = "tool 'broken' of server 'odd' is quarantined: inputSchema must be a JSON Schema"
     assert ran.code == 0
     assert "odd_broken" not in ran.out
     assert f"note: {reason}" in ran.err

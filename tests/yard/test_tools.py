@@ -114,7 +114,7 @@ async def test_a_broken_definition_is_set_aside_alone_and_why_says_so(
         assert names(await yard.tools()) == ["one_good"]
         decision = yard.why("one_bad")
         assert decision.verdict is Verdict.REFUSE
-        assert "inputSchema is a string" in decision.explain()
+        assert "inputSchema must be a JSON Schema object, not a string" in decision.explain()
         with pytest.raises(ToolRefused):
             await yard.call("one_bad")
 
