@@ -366,7 +366,7 @@ def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
     again.sees("> say Half of it")
     again.sees("Half of it\n")
     again.sees("● chat_wait")
-    again.sees("the process that worked on this was ended")
+    again.sees("the process that ran this turn has ended")
     again.says("/retry")
     again.sees("Half of it\n")
     until(lambda: chatting.noted[1:] == ["wait {}"])

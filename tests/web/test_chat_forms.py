@@ -264,7 +264,7 @@ async def test_an_approval_is_answered_once(yard: Yard) -> None:
     page = await yard.settled(page, lambda each: "Needs your yes" in each.text)
     await yard.press(page, value="once")
     after = await yard.press(page, value="no")
-    assert "does not wait for an answer any more" in after.flash
+    assert "is no longer waiting for an answer" in after.flash
 
 
 def question(page: Page) -> tuple[Node, list[str]]:

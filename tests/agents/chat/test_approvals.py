@@ -74,7 +74,7 @@ async def test_a_no_is_told_to_the_model_and_the_turn_goes_on(house: House) -> N
     events = await house.over(chat, turn)
     assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {
         "error": True,
-        "output": "the person said no to this call",
+        "output": "the user declined this call",
     }
     assert (only(events, Kind.END)[0]["why"], house.calls()) == ("done", [])
 
@@ -188,7 +188,7 @@ async def test_a_turn_that_waits_can_be_stopped(house: House) -> None:
     assert (only(events, Kind.END)[0]["why"], house.calls()) == ("stopped", [])
     # It is known what the tool did.
     [result] = only(events, Kind.RESULT)
-    assert result["text"] == "not called: the turn ended before the person said yes or no"
+    assert result["text"] == "not called: the turn ended before the user approved or denied it"
     assert await house.database.approvals.waiting(ME) == []
     with pytest.raises(ChatRefused):
         await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)

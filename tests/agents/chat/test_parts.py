@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.agents.chat.house import KEY, ME
 
 from toolyard.agents.chat.errors import NotHeld
-from toolyard.agents.chat.event_writer import EventWriter
+from toolyard.agents.chat.event_writer import EventWriter, read_chat_events
 from toolyard.agents.chat.result_event import failure_event
 from toolyard.agents.chat.sanitize import is_storable_json, parse_tool_arguments, sanitize_text
 from toolyard.agents.chat.turn_limits import (
@@ -25,7 +25,6 @@ from toolyard.agents.chat.turn_limits import (
     find_refused_calls,
     find_repeated_call,
 )
-from toolyard.agents.chat.turn_log import read_chat_events
 from toolyard.agents.chat.turn_snapshot import OpenCall, TurnSnapshot, call_key
 from toolyard.config import load_settings
 from toolyard.store import Database

@@ -197,7 +197,7 @@ async def test_nobody_allows_more_than_they_are_shown(house: House, model: Model
     chat = await house.chat()
     events = await house.say(chat, f"call s_think {words}", "then", "say Ok.")
     assert not only(events, Kind.QUESTION)
-    assert "more than a person is shown" in only(events, Kind.RESULT)[0]["text"]
+    assert "can be shown for approval" in only(events, Kind.RESULT)[0]["text"]
     assert len(await model.journal()) == before + 2
 
 

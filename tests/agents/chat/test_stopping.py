@@ -16,8 +16,7 @@ from tests.agents.chat.house import KEY, ME, House, Model, answered_once, kinds,
 
 from toolyard.agents.chat import heartbeat
 from toolyard.agents.chat.errors import NoSuchChat
-from toolyard.agents.chat.heartbeat import RunnerHeartbeat
-from toolyard.agents.chat.runner_id import create_runner_id, is_runner_gone
+from toolyard.agents.chat.heartbeat import RunnerHeartbeat, create_runner_id, is_runner_gone
 from toolyard.store import Database
 from toolyard.types.chat import ChatEvent, Kind, NewChatEvent, TurnState
 
@@ -66,7 +65,7 @@ async def test_stop_ends_tools_that_run_side_by_side_and_tells_their_server(
     events = await house.over(chat, turn)
     await until(lambda: house.calls().count("cancelled wait") == 2)
     texts = sorted(body["text"] for body in only(events, Kind.RESULT))
-    stopped = "stopped by the person; what the tool did until then is not known"
+    stopped = "stopped by the user; the tool may have taken effect before"
     assert texts == ["look: a", stopped, stopped]
     assert only(events, Kind.END)[0]["why"] == "stopped"
     await house.say(chat, "go on")

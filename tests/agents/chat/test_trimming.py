@@ -100,7 +100,7 @@ def test_results_that_do_not_fit_even_alone_are_cut_to_the_room() -> None:
     assert first.startswith("a: several words")
     assert second.startswith("b: several words")
     assert min(len(first), len(second)) > 3_000
-    assert first.endswith("more characters do not fit here; ask for less at a time]")
+    assert first.endswith("more characters do not fit here; request less at a time]")
     assert window.shortened_results == 2
 
 
@@ -115,7 +115,7 @@ def test_what_was_left_out_stays_out_for_the_rest_of_the_turn() -> None:
 def test_pictures_go_with_the_results_that_are_shortened() -> None:
     picture = ["a picture", BinaryContent(b"x" * 50_000, media_type="image/png")]
     window = ContextWindow([turn_of(1, picture), turn_of(2)], 1_000)
-    assert results(window.fit_messages(asked(3))) == ["a picture\n[a picture or a sound does not fit here]"]
+    assert results(window.fit_messages(asked(3))) == ["a picture\n[an image or audio clip does not fit here]"]
 
 
 SIZES = st.lists(st.lists(st.integers(0, 6_000), max_size=3), max_size=6)
@@ -160,12 +160,12 @@ async def test_a_result_that_is_longer_than_the_model_takes_is_cut_and_that_is_s
     events = await house.say(chat, 'call s_big {"size": 20000}', "then", "say Read.")
     assert only(events, Kind.END)[0]["why"] == "done"
     assert [note["text"].rpartition(": ")[2] for note in only(events, Kind.NOTE)] == [
-        "long results of tools are shortened"
+        "long tool results are shortened"
     ]
     told = (await model.journal())[-1]["messages"][-1]
     assert told["role"] == "tool"
     assert 800 < len(told["content"]) < 19_000
-    assert told["content"].endswith("more characters do not fit here; ask for less at a time]")
+    assert told["content"].endswith("more characters do not fit here; request less at a time]")
 
 
 async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(opened: Opening, model: Model) -> None:

@@ -155,7 +155,7 @@ async def test_a_tool_that_there_is_not_and_arguments_that_are_no_json(house: Ho
     missing, broken, listed, fine = (results[call["id"]] for call in only(events, Kind.CALL))
     assert missing["text"].startswith("no tool named 'nothing_here' is available")
     assert [broken["text"], listed["text"]] == [
-        "not called: the arguments are no JSON object; send them again as one"
+        "not called: the arguments are not a JSON object; send them again as one"
     ] * 2
     assert (fine["ok"], missing["ok"], broken["ok"]) == (True, False, False)
     calls = only(events, Kind.CALL)
@@ -239,7 +239,7 @@ async def test_the_third_call_of_the_same_is_refused_and_the_fourth_ends_the_tur
     assert "the same call with the same arguments" in results[2]["text"]
     assert results[3]["text"] == "not called: a limit ended the turn"
     [end] = only(events, Kind.END)
-    assert (end["why"], "again and again" in end["error"]) == ("limit", True)
+    assert (end["why"], "too often" in end["error"]) == ("limit", True)
     assert len(house.calls()) == 2
 
 

@@ -32,7 +32,7 @@ def noted(work, *given):
 asked = ModelRef(ProviderAccess("openai", "http://127.0.0.1:1/v1", "key"), "some-model")
 threads = [
     threading.Thread(target=noted, args=(LibraryLoader().load, "toolyard.agents.chat.model_conversation")),
-    threading.Thread(target=noted, args=(LibraryLoader().load, "toolyard.agents.chat.sampling")),
+    threading.Thread(target=noted, args=(LibraryLoader().load, "toolyard.agents.chat.model_history")),
     threading.Thread(target=noted, args=(ProviderClients(1.0, LibraryLoader())._build_model, asked)),
 ]
 for each in threads:

@@ -1,1 +1,6 @@
-"""Chats: the loop over a model's requests, its tools through the one call path, its events kept."""
+"""Chats: run turns of a model and its tools, and store everything as events.
+
+``chats.ChatService`` is the entry point for interfaces (web app, terminal); ``turn.Turn`` holds the loop.
+Tools are called only through ``tool_set.ToolSet``, so every call passes the same policy checks. Databases and
+interfaces implement the protocols in ``storage`` and ``tool_set``; this package imports neither.
+"""

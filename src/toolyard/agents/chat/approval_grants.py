@@ -1,4 +1,6 @@
-"""Yes, and what it covers: one tool as it was defined then, arguments that fit, some time."""
+"""Grants that follow from an approval: one tool with an unchanged definition, matching arguments, limited
+time.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,17 @@ __all__ = [
 ]
 
 _SINGLE_USE_SECONDS = 3_600.0
-"""Seconds for which a yes to one call counts: the call follows at once, or when a client repeats it."""
+"""Validity of an approval for one call: the call follows at once, or when a client repeats it."""
 _MAX_GRANT_SECONDS = 366 * 86_400.0
 _ALL_ARGUMENTS_KEY = ""
-"""The key of a predicate that names all arguments at once."""
+"""Key of a predicate that compares all arguments at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrantScope:
-    """How far a yes reaches. ``arguments``: these ones only, or any. ``here``: in this chat only."""
+    """How far an approval extends: for exactly these arguments or any, and in this chat only (``here``) or
+    everywhere.
+    """
 
     seconds: float
     arguments: Literal["these", "any"]
@@ -47,10 +51,10 @@ class GrantScope:
 
 @dataclass(frozen=True, slots=True)
 class UnapprovedCall:
-    """A call that needs somebody's yes."""
+    """A call that needs approval."""
 
     tool: str
-    """The canonical id."""
+    """Canonical tool id."""
     name: str
     definition_hash: str
     arguments: JsonObject
@@ -58,12 +62,15 @@ class UnapprovedCall:
 
 
 def arguments_match(predicate: JsonObject, arguments: JsonObject) -> bool:
-    """Whether arguments satisfy a predicate (see ``Grant``). One that cannot be read is satisfied by none."""
-    for key, wanted in predicate.items():
+    """Return whether arguments satisfy a predicate (described at ``Grant``).
+
+    An invalid predicate matches nothing.
+    """
+    for key, expected in predicate.items():
         if key == _ALL_ARGUMENTS_KEY:
-            if not _is_same_json(_mapping_or_empty(wanted).get("equal"), arguments):
+            if not _is_same_json(_mapping_or_empty(expected).get("equal"), arguments):
                 return False
-        elif key not in arguments or not _value_matches(wanted, arguments[key]):
+        elif key not in arguments or not _value_matches(expected, arguments[key]):
             return False
     return True
 
@@ -74,7 +81,7 @@ def _value_matches(expected: object, value: object) -> bool:
     glob: object = _mapping_or_empty(expected)["glob"]
     if not isinstance(glob, str) or not isinstance(value, str):
         return False
-    # What matches folder/* must not climb out of the folder.
+    # A value that matches ``folder/*`` must not leave the folder.
     return ".." not in value.replace("\\", "/").split("/") and glob_fits(glob, value)
 
 
@@ -83,7 +90,7 @@ def _mapping_or_empty(value: object) -> JsonObject:
 
 
 def _is_same_json(one: object, other: object) -> bool:
-    """Equal as JSON: true is not 1, and the order of keys does not matter."""
+    """Compare as JSON: true differs from 1, and the order of keys is irrelevant."""
     try:
         return _encode_sorted_json(one) == _encode_sorted_json(other)
     except orjson.JSONEncodeError:
@@ -97,11 +104,11 @@ def _encode_sorted_json(value: object) -> bytes:
 def _convert_mapping(value: object) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(cast("JsonObject", value))
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")
 
 
 def grant_covers(grant: Grant, call: UnapprovedCall, chat_id: str | None, now: float) -> bool:
-    """Whether a grant is a yes to this call, here and now."""
+    """Return whether a grant approves this call, in this chat at this time."""
     return (
         (grant.tool, grant.definition_hash) == (call.tool, call.definition_hash)
         and grant.chat_id in (None, chat_id)
@@ -112,14 +119,17 @@ def grant_covers(grant: Grant, call: UnapprovedCall, chat_id: str | None, now: f
 
 
 def create_grant(approval: Approval, remember: GrantScope | None, now: float) -> Grant:
-    """What follows from a yes. Without ``remember`` it is good for one call with these arguments, in the chat
-    that asked. Raises ChatRefused for a time that cannot be meant."""
+    """Return the grant that follows from an approval.
+
+    Without ``remember`` it covers one call with these arguments in the chat that requested it. Raises
+    ChatRefused for an invalid duration.
+    """
     if remember is None:
         remember, uses = GrantScope(_SINGLE_USE_SECONDS, "these", here=True), 1
     else:
         uses = None
     if not 0 < remember.seconds <= _MAX_GRANT_SECONDS:
-        raise ChatRefused("an approval is remembered for some seconds, and a year at most")
+        raise ChatRefused("an approval can be remembered for more than 0 seconds and up to 366 days")
     return Grant(
         id=secrets.token_hex(12),
         owner=approval.owner,
@@ -137,7 +147,7 @@ def create_grant(approval: Approval, remember: GrantScope | None, now: float) ->
 
 
 def describe_grant_scope(remember: GrantScope) -> str:
-    """How far a yes reaches, for people."""
+    """Describe for users how far an approval extends."""
     what = "with any arguments" if remember.arguments == "any" else "with these arguments"
     where = "in this chat" if remember.here else "everywhere"
     return f"{what}, {where}, for {_format_duration(remember.seconds)}"
@@ -152,8 +162,11 @@ def _format_duration(seconds: float) -> str:
 
 
 class Approver:
-    """The call path's ``approve``: yes where a grant covers the call. It is asked about the definition that
-    is called, so one that changed since the person said yes is refused."""
+    """Approves calls in the call path if a grant covers them.
+
+    It compares the definition that is actually called, so a definition that changed since the approval is
+    refused.
+    """
 
     def __init__(
         self,
@@ -162,19 +175,19 @@ class Approver:
         fallback: Callable[[ApprovalRequest], Awaitable[bool]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``otherwise`` takes a call that is part of no chat and that no grant covers."""
+        """``fallback`` decides about a call outside of chats that no grant covers."""
         self._store = store
         self._fallback = fallback
         self._clock = clock
 
-    async def __call__(self, question: ApprovalRequest) -> bool:
-        """Use a grant. Raises ToolRefused where there is none and nobody to ask."""
-        caller, decision = question.caller, question.decision
+    async def __call__(self, request: ApprovalRequest) -> bool:
+        """Use up a grant and return True, or return False. Raises ToolRefused if there is nobody to ask."""
+        caller, decision = request.caller, request.decision
         grant = await self._store.use_grant(
             caller.principal.id,
             decision.tool,
-            definition_hash(question.definition),
-            lambda predicate: arguments_match(predicate, question.arguments),
+            definition_hash(request.definition),
+            lambda predicate: arguments_match(predicate, request.arguments),
             caller.chat,
             self._clock(),
         )
@@ -183,8 +196,8 @@ class Approver:
         if caller.chat is not None:
             return False
         if self._fallback is not None:
-            return await self._fallback(question)
+            return await self._fallback(request)
         raise ToolRefused(
             f"'{decision.name}' needs an approval, and there is nobody to ask",
-            hint="call it from a chat, where you are asked; or set write_tools to 'allow'",
+            hint="call it from a chat, where you can approve it, or set write_tools to 'allow'",
         )

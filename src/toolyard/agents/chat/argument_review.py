@@ -1,4 +1,4 @@
-"""The arguments of a call as a person reads them before approving it."""
+"""Render a call's arguments for review before approval."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from toolyard.types.visible_text import visible
 __all__ = ["key_summary", "review_text", "short_values_first"]
 
 LONG_VALUE_CHARACTERS = 200
-"""Characters of JSON from which on a value counts as long."""
+"""Characters of JSON above which a value counts as long."""
 
 
 def review_text(arguments: object, *, indent: int | None = None) -> str | None:
-    """Return all arguments as text, or None where they cannot be written as JSON.
+    """Return all arguments as text, or None if they cannot be written as JSON.
 
-    Keys and short values come before long values, so that nobody has to scroll past one to find the others.
-    Hidden characters are escaped.
+    Keys and short values come before long values, so that a long value cannot push others out of view. Hidden
+    characters are escaped.
     """
     if isinstance(arguments, str):
         return visible(arguments, spaces=True)
@@ -31,7 +31,7 @@ def review_text(arguments: object, *, indent: int | None = None) -> str | None:
 
 
 def key_summary(arguments: object) -> str:
-    """Return a line that lists all keys; empty where the arguments have no long values."""
+    """Return a line that lists all keys; empty if no value is long."""
     if not isinstance(arguments, Mapping):
         return ""
     members = cast("Mapping[str, object]", arguments)
@@ -54,7 +54,7 @@ def short_values_first(value: object) -> object:
 
 
 def _count_characters(value: object) -> int:
-    """Count the characters of a value, up to somewhat more than a long one has."""
+    """Count the characters of a value, stopping slightly above the limit for long values."""
     if isinstance(value, str):
         return len(value)
     total = 0

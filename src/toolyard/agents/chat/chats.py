@@ -1,4 +1,7 @@
-"""Chats, for every door: talk, run tools, answer what is asked, and see what happened. Each for its owner."""
+"""Chat service used by every interface: create chats, run turns, answer approvals and questions, read events.
+
+Every method takes the owner's id and sees only that owner's chats.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from enum import Enum
 from typing import Any, Final
 
 from toolyard.agents.chat.approval_grants import GrantScope
-from toolyard.agents.chat.chat_backend import ChatBackend
 from toolyard.agents.chat.elicitation import ServerQuestions
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
+from toolyard.agents.chat.heartbeat import create_runner_id
 from toolyard.agents.chat.human_answers import HumanAnswers, TurnResumer
 from toolyard.agents.chat.result_event import FullResult, read_full_result
-from toolyard.agents.chat.runner_id import create_runner_id
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
 from toolyard.agents.chat.storage import ApprovalStore, ChatStore
 from toolyard.agents.chat.tool_picker import ToolView, list_tool_views
+from toolyard.agents.chat.tool_set import ChatBackend
 from toolyard.agents.chat.turn import MODEL_MODULES, TurnContext, resolve_model_id
 from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.chat.turn_runner import STOPPED_BY_USER, TurnRunner
@@ -45,11 +48,11 @@ class Unchanged(Enum):
 
 
 UNCHANGED: Final = Unchanged.UNCHANGED
-"""Says of a field that it stays as it is, where None has a meaning."""
+"""Marks a field to leave as it is, where None is itself a value."""
 
 
 class ChatService:
-    """The chats of one process's doors. ``open`` first, ``close`` at the end."""
+    """The chats served by one process. Call ``open`` before use and ``close`` at the end."""
 
     def __init__(
         self,
@@ -62,33 +65,38 @@ class ChatService:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.questions = ServerQuestions(store, limits)
-        """Puts what servers ask to the people whose calls are under way."""
+        """Sends servers' questions to the users whose calls are running."""
         self.models = models
         self._store = store
         self._backend = backend
         self._clock = clock
-        desk = TurnContext(store, approvals, models, self.questions, limits, create_runner_id(), clock)
-        self._turn_runner = TurnRunner(desk, backend)
-        self._human_answers = HumanAnswers(desk, self._turn_runner)
+        context = TurnContext(store, approvals, models, self.questions, limits, create_runner_id(), clock)
+        self._turn_runner = TurnRunner(context, backend)
+        self._human_answers = HumanAnswers(context, self._turn_runner)
         self._turn_resumer = TurnResumer(store, self._human_answers)
 
     async def open(self, *, resume_any_chat: bool = False) -> None:
-        """Begin: turns that were left behind are ended, stops that are asked for elsewhere are heard.
-        ``everybodys``: this process can work on any chat, and goes on with those that only seem to wait."""
+        """End abandoned turns, then start the heartbeat and listen for stop requests of other processes.
+
+        With ``resume_any_chat``, this process can load the tools of every chat, and also resumes turns whose
+        approvals were all answered although nobody resumed them.
+        """
         await self._turn_runner.open()
         if resume_any_chat:
             self._turn_resumer.open()
 
     async def preload(self, model: str | None = None) -> None:
-        """Load what the first turn with this model, or the default, needs, before somebody waits for it;
-        without a model, nothing. What is wrong is told in the turn."""
+        """Load the libraries and the model that the first turn needs, if a model is configured.
+
+        Model errors are suppressed here; the turn itself reports them.
+        """
         if model is not None or self.models.default is not None:
             with suppress(ModelError):
                 await self.models.loader.load_in_thread(*MODEL_MODULES)
                 await self.models.preload(model)
 
     async def close(self) -> None:
-        """End: turns that run here end as interrupted. Bounded; may be called twice."""
+        """Stop all turns of this process as interrupted. Takes bounded time; may be called twice."""
         await self._turn_resumer.close()
         await self._turn_runner.close()
 
@@ -103,7 +111,7 @@ class ChatService:
         choice: Iterable[str] | None = None,
         title: str = "",
     ) -> Chat:
-        """A new chat. Raises NoSuchModel, or ChatRefused for an agent that there is not."""
+        """Create a chat. Raises NoSuchModel, or ChatRefused for an unknown agent."""
         now = self._clock()
         chat = Chat(
             secrets.token_hex(12),
@@ -120,11 +128,11 @@ class ChatService:
         return chat
 
     async def get(self, owner: str, chat_id: str) -> Chat:
-        """One of the owner's chats. Raises NoSuchChat."""
-        found = await self._store.get(owner, chat_id)
-        if found is None:
+        """Return one of the owner's chats. Raises NoSuchChat."""
+        chat = await self._store.get(owner, chat_id)
+        if chat is None:
             raise NoSuchChat(_NO_CHAT_MESSAGE, hint="it may have been deleted")
-        return found
+        return chat
 
     async def list(
         self,
@@ -134,7 +142,11 @@ class ChatService:
         before: tuple[float, str] | None = None,
         limit: int = 50,
     ) -> Sequence[Chat]:
-        """The owner's chats, the one that changed last first. See ChatStore."""
+        """Return the owner's chats, most recently changed first.
+
+        ``search_text`` searches titles and messages. ``before`` is ``(updated_at, id)`` of the last chat of
+        the previous page.
+        """
         return await self._store.chats(owner, search_text=search_text, before=before, limit=limit)
 
     async def change(
@@ -147,15 +159,18 @@ class ChatService:
         model: str | Unchanged | None = UNCHANGED,
         choice: Iterable[str] | Unchanged | None = UNCHANGED,
     ) -> Chat:
-        """Change what a chat is called and uses, from its next turn on. Raises as ``create`` does."""
+        """Change a chat's title, agent, model or tools, from its next turn on.
+
+        Raises the errors of ``create``.
+        """
         chat = await self.get(owner, chat_id)
-        given = {
+        requested = {
             "title": title if title is UNCHANGED else _make_title(title),
             "agent": agent,
             "model": model,
             "choice": choice if choice is UNCHANGED else _normalize_choice(choice),
         }
-        changed: Mapping[str, Any] = {key: each for key, each in given.items() if each is not UNCHANGED}
+        changed: Mapping[str, Any] = {key: each for key, each in requested.items() if each is not UNCHANGED}
         chat = replace(chat, **changed)
         if changed.keys() & {"agent", "model"}:
             await self._check_agent_and_model(chat)
@@ -169,7 +184,7 @@ class ChatService:
             self.models.pick(chat.model)
 
     async def delete(self, owner: str, chat_id: str) -> None:
-        """Delete a chat with all that was said in it; its turn is stopped, its connections are closed."""
+        """Stop the chat's turn, delete the chat with all its events, and close its connections."""
         await self._turn_runner.stop(await self.get(owner, chat_id), STOPPED_BY_USER)
         await self._store.delete(owner, chat_id)
         await self._backend.release_chat(chat_id)
@@ -177,31 +192,36 @@ class ChatService:
     # Turns.
 
     async def send(self, owner: str, chat_id: str, text: str) -> int:
-        """Say something; the model answers in a turn of its own, whose number this is. Raises ChatBusy,
-        NoSuchModel, ChatRefused."""
+        """Send a message and start a turn in which the model answers it. Return the turn's number.
+
+        Raises ChatBusy, NoSuchModel or ChatRefused.
+        """
         text = sanitize_text(text)
         if not text.strip():
-            raise ChatRefused("the message is empty", hint="write something")
+            raise ChatRefused("the message is empty", hint="write a message")
         if len(text) > _MAX_MESSAGE_CHARACTERS:
             raise ChatRefused(
-                f"the message has {len(text):,} characters; {_MAX_MESSAGE_CHARACTERS:,} is the most"
+                f"the message has {len(text):,} characters; the maximum is {_MAX_MESSAGE_CHARACTERS:,}"
             )
         return await self._start_model_turn(await self.get(owner, chat_id), text, None)
 
     async def _start_model_turn(self, chat: Chat, text: str, repeated_turn: int | None) -> int:
-        toolbox = await self._backend.load_tool_set(chat)
-        model = self.models.pick(resolve_model_id(chat, toolbox)).choice.id
+        tool_set = await self._backend.load_tool_set(chat)
+        model = self.models.pick(resolve_model_id(chat, tool_set)).choice.id
         body = {"text": text, "model": model, "agent": chat.agent, "again": repeated_turn}
-        number = await self._turn_runner.begin(chat, toolbox, [NewChatEvent(Kind.USER, body)])
+        number = await self._turn_runner.begin(chat, tool_set, [NewChatEvent(Kind.USER, body)])
         await self._set_missing_title(chat, text)
         return number
 
     async def run_tool(self, owner: str, chat_id: str, name: str, arguments: JsonObject) -> int:
-        """Call a tool as the person, without a model; the turn's number. Raises ChatBusy, ChatRefused."""
+        """Start a turn that calls a tool as the user, without a model. Return the turn's number.
+
+        Raises ChatBusy or ChatRefused.
+        """
         if not is_storable_json(dict(arguments)):
             raise ChatRefused(
-                "the arguments hold something that a chat cannot keep",
-                hint="it keeps whole numbers of 64 bits and whole characters; a string holds longer digits",
+                "the arguments contain a value that cannot be stored",
+                hint="use integers of up to 64 bits and valid Unicode; pass larger numbers as strings",
             )
         return await self._start_tool_turn(
             await self.get(owner, chat_id), sanitize_text(name), arguments, None
@@ -210,31 +230,38 @@ class ChatService:
     async def _start_tool_turn(
         self, chat: Chat, name: str, arguments: JsonObject, repeated_turn: int | None
     ) -> int:
-        toolbox = await self._backend.load_tool_set(chat)
+        tool_set = await self._backend.load_tool_set(chat)
         body = {"name": name, "arguments": dict(arguments), "again": repeated_turn}
-        number = await self._turn_runner.begin(chat, toolbox, [NewChatEvent(Kind.RUN, body)])
+        number = await self._turn_runner.begin(chat, tool_set, [NewChatEvent(Kind.RUN, body)])
         await self._set_missing_title(chat, name)
         return number
 
     async def retry(self, owner: str, chat_id: str) -> int:
-        """Run the last turn again, from what began it. What it came to the first time stays in the page, and
-        no model is told of it any more. Raises as ``send`` does."""
+        """Run the last turn again from its first event. Return the new turn's number.
+
+        The events of the earlier attempt stay visible to the user but are no longer sent to the model. Raises
+        the errors of ``send``.
+        """
         chat = await self.get(owner, chat_id)
-        begun = await self._store.list_events(chat.id, after=chat.turn - 1, limit=1) if chat.turn else ()
-        if not begun:
-            raise ChatRefused("there is nothing to retry", hint="write something")
-        body = begun[0].body
-        if begun[0].kind is Kind.RUN:
+        first_events = (
+            await self._store.list_events(chat.id, after=chat.turn - 1, limit=1) if chat.turn else ()
+        )
+        if not first_events:
+            raise ChatRefused("there is nothing to retry", hint="write a message")
+        body = first_events[0].body
+        if first_events[0].kind is Kind.RUN:
             return await self._start_tool_turn(chat, str(body["name"]), body["arguments"], chat.turn)
         return await self._start_model_turn(chat, str(body["text"]), chat.turn)
 
     async def _set_missing_title(self, chat: Chat, text: str) -> None:
-        now = None if chat.title else await self._store.get(chat.owner, chat.id)
-        if now is not None and not now.title:
-            await self._store.change(replace(now, title=_make_title(text, _MAX_DERIVED_TITLE_CHARACTERS)))
+        # The user may have renamed or deleted the chat since it was read.
+        current = None if chat.title else await self._store.get(chat.owner, chat.id)
+        if current is not None and not current.title:
+            title = _make_title(text, _MAX_DERIVED_TITLE_CHARACTERS)
+            await self._store.change(replace(current, title=title))
 
     async def stop(self, owner: str, chat_id: str) -> None:
-        """Stop the turn that runs or waits, if one does, in whichever process."""
+        """Stop the chat's running or waiting turn, if any, in any process."""
         chat = await self.get(owner, chat_id)
         if chat.state is not TurnState.IDLE:
             await self._turn_runner.stop(chat, STOPPED_BY_USER)
@@ -242,12 +269,16 @@ class ChatService:
     async def answer_approval(
         self, owner: str, approval_id: str, *, yes: bool, remember: GrantScope | None = None
     ) -> None:
-        """Say yes or no to a call that waits; the turn goes on with the last answer it waits for. Raises
-        NoSuchChat where there is no such approval, ChatRefused where it was answered."""
+        """Approve or deny a pending call; the last missing answer resumes the turn.
+
+        Raises NoSuchChat for an unknown approval, ChatRefused if it was already answered.
+        """
         await self._human_answers.answer_approval(owner, approval_id, yes, remember)
 
     async def resume_if_answered(self, owner: str, chat_id: str) -> None:
-        """Go on with a turn that waits though all was answered, where whoever answered is gone."""
+        """Resume a waiting turn whose approvals are all answered, if the process that stored the answers has
+        exited.
+        """
         chat = await self.get(owner, chat_id)
         if chat.state is TurnState.WAITING:
             await self._human_answers.resume_if_answered(chat)
@@ -255,14 +286,16 @@ class ChatService:
     async def answer_question(
         self, owner: str, chat_id: str, question_id: str, action: str, content: JsonObject | None
     ) -> None:
-        """Answer what a server asks: ``accept``, ``decline`` or ``cancel``. Raises NoSuchChat where there is
-        no such question, or it was answered."""
+        """Answer a server's question with ``accept``, ``decline`` or ``cancel``.
+
+        Raises NoSuchChat if the question does not exist or was already answered.
+        """
         await self._human_answers.answer_question(
             await self.get(owner, chat_id), question_id, action, content
         )
 
     async def stop_all_turns(self, owner: str) -> None:
-        """Somebody may use nothing any more: their turns are stopped, in whichever process."""
+        """Stop all turns of a user, in any process, for example when the account is disabled."""
         before: tuple[float, str] | None = None
         while chats := await self._store.chats(owner, before=before, limit=_CHATS_PER_PAGE):
             for chat in chats:
@@ -270,45 +303,52 @@ class ChatService:
                     await self._turn_runner.stop(chat, STOPPED_BY_USER)
             before = (chats[-1].updated_at, chats[-1].id)
 
-    # What happened.
+    # Events and results.
 
     async def list_events(
         self, owner: str, chat_id: str, *, after: int = 0, limit: int = 1_000
     ) -> Sequence[ChatEvent]:
-        """Events after a number, in order. Raises NoSuchChat, as all of these do."""
+        """Return events after a sequence number, in order. Raises NoSuchChat, as do the methods below."""
         await self.get(owner, chat_id)
         return await self._store.list_events(chat_id, after=after, limit=limit)
 
     async def list_latest_events(
         self, owner: str, chat_id: str, *, before: int | None = None, limit: int = 200
     ) -> Sequence[ChatEvent]:
-        """The last events before a number. See ChatStore."""
+        """Return the last events before a sequence number, in order.
+
+        The page starts with the first event of a turn, so it may be longer than ``limit``.
+        """
         await self.get(owner, chat_id)
         return await self._store.list_latest_events(chat_id, before=before, limit=limit)
 
     async def wait_for_events(
         self, owner: str, chat_id: str, after: int, seconds: float
     ) -> Sequence[ChatEvent]:
-        """Events after a number, as soon as there are any. See ChatStore."""
+        """Return events after a sequence number as soon as there are any; none after ``seconds`` without
+        events.
+        """
         await self.get(owner, chat_id)
         return await self._store.wait_for_events(chat_id, after, seconds)
 
     async def result(self, owner: str, chat_id: str, seq: int) -> FullResult | None:
-        """The whole of a RESULT event; None where that number has none."""
+        """Return the full result of a RESULT event, or None if the event at ``seq`` is not a RESULT."""
         await self.get(owner, chat_id)
-        found = await self._store.list_events(chat_id, after=seq - 1, limit=1)
-        if not found or found[0].seq != seq or found[0].kind is not Kind.RESULT:
+        events = await self._store.list_events(chat_id, after=seq - 1, limit=1)
+        if not events or events[0].seq != seq or events[0].kind is not Kind.RESULT:
             return None
-        kept = await self._store.kept(chat_id, seq) if found[0].has_kept else None
-        return read_full_result(found[0].body, kept)
+        kept_data = await self._store.kept(chat_id, seq) if events[0].has_kept else None
+        return read_full_result(events[0].body, kept_data)
 
     async def tools(self, owner: str, chat_id: str) -> Sequence[ToolView]:
-        """Every tool that is known, with the words of the rule that hides it where one does. What the person
-        ticked in this chat hides nothing here."""
+        """Return every known tool, and for a hidden tool the reason given by the rule that hides it.
+
+        Ignores the tools selected for this chat.
+        """
         return await self._list_tool_views(await self.get(owner, chat_id))
 
     async def offered(self, owner: str, *, agent: str | None = None) -> Sequence[ToolView]:
-        """The same, as a chat would have them that is yet to begin."""
+        """Return the tools, as ``tools`` does, for a chat that does not exist yet."""
         chat = Chat(secrets.token_hex(12), owner, "", 0.0, 0.0, agent)
         try:
             return await self._list_tool_views(chat)
@@ -316,12 +356,12 @@ class ChatService:
             await self._backend.release_chat(chat.id)
 
     async def _list_tool_views(self, chat: Chat) -> Sequence[ToolView]:
-        toolbox = await self._backend.load_tool_set(replace(chat, choice=None))
-        return await list_tool_views(toolbox if self.models.choices else toolbox.for_operator())
+        tool_set = await self._backend.load_tool_set(replace(chat, choice=None))
+        return await list_tool_views(tool_set if self.models.choices else tool_set.for_operator())
 
 
 def _make_title(text: str, max_characters: int = _MAX_TITLE_CHARACTERS) -> str:
-    """The first line that says something, shortened."""
+    """Return the first line that is not blank, truncated."""
     lines = (" ".join(line.split()) for line in sanitize_text(text).splitlines())
     first = next((line for line in lines if line), "")
     return first if len(first) <= max_characters else f"{first[: max_characters - 1].rstrip()}…"
@@ -330,7 +370,7 @@ def _make_title(text: str, max_characters: int = _MAX_TITLE_CHARACTERS) -> str:
 def _normalize_choice(tool_ids: Iterable[str] | None) -> tuple[str, ...] | None:
     if tool_ids is None:
         return None
-    found = tuple(sorted({sanitize_text(each) for each in tool_ids}))
-    if len(found) > _MAX_CHOSEN_TOOLS:
-        raise ChatRefused(f"{len(found):,} tools were chosen; {_MAX_CHOSEN_TOOLS:,} is the most")
-    return found
+    choice = tuple(sorted({sanitize_text(each) for each in tool_ids}))
+    if len(choice) > _MAX_CHOSEN_TOOLS:
+        raise ChatRefused(f"{len(choice):,} tools were selected; the maximum is {_MAX_CHOSEN_TOOLS:,}")
+    return choice

@@ -1,8 +1,8 @@
-"""As much of a chat as a model takes at once: what is oldest is left out first.
+"""Fit a chat into a model's context window by omitting the oldest content first.
 
-What is stored stays whole. The turn that is under way and the one before it are the last to lose anything,
-and what was left out once stays out until the turn is over: providers cache the beginning of a prompt.
-Results that do not fit even alone are cut to the room that there is.
+Stored events are not affected. The current turn and the one before it are shortened last. Content omitted
+once stays omitted until the end of the turn, because providers cache the beginning of a prompt. Results that
+are too long on their own are truncated to the available space.
 """
 
 from __future__ import annotations
@@ -29,47 +29,50 @@ from toolyard.catalog.token_estimate import estimate_tokens
 
 __all__ = ["ContextWindow", "estimate_message_tokens"]
 
-_OMITTED_TURNS_NOTICE = "[Earlier turns of this chat are left out here: they do not fit.]"
+_OMITTED_TURNS_NOTICE = "[Earlier turns of this chat are omitted here: they do not fit.]"
 _SHORTENED_RESULT_CHARACTERS = 800
-"""Characters of a result that stay where it is shortened."""
+"""Characters that remain of a shortened result."""
 _TRIM_TARGET_RATIO = 0.75
-"""Of the room, what is filled again once something is left out: the next step shall not leave out more."""
+"""Share of the window filled after trimming, so that the next step does not have to trim again."""
 _TOKENS_PER_PART, _TOKENS_PER_MEDIA = 8, 1_600
-"""Tokens that are counted for each part, and for a picture or a sound."""
+"""Estimated tokens of each message part, and of an image or audio clip."""
 
 
 class ContextWindow:
-    """What is sent of a chat, at each step of one turn."""
+    """Selects the messages to send at each step of one turn."""
 
     def __init__(self, earlier_turns: Iterable[Sequence[ModelMessage]], max_tokens: int) -> None:
-        """``earlier`` are the messages of each turn before this one. ``room`` is how many tokens fit."""
+        """``earlier_turns`` are the messages of each turn before the current one."""
         self._turns = [list(turn) for turn in earlier_turns]
         self._turn_tokens = [estimate_message_tokens(turn) for turn in self._turns]
         self._max_tokens = max_tokens
         self._shortened_messages = 0
-        """Messages of the turn that is under way whose results are shortened."""
+        """Number of messages of the current turn whose results are shortened."""
         self.omitted_turns = 0
-        """Turns that are not sent at all."""
+        """Number of turns that are not sent at all."""
         self.shortened_results = 0
-        """Results that are not sent whole, of those that are sent."""
+        """Number of sent results that are not complete."""
 
     def fit_messages(self, turn: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """The messages to send, with those of the turn that is under way."""
-        begun, current = self._shortened_messages, estimate_message_tokens(self._shorten_current_turn(turn))
-        if sum(self._turn_tokens) + current > self._max_tokens:
+        """Return the messages to send, ending with those of the current turn."""
+        previous_count, current_tokens = (
+            self._shortened_messages,
+            estimate_message_tokens(self._shorten_current_turn(turn)),
+        )
+        if sum(self._turn_tokens) + current_tokens > self._max_tokens:
             for _ in self._trim_step_by_step(turn):
-                if begun != self._shortened_messages:
-                    begun, current = (
+                if previous_count != self._shortened_messages:
+                    previous_count, current_tokens = (
                         self._shortened_messages,
                         estimate_message_tokens(self._shorten_current_turn(turn)),
                     )
-                if sum(self._turn_tokens) + current <= self._max_tokens * _TRIM_TARGET_RATIO:
+                if sum(self._turn_tokens) + current_tokens <= self._max_tokens * _TRIM_TARGET_RATIO:
                     break
-        gap = [ModelRequest([UserPromptPart(_OMITTED_TURNS_NOTICE)])] if self.omitted_turns else []
+        notice = [ModelRequest([UserPromptPart(_OMITTED_TURNS_NOTICE)])] if self.omitted_turns else []
         return merge_messages(
-            gap,
+            notice,
             *self._turns,
-            self._cut_last_message(self._shorten_current_turn(turn), sum(self._turn_tokens) + current),
+            self._cut_last_message(self._shorten_current_turn(turn), sum(self._turn_tokens) + current_tokens),
         )
 
     def _shorten_current_turn(self, turn: Sequence[ModelMessage]) -> list[ModelMessage]:
@@ -79,30 +82,33 @@ class ContextWindow:
         ]
 
     def _cut_last_message(self, turn: list[ModelMessage], tokens: int) -> list[ModelMessage]:
-        """The turn, with what the model has not seen yet cut where all of it together is still too much."""
-        if tokens <= self._max_tokens or not (long := _count_long_results(turn[-1])):
+        """Truncate the results in the last message if everything together is still too long."""
+        if tokens <= self._max_tokens or not (long_results := _count_long_results(turn[-1])):
             return turn
-        self.shortened_results += long
-        whole = estimate_message_tokens(turn[-1:])
-        share = max(whole - (tokens - self._max_tokens), 0) / whole
+        self.shortened_results += long_results
+        message_tokens = estimate_message_tokens(turn[-1:])
+        share = max(message_tokens - (tokens - self._max_tokens), 0) / message_tokens
         return [*turn[:-1], _shorten_results(turn[-1], share)]
 
     def _trim_step_by_step(self, turn: Sequence[ModelMessage]) -> Iterator[None]:
-        """Leaves out a little more with each step: results of earlier turns, those turns, results of this
-        one, and at last the turn before it."""
+        """Omit a little more at each step.
+
+        The order is: results of earlier turns, the earlier turns, results of the current turn, the previous
+        turn.
+        """
         for number, earlier in enumerate(self._turns[:-1]):
-            if long := sum(map(_count_long_results, earlier)):
+            if long_results := sum(map(_count_long_results, earlier)):
                 self._turns[number] = [_shorten_results(message) for message in earlier]
                 self._turn_tokens[number] = estimate_message_tokens(self._turns[number])
-                self.shortened_results += long
+                self.shortened_results += long_results
                 yield
         while len(self._turns) > 1:
             yield self._omit_oldest_turn()
-        # The last message holds what the model has not seen yet.
+        # The last message contains the results that the model has not seen yet.
         for message in turn[self._shortened_messages : -1]:
             self._shortened_messages += 1
-            if long := _count_long_results(message):
-                self.shortened_results += long
+            if long_results := _count_long_results(message):
+                self.shortened_results += long_results
                 yield
         while self._turns:
             yield self._omit_oldest_turn()
@@ -113,7 +119,7 @@ class ContextWindow:
 
 
 def estimate_message_tokens(messages: Iterable[ModelMessage]) -> int:
-    """About how many tokens these take."""
+    """Return the approximate number of tokens of these messages."""
     return sum(
         _TOKENS_PER_PART + _estimate_part_tokens(part) for message in messages for part in message.parts
     )
@@ -140,12 +146,12 @@ def _estimate_content_tokens(content: Any) -> int:
 
 
 def _count_long_results(message: ModelMessage) -> int:
-    """How many of its results would be shortened."""
+    """Return the number of results that shortening would change."""
     return sum(isinstance(part, ToolReturnPart) and _is_long_content(part.content) for part in message.parts)
 
 
 def _shorten_results(message: ModelMessage, share: float = 0.0) -> ModelMessage:
-    """With the beginning of each long result, or this share of it where that is more."""
+    """Return the message with long results reduced to their beginning, or to ``share`` if that is more."""
     if not _count_long_results(message) or not isinstance(message, ModelRequest):
         return message
     parts: list[ModelRequestPart] = [
@@ -160,16 +166,16 @@ def _shorten_results(message: ModelMessage, share: float = 0.0) -> ModelMessage:
 def _shorten_content(content: Any, share: float) -> str:
     text = _join_content_text(content)
     length = max(_SHORTENED_RESULT_CHARACTERS, int(len(text) * share))
-    told = [text[:length]]
+    lines = [text[:length]]
     if len(text) > length:
-        # Of what did not fit by itself, the same call would bring no more.
-        then = (
-            "call again to see them" if length == _SHORTENED_RESULT_CHARACTERS else "ask for less at a time"
+        # Repeating a call whose result was too long on its own would not return more of it.
+        advice = (
+            "call again to see them" if length == _SHORTENED_RESULT_CHARACTERS else "request less at a time"
         )
-        told.append(f"[{len(text) - length:,} more characters do not fit here; {then}]")
+        lines.append(f"[{len(text) - length:,} more characters do not fit here; {advice}]")
     if len(_as_content_list(content)) > 1:
-        told.append("[a picture or a sound does not fit here]")
-    return "\n".join(told)
+        lines.append("[an image or audio clip does not fit here]")
+    return "\n".join(lines)
 
 
 def _is_long_content(content: Any) -> bool:
@@ -178,7 +184,7 @@ def _is_long_content(content: Any) -> bool:
 
 
 def _join_content_text(content: Any) -> str:
-    """What a result says, without pictures and sounds."""
+    """Return the text of a result without images and audio."""
     texts = [each for each in _as_content_list(content) if not isinstance(each, BinaryContent)]
     return "\n".join(each if isinstance(each, str) else json.dumps(each, default=str) for each in texts)
 

@@ -1,7 +1,8 @@
-"""Servers that ask in the middle of a call: a form or a page for the person, or an answer of the model.
+"""Requests that servers send during a call: a form or a link for the user, or a sampling request for the
+model.
 
-Each question is an event that the page shows; the answer comes as an event, from whichever process the person
-reached. Nobody there, or nobody who answers: the server hears that it was cancelled.
+Each question is stored as an event that the interface displays; the answer arrives as an event from any
+process. If no user is available, or none answers in time, the server receives ``cancel``.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ log = logging.getLogger("toolyard.chat")
 
 CANCEL_RESULT: JsonObject = {"action": "cancel"}
 _ANSWER_POLL_SECONDS = 30.0
-"""Seconds of one look for an answer."""
+"""Duration of one wait for the answer event."""
 
 SamplingHandler: TypeAlias = Callable[[SamplingRequest], Awaitable[Mapping[str, Any]]]
-"""Runs the chat's model on a request that the person allowed. Raises a ModelError."""
+"""Runs the chat's model on a request that the user allowed. Raises a ModelError."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActiveCall:
-    """A call that is under way: where questions that come during it belong."""
+    """A running call, to which questions that arrive meanwhile are assigned."""
 
     principal_id: str
     server_id: str | None
@@ -60,17 +61,20 @@ class ActiveCall:
     sampling_handler: SamplingHandler | None = None
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     open_question_ids: set[str] = field(default_factory=set[str])
-    """Questions that wait for an answer."""
+    """Questions without an answer yet."""
     asked: list[str] = field(default_factory=list[str])
-    """All questions of this call."""
+    """Ids of all questions of this call."""
 
 
 _CURRENT_CALL: ContextVar[ActiveCall | None] = ContextVar("toolyard-flight", default=None)
-"""The call that the running task is part of. What a server says between its answers comes in no such task."""
+"""The call that the current task belongs to.
+
+Requests on a server's notification stream arrive outside of it.
+"""
 
 
 class ServerQuestions:
-    """Puts the questions of servers to the people whose calls are under way."""
+    """Sends servers' questions to the users whose calls are running."""
 
     def __init__(self, store: ChatStore, limits: ChatLimits) -> None:
         self._store = store
@@ -79,7 +83,7 @@ class ServerQuestions:
 
     @contextlib.contextmanager
     def track_call(self, active_call: ActiveCall) -> Generator[None]:
-        """Questions that come while this lasts may belong to this call."""
+        """Register a call as running for the duration of the context."""
         token = _CURRENT_CALL.set(active_call)
         self._active_calls.append(active_call)
         try:
@@ -92,65 +96,75 @@ class ServerQuestions:
     async def elicit(
         self, principal_id: str, server_id: str, params: JsonObject, *, chat_id: str | None = None
     ) -> Mapping[str, Any]:
-        """The result of ``elicitation/create``. ``chat`` is whose connection it came over, where it is one's
-        own."""
-        flight, call_id = self._find_active_call(principal_id, server_id, chat_id)
-        asked = parse_elicitation(params)
-        if flight is None or asked is None:
+        """Return the result of ``elicitation/create``.
+
+        ``chat_id`` is the chat that owns the connection on which the request arrived, if the connection is
+        dedicated to one.
+        """
+        active_call, call_id = self._find_active_call(principal_id, server_id, chat_id)
+        question = parse_elicitation(params)
+        if active_call is None or question is None:
             return CANCEL_RESULT
-        return await self._ask_within_limits(flight, call_id, asked)
+        return await self._ask_within_limits(active_call, call_id, question)
 
     async def sample(
         self, principal_id: str, server_id: str, params: JsonObject, *, chat_id: str | None = None
     ) -> Mapping[str, Any]:
-        """The result of ``sampling/createMessage``: what the model says, if the person allows that it is
-        asked. It is given no tools. Raises Declined, or a ModelError."""
-        flight, call_id = self._find_active_call(principal_id, server_id, chat_id)
-        if flight is None or flight.sampling_handler is None:
-            raise Declined("there is nobody here who could let a model answer")
+        """Return the result of ``sampling/createMessage``: the model's answer, if the user allows the
+        request.
+
+        The model gets no tools. Raises Declined, or a ModelError.
+        """
+        active_call, call_id = self._find_active_call(principal_id, server_id, chat_id)
+        if active_call is None or active_call.sampling_handler is None:
+            raise Declined("no user is available to allow a model request")
         request = SamplingRequest.from_params(params)
         words = request.words
         if len(words) > MAX_SAMPLING_REQUEST_CHARACTERS:
-            # Nobody shall allow what they were not shown.
-            told = (
-                f"{len(words):,} characters, more than a person is shown "
-                f"({MAX_SAMPLING_REQUEST_CHARACTERS:,})"
+            # A user must not approve a request that cannot be displayed in full.
+            raise Declined(
+                f"the request has {len(words):,} characters; at most "
+                f"{MAX_SAMPLING_REQUEST_CHARACTERS:,} can be shown for approval"
             )
-            raise Declined(f"the request has {told}")
-        asked = {"kind": "sampling", "message": "wants an answer of the model", "request": words}
-        answer = await self._ask_within_limits(flight, call_id, asked)
+        question = {"kind": "sampling", "message": "requests an answer from the model", "request": words}
+        answer = await self._ask_within_limits(active_call, call_id, question)
         if answer["action"] != "accept":
-            raise Declined("the person did not let the model answer this")
-        return await flight.sampling_handler(request)
+            raise Declined("the user did not allow this request to the model")
+        return await active_call.sampling_handler(request)
 
     def _find_active_call(
         self, principal_id: str, server_id: str, chat_id: str | None
     ) -> tuple[ActiveCall | None, str | None]:
-        """Whose question it is: that of the call it comes in, else that of the last call that this person has
-        under way there. The call's id only where it can be no other's."""
+        """Return the call that a request belongs to, and its id if it can only be that one.
+
+        That is the call of the current task; otherwise the user's latest running call to this server.
+        """
         current = _CURRENT_CALL.get()
         if current is not None and current in self._active_calls and current.server_id in (None, server_id):
             return current, current.call_id
-        found = [
-            flight
-            for flight in self._active_calls
-            if (flight.principal_id, flight.server_id) == (principal_id, server_id)
-            and chat_id in (None, flight.event_writer.chat_id)
+        candidates = [
+            active_call
+            for active_call in self._active_calls
+            if (active_call.principal_id, active_call.server_id) == (principal_id, server_id)
+            and chat_id in (None, active_call.event_writer.chat_id)
         ]
-        if not found:
+        if not candidates:
             return None, None
-        return found[-1], found[-1].call_id if len(found) == 1 else None
+        return candidates[-1], candidates[-1].call_id if len(candidates) == 1 else None
 
     async def _ask_within_limits(
         self, active_call: ActiveCall, call_id: str | None, question_body: JsonObject
     ) -> Mapping[str, Any]:
-        """What the person answered; that it was cancelled where they did not in time, or the call is over."""
-        rules = self._limits
+        """Return the user's answer; ``cancel`` after the timeout, at a limit, or when the call ends."""
+        limits = self._limits
         if (
-            len(active_call.asked) >= rules.max_questions_per_call
-            or len(active_call.open_question_ids) >= rules.max_open_questions
+            len(active_call.asked) >= limits.max_questions_per_call
+            or len(active_call.open_question_ids) >= limits.max_open_questions
         ):
-            log.warning("a question of %s is not asked: there are too many of them", active_call.label)
+            log.warning(
+                "a question of %s was cancelled: too many questions in one call",
+                active_call.label,
+            )
             return CANCEL_RESULT
         id = secrets.token_hex(8)
         active_call.asked.append(id)
@@ -163,33 +177,43 @@ class ServerQuestions:
     async def _ask_and_wait(
         self, active_call: ActiveCall, call_id: str | None, question_body: JsonObject, question_id: str
     ) -> Mapping[str, Any]:
-        blank = {"schema": None, "url": None, "request": None}
-        body = {**blank, "id": question_id, "call": call_id, "server": active_call.label, **question_body}
+        empty_fields = {"schema": None, "url": None, "request": None}
+        body = {
+            **empty_fields,
+            "id": question_id,
+            "call": call_id,
+            "server": active_call.label,
+            **question_body,
+        }
         try:
-            written = await active_call.event_writer.append([NewChatEvent(Kind.QUESTION, body)])
+            stored_events = await active_call.event_writer.append([NewChatEvent(Kind.QUESTION, body)])
         except ToolyardError as error:
-            log.warning("a question of %s cannot be asked: %s", active_call.label, error.cause)
+            log.warning("a question of %s cannot be stored: %s", active_call.label, error.cause)
             return CANCEL_RESULT
-        waiting = asyncio.get_running_loop().create_task(self._wait_for_answer(written[-1], question_id))
-        over = asyncio.get_running_loop().create_task(active_call.finished.wait())
+        # Wait for the first of: the answer, the end of the call, the timeout. An answer that arrives together
+        # with the end of the call still counts.
+        answer_task = asyncio.get_running_loop().create_task(
+            self._wait_for_answer(stored_events[-1], question_id)
+        )
+        finished_task = asyncio.get_running_loop().create_task(active_call.finished.wait())
         try:
             await asyncio.wait(
-                (waiting, over),
+                (answer_task, finished_task),
                 timeout=self._limits.question_timeout_seconds,
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            if waiting.done():
-                return waiting.result()
+            if answer_task.done():
+                return answer_task.result()
         finally:
-            for task in (waiting, over):
+            for task in (answer_task, finished_task):
                 task.cancel()
-            await asyncio.wait((waiting, over))
+            await asyncio.wait((answer_task, finished_task))
         with contextlib.suppress(ToolyardError):
             await active_call.event_writer.append([question_answer_event(question_id, "cancel", None)])
         return CANCEL_RESULT
 
     async def _wait_for_answer(self, question: ChatEvent, question_id: str) -> Mapping[str, Any]:
-        """Wait for the answer; whoever does not want to any more cancels."""
+        """Wait until the question is answered. The caller cancels this task to give up."""
         after = question.seq
         try:
             while True:
@@ -198,22 +222,25 @@ class ServerQuestions:
                     if event.kind is Kind.QUESTION_ANSWER and event.body.get("id") == question_id:
                         return await self._read_answer(event)
         except ToolyardError as error:
-            log.warning("the answer to a question cannot be read: %s", error.cause)
+            log.warning("waiting for the answer to a question failed: %s", error.cause)
             return CANCEL_RESULT
 
     async def _read_answer(self, event: ChatEvent) -> Mapping[str, Any]:
         action = str(event.body.get("action"))
         if action != "accept":
             return {"action": action}
-        kept = await self._store.kept(event.chat_id, event.seq) if event.has_kept else None
-        return {"action": action} if not kept else {"action": action, "content": orjson.loads(kept)}
+        kept_data = await self._store.kept(event.chat_id, event.seq) if event.has_kept else None
+        return {"action": action} if not kept_data else {"action": action, "content": orjson.loads(kept_data)}
 
 
 class Declined(ToolyardError):
-    """Nobody allowed a server to let a model answer."""
+    """Raised when the user did not allow a sampling request."""
 
 
 def question_answer_event(question_id: str, action: str, content: JsonObject | None) -> NewChatEvent:
-    """The answer to a question. Its content is kept aside: it is for the server, not for the page."""
-    kept = orjson.dumps(dict(content)) if content is not None and action == "accept" else b""
-    return NewChatEvent(Kind.QUESTION_ANSWER, {"id": question_id, "action": action}, kept=kept)
+    """Return the event of an answer.
+
+    The content is stored beside it: it is meant for the server, not for display.
+    """
+    kept_data = orjson.dumps(dict(content)) if content is not None and action == "accept" else b""
+    return NewChatEvent(Kind.QUESTION_ANSWER, {"id": question_id, "action": action}, kept=kept_data)

@@ -1,4 +1,4 @@
-"""What a server asks for in the middle of a call, read from its request. Pure: nothing of it is believed."""
+"""Parse elicitation and sampling requests of servers. Pure: the input is untrusted."""
 
 from __future__ import annotations
 
@@ -20,46 +20,52 @@ _MAX_MESSAGE_CHARACTERS = 10_000
 _MAX_SCHEMA_BYTES = 64_000
 _MAX_URL_CHARACTERS = 4_000
 MAX_SAMPLING_REQUEST_CHARACTERS = 64_000
-"""Characters of a request to a model that a person can still be shown before they allow it."""
+"""Maximum length of a sampling request that a user can review."""
 
 
 def parse_elicitation(params: JsonObject) -> dict[str, Any] | None:
-    """The part of a QUESTION event that an elicitation makes; None for one that nobody could be shown."""
-    told = sanitize_text(_text_or_empty(params.get("message"))[:_MAX_MESSAGE_CHARACTERS])
+    """Return the fields of a QUESTION event for an elicitation; None if it cannot be displayed."""
+    message = sanitize_text(_text_or_empty(params.get("message"))[:_MAX_MESSAGE_CHARACTERS])
     if params.get("mode", "form") == "url":
         url = _normalize_web_url(_text_or_empty(params.get("url")))
-        return None if url is None else {"kind": "url", "message": told, "url": url}
+        return None if url is None else {"kind": "url", "message": message, "url": url}
     schema = _object_or_empty(params.get("requestedSchema"))
     if not schema or not is_storable_json(schema) or len(orjson.dumps(schema)) > _MAX_SCHEMA_BYTES:
         return None
-    return {"kind": "form", "message": told, "schema": schema}
+    return {"kind": "form", "message": message, "schema": schema}
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingRequest:
-    """A request that a model answers: texts only, whatever was sent."""
+    """A sampling request reduced to text, whatever content the server sent."""
 
     messages: tuple[tuple[bool, str], ...]
-    """Each: whether it is the model's own, and its text."""
+    """Pairs of a flag, true for the model's own messages, and the text."""
     system_prompt: str | None = None
     temperature: float | None = None
 
     @classmethod
     def from_params(cls, params: JsonObject) -> SamplingRequest:
-        """What can be used of a request."""
-        warmth: object = params.get("temperature")
-        usable = isinstance(warmth, int | float) and not isinstance(warmth, bool) and math.isfinite(warmth)
+        """Extract the supported parts of a request."""
+        temperature: object = params.get("temperature")
+        is_usable = (
+            isinstance(temperature, int | float)
+            and not isinstance(temperature, bool)
+            and math.isfinite(temperature)
+        )
         return cls(
             tuple(_parse_messages(params.get("messages"))),
             _text_or_empty(params.get("systemPrompt")) or None,
-            float(cast("float", warmth)) if usable else None,
+            float(cast("float", temperature)) if is_usable else None,
         )
 
     @property
     def words(self) -> str:
-        """The whole request as text, for the person who is asked to allow it: nothing of it is left out."""
-        told = [f"{'model' if own else 'server'}: {text}" for own, text in self.messages]
-        lines = [f"instructions: {self.system_prompt}", *told] if self.system_prompt else told
+        """The whole request as text, for the user's review; nothing is omitted."""
+        message_lines = [f"{'model' if own else 'server'}: {text}" for own, text in self.messages]
+        lines = (
+            [f"instructions: {self.system_prompt}", *message_lines] if self.system_prompt else message_lines
+        )
         return sanitize_text("\n\n".join(lines))
 
 
@@ -70,17 +76,20 @@ def _parse_messages(value: object) -> Iterator[tuple[bool, str]]:
 
 
 def _read_content_text(content: object) -> str:
-    """The text of a message; what is no text is named."""
+    """Return the text of a message; other content is replaced by its type in parentheses."""
     if isinstance(content, list):
         return "\n".join(_read_content_text(each) for each in _list_or_empty(cast("object", content)))
-    held = _object_or_empty(content)
-    return _text_or_empty(held.get("text")) or f"({_text_or_empty(held.get('type'))[:40] or 'nothing'})"
+    block = _object_or_empty(content)
+    return _text_or_empty(block.get("text")) or f"({_text_or_empty(block.get('type'))[:40] or 'nothing'})"
 
 
 def _normalize_web_url(url: str) -> str | None:
-    """Return an address that everybody reads alike, with its host as browsers resolve it; None where there is
-    none. Browsers take a backslash for a slash, a user name looks like a host, and letters of another
-    alphabet look like Latin ones."""
+    """Return a URL that cannot be misread, with its host as browsers resolve it; None if it is not
+    acceptable.
+
+    Browsers treat a backslash as a slash, a user name can look like a host, and letters of other alphabets
+    can look like Latin ones.
+    """
     if len(url) > _MAX_URL_CHARACTERS or url_fault(url) is not None:
         return None
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""What can go wrong with a chat, for those who use it."""
+"""Errors of chats."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ __all__ = ["ChatBusy", "ChatError", "ChatQuotaExceeded", "ChatRefused", "NoSuchC
 
 
 class ChatError(ToolyardError):
-    """Something about a chat."""
+    """Base class of all chat errors."""
 
 
 class NoSuchChat(ChatError):
-    """There is no such chat, approval or question, or it is another person's."""
+    """Raised when a chat, approval or question does not exist or belongs to another user."""
 
 
 class ChatBusy(ChatError):
-    """A turn is running or waits for an approval."""
+    """Raised when a turn is already running, or waiting for an approval."""
 
 
 class ChatRefused(ChatError):
-    """What was asked for cannot be done with this chat as it is."""
+    """Raised when an operation is not possible in the chat's current state."""
 
 
 class ChatQuotaExceeded(ChatError):
-    """The person's chats, or everybody's, use all the space that they may."""
+    """Raised when the storage quota of the user, or of the whole installation, is used up."""
 
 
 class NotHeld(ChatError):
-    """The turn is not this process's any more: somebody deleted the chat, or took it for interrupted."""
+    """Raised when this process no longer holds the turn: the chat was deleted, or another process took it
+    over.
+    """

@@ -1,30 +1,34 @@
-"""Writes down what happens in a turn, in order, without letting a model or a tool wait for the disk."""
+"""Write a turn's events in order, without making a model stream or a tool call wait for each disk write."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.sanitize import sanitize_text
 from toolyard.agents.chat.storage import ChatStore
+from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.errors import ToolyardError
 from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent, Kind, NewChatEvent, TurnState
 
-__all__ = ["EventWriter"]
+__all__ = ["EventWriter", "TurnLog", "find_kept_seqs", "read_chat_events", "read_turn_events"]
 
 _BATCH_INTERVAL_SECONDS = 0.03
-"""Seconds for which pieces are gathered after a write; the first goes at once."""
+"""Time for which streamed pieces are collected after a write. The first piece is written at once."""
 _PROGRESS_INTERVAL_SECONDS = 0.1
-"""Seconds between two reports on how far a call is."""
+"""Minimum time between two stored progress reports of a call."""
 _MAX_PROGRESS_MESSAGE_CHARACTERS = 500
 
 
 class EventWriter:
-    """Appends to a chat that a runner holds. Pieces and progress are gathered, everything else is on the disk
-    when ``append`` returns, even for whoever was cancelled while waiting for it."""
+    """Appends events to a chat that a runner holds.
+
+    Streamed pieces and progress are batched. All other events are durable when ``append`` returns, and are
+    written even if the caller is cancelled meanwhile.
+    """
 
     def __init__(self, store: ChatStore, chat_id: str, runner: str) -> None:
         self.chat_id = chat_id
@@ -40,7 +44,7 @@ class EventWriter:
         self._is_finished = False
 
     def add_piece(self, kind: Literal[Kind.TEXT, Kind.REASONING], part: str, delta: str) -> None:
-        """Something that a model said or thought. Raises what an earlier write raised."""
+        """Queue streamed text or reasoning of a model. Raises the error of an earlier write."""
         self._raise_earlier_failure()
         delta = sanitize_text(delta)
         last = self._pending_pieces[-1] if self._pending_pieces else None
@@ -51,7 +55,10 @@ class EventWriter:
         self._ensure_batch_task()
 
     def progress(self, call_id: str, params: Mapping[str, Any]) -> None:
-        """How far a call is. What comes faster than anybody reads is left out, the newest stays."""
+        """Queue a progress report.
+
+        Reports that follow each other too quickly are dropped, except the newest.
+        """
         message: object = params.get("message")
         body = {
             "id": call_id,
@@ -67,28 +74,34 @@ class EventWriter:
     async def append(
         self, events: Sequence[NewChatEvent], *, next_state: TurnState = TurnState.RUNNING
     ) -> Sequence[ChatEvent]:
-        """Write these, after the pieces that came before. Raises NotHeld, or what the store raises."""
+        """Write events after all queued pieces. Raises NotHeld, or the store's errors."""
         if self._is_finished:
-            # Whoever ends the turn writes what it lacks; the same from others would stand there twice.
+            # The end of the turn adds the missing events from the stored ones; a late append would duplicate
+            # them.
             raise NotHeld("the turn is ending")
         self._raise_earlier_failure()
         for event in events:
             if event.kind is Kind.RESULT:
                 self._pending_progress.pop(event.part, None)
-        # Pieces that these take the place of need not be written at all.
-        replaced = {event.part for event in events if event.part and event.kind not in TRANSIENT_KINDS}
-        before = [piece for piece in self._pending_pieces if piece.part not in replaced]
+        # A complete event replaces its pieces, so these need not be written at all.
+        replaced_parts = {event.part for event in events if event.part and event.kind not in TRANSIENT_KINDS}
+        pieces = [piece for piece in self._pending_pieces if piece.part not in replaced_parts]
         self._pending_pieces.clear()
-        writing = asyncio.get_running_loop().create_task(self._write_events([*before, *events], next_state))
-        self._write_tasks.add(writing)
-        writing.add_done_callback(self._on_write_done)
-        # A write that began is seen through, and what follows it waits.
-        written = await asyncio.shield(writing)
-        return written[len(before) :]
+        write_task = asyncio.get_running_loop().create_task(
+            self._write_events([*pieces, *events], next_state)
+        )
+        self._write_tasks.add(write_task)
+        write_task.add_done_callback(self._on_write_done)
+        # Cancelling the caller must not abort a started write: its outcome would be unknown, and later writes
+        # could overtake it.
+        written = await asyncio.shield(write_task)
+        return written[len(pieces) :]
 
     async def finish(self) -> None:
-        """Write what was gathered, wait until nothing is being written, and take nothing more. Raises what a
-        write raised."""
+        """Write the queued pieces, wait for all writes, and reject further events.
+
+        Raises the error of a write.
+        """
         self._is_finished = True
         if self._write_tasks:
             await asyncio.wait(self._write_tasks)
@@ -104,7 +117,8 @@ class EventWriter:
     def _on_write_done(self, task: asyncio.Task[Sequence[ChatEvent]]) -> None:
         self._write_tasks.discard(task)
         if not task.cancelled():
-            # Whoever waited may be gone; the failure is kept for whoever comes next.
+            # The caller may be cancelled and never read the exception. Reading it here avoids asyncio's
+            # warning; the error is stored in ``_failure`` and raised by the next call.
             task.exception()
 
     def _raise_earlier_failure(self) -> None:
@@ -133,7 +147,7 @@ class EventWriter:
                     try:
                         await self._store.append(self.chat_id, self._runner, events)
                     except ToolyardError as error:
-                        # Whoever has the next piece, or something to append, hears of it.
+                        # The next ``add_piece`` or ``append`` raises it.
                         self._failure = error
                         return
             await asyncio.sleep(_BATCH_INTERVAL_SECONDS)
@@ -157,3 +171,56 @@ def _finite_number_or_none(value: object) -> int | float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return value
+
+
+_EVENTS_PER_PAGE = 1_000
+
+
+class TurnLog:
+    """Events of one turn, loaded once and extended with each append."""
+
+    def __init__(self, event_writer: EventWriter, events: Iterable[ChatEvent]) -> None:
+        self.event_writer = event_writer
+        self.events = [event for event in events if event.kind not in TRANSIENT_KINDS]
+        self.kept: dict[int, bytes] = {}
+
+    @property
+    def chat_id(self) -> str:
+        return self.event_writer.chat_id
+
+    def build_snapshot(self) -> TurnSnapshot:
+        """Return the turn's current state."""
+        return TurnSnapshot.from_events(self.events)
+
+    async def append(
+        self, events: Sequence[NewChatEvent], *, next_state: TurnState = TurnState.RUNNING
+    ) -> None:
+        """Write events and add them to the log. Raises NotHeld, or the store's errors."""
+        written = await self.event_writer.append(events, next_state=next_state)
+        self.events += written
+        self.kept |= {done.seq: new.kept for new, done in zip(events, written, strict=True) if new.kept}
+
+
+async def read_chat_events(
+    store: ChatStore, chat_id: str, *, after: int = 0, before: int | None = None
+) -> list[ChatEvent]:
+    """Return the events of a chat after and before two sequence numbers, in order."""
+    events: list[ChatEvent] = []
+    while True:
+        page = await store.list_events(chat_id, after=after, limit=_EVENTS_PER_PAGE)
+        events += page if before is None else [event for event in page if event.seq < before]
+        if len(page) < _EVENTS_PER_PAGE or (before is not None and page[-1].seq >= before):
+            return events
+        after = page[-1].seq
+
+
+async def read_turn_events(store: ChatStore, chat_id: str, turn: int) -> list[ChatEvent]:
+    """Return the events of one turn."""
+    return [event for event in await read_chat_events(store, chat_id, after=turn - 1) if event.turn == turn]
+
+
+def find_kept_seqs(events: Iterable[ChatEvent]) -> list[int]:
+    """Return the sequence numbers of events whose stored data is sent to a model."""
+    return [
+        event.seq for event in events if event.has_kept and event.kind in (Kind.MODEL_MESSAGE, Kind.RESULT)
+    ]

@@ -1,37 +1,41 @@
-"""What a process does for its chats all the time: beats, stops that were asked for elsewhere, and ends for
-turns whose process is gone."""
+"""Background work for the turns of one process: heartbeats, stop requests, and ending abandoned turns."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
+import secrets
+import socket
 from collections.abc import Callable, Container, Coroutine
 from typing import Any
 
 from toolyard.agents.chat.errors import NotHeld
-from toolyard.agents.chat.runner_id import is_runner_gone
 from toolyard.agents.chat.turn import TurnContext, close_turn
 from toolyard.agents.chat.turn_end import TurnEnd
 from toolyard.errors import ToolyardError
+from toolyard.transports.stdio.watchdog import pid_namespace, process_start_time
 from toolyard.types.chat import Chat, TurnOutcome
 
-__all__ = ["PROCESS_GONE", "RunnerHeartbeat", "repeat_forever"]
+__all__ = ["PROCESS_GONE", "RunnerHeartbeat", "create_runner_id", "is_runner_gone", "repeat_forever"]
 
 log = logging.getLogger("toolyard.chat")
 
 _HEARTBEAT_INTERVAL_SECONDS = 10.0
-"""Seconds between two beats, and between two looks for turns that were left behind."""
+"""Time between two heartbeats, and between two searches for abandoned turns."""
 _MAX_HEARTBEAT_GAP_SECONDS = 20.0
-"""Seconds between two beats that are too many: the database was away. Others could not beat either, and have
-as long to do so before they are taken for gone."""
+"""Gap between heartbeats after which the database is assumed to have been unavailable.
+
+Other runners could not send heartbeats either, so they get the same time to do so before they count as gone.
+"""
 _RETRY_SECONDS = 1.0
-"""Seconds until the next try after the database could not be asked."""
+"""Delay before the next attempt after a database error."""
 
 PROCESS_GONE = TurnEnd(
     TurnOutcome.INTERRUPTED,
-    "the process that worked on this was ended",
-    "what had arrived is kept; retry runs the turn again",
+    "the process that ran this turn has ended",
+    "partial output is kept; retry runs the turn again",
 )
 
 
@@ -41,7 +45,7 @@ class RunnerHeartbeat:
     def __init__(
         self, context: TurnContext, is_running_here: Callable[[str], bool], stop_turn: Callable[[str], None]
     ) -> None:
-        """``ours``: whether a chat's turn is being worked on here; ``stop`` stops it."""
+        """``is_running_here`` tells whether this process runs a chat's turn; ``stop_turn`` stops it."""
         self._context = context
         self._is_running_here = is_running_here
         self._stop_turn = stop_turn
@@ -50,7 +54,7 @@ class RunnerHeartbeat:
         self._grace_until = 0.0
 
     async def open(self) -> None:
-        """Begin. Turns that were left behind are ended when this returns. Raises what the store raises."""
+        """End abandoned turns, then start the background tasks. Raises the store's errors."""
         await self.end_abandoned_turns()
         self._last_heartbeat_at = self._context.clock()
         loop = asyncio.get_running_loop()
@@ -60,45 +64,45 @@ class RunnerHeartbeat:
         ]
 
     async def close(self) -> None:
-        """End it."""
+        """Stop the background tasks."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def end_abandoned_turns(self) -> None:
-        """End every turn that nobody works on any more. Raises what the store raises."""
-        gone: set[str] = set()
-        patient = 0 < self._grace_until - self._context.clock() <= _MAX_HEARTBEAT_GAP_SECONDS
+        """End every turn whose runner is gone. Raises the store's errors."""
+        gone_runners: set[str] = set()
+        in_grace_period = 0 < self._grace_until - self._context.clock() <= _MAX_HEARTBEAT_GAP_SECONDS
 
         def is_abandoned(runner: str, seconds: float) -> bool:
-            # Ours, and nobody here works on it: its end could not be written.
-            if runner == self._context.runner or is_runner_gone(runner, 0.0 if patient else seconds):
-                gone.add(runner)
-            return runner in gone
+            # A turn held by this runner without a running task: storing its end failed earlier.
+            if runner == self._context.runner or is_runner_gone(runner, 0.0 if in_grace_period else seconds):
+                gone_runners.add(runner)
+            return runner in gone_runners
 
         for chat in await self._context.store.find_abandoned(is_abandoned):
             if not self._is_running_here(chat.id):
-                await self._end_abandoned_turn(chat, gone)
+                await self._end_abandoned_turn(chat, gone_runners)
 
     async def _end_abandoned_turn(self, chat: Chat, gone_runners: Container[str]) -> None:
-        desk = self._context
-        runner = await desk.store.get_runner(chat.id)
-        # Much may have happened since it was looked at.
+        context = self._context
+        runner = await context.store.get_runner(chat.id)
+        # The turn may have ended or changed hands since the query.
         if runner is None or runner not in gone_runners or self._is_running_here(chat.id):
             return
-        if runner != desk.runner and not await desk.store.take_over(chat.id, desk.runner, runner):
+        if runner != context.runner and not await context.store.take_over(chat.id, context.runner, runner):
             return
-        log.info("chat %s: a turn was left behind, and is ended as interrupted", chat.id)
-        # It may have been deleted a moment ago.
+        log.info("chat %s: ending an abandoned turn as interrupted", chat.id)
+        # The chat may have been deleted meanwhile.
         with contextlib.suppress(NotHeld):
-            await close_turn(desk, chat.id, chat.turn, PROCESS_GONE)
+            await close_turn(context, chat.id, chat.turn, PROCESS_GONE)
 
     async def _send_heartbeat(self) -> None:
         await asyncio.sleep(_HEARTBEAT_INTERVAL_SECONDS)
         await self._context.store.record_heartbeat(self._context.runner)
         now = self._context.clock()
-        # A clock that jumped looks the same, and is the same for others.
+        # A clock that jumped has the same effect here, and other processes on this machine see it too.
         if not 0.0 <= now - self._last_heartbeat_at <= _MAX_HEARTBEAT_GAP_SECONDS:
             self._grace_until = now + _MAX_HEARTBEAT_GAP_SECONDS
         self._last_heartbeat_at = now
@@ -114,14 +118,40 @@ class RunnerHeartbeat:
 
 
 async def repeat_forever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do something again and again; a database that is away for a while ends nothing."""
+    """Call ``work`` in an endless loop; a temporary database failure is logged and retried."""
     while True:
         try:
             await work()
         except ToolyardError as error:
-            log.warning("the house could not be kept: %s", error.cause)
+            log.warning("background work for chats failed, retrying: %s", error.cause)
             await asyncio.sleep(_RETRY_SECONDS)
         except Exception:
-            # The top of a task: without it turns would wait for ever.
-            log.exception("the house could not be kept")
+            # Boundary of the task: if it ended, abandoned turns would wait forever.
+            log.exception("background work for chats failed, retrying")
             await asyncio.sleep(_RETRY_SECONDS)
+
+
+_RUNNER_TIMEOUT_SECONDS = 30.0
+"""Time without a heartbeat after which a runner on another machine counts as gone."""
+
+
+def create_runner_id() -> str:
+    """Return a new id for this process: ``host:pid:start time:random``."""
+    pid = os.getpid()
+    return ":".join((_get_host_id(), str(pid), process_start_time(pid), secrets.token_hex(4)))
+
+
+def is_runner_gone(runner: str, seconds_since_heartbeat: float) -> bool:
+    """Return whether a runner's process on this machine is dead, or its last heartbeat is too old."""
+    # The start time distinguishes the process from a later one with the same pid.
+    host, _, rest = runner.partition(":")
+    pid, _, rest = rest.partition(":")
+    started = rest.partition(":")[0]
+    if host == _get_host_id() and pid.isdigit() and process_start_time(int(pid)) != started:
+        return True
+    return seconds_since_heartbeat > _RUNNER_TIMEOUT_SECONDS
+
+
+def _get_host_id() -> str:
+    """Return an id of this machine or container: pids are only comparable within one pid namespace."""
+    return f"{socket.gethostname().replace(':', '-')}/{pid_namespace()}"

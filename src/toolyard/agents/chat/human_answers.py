@@ -1,4 +1,4 @@
-"""What a person answers: yes or no to a call that waits, a form that a server sent."""
+"""Process a user's answers: approvals of calls, and answers to servers' questions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from toolyard.agents.chat.approval_grants import (
 )
 from toolyard.agents.chat.elicitation import question_answer_event
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
+from toolyard.agents.chat.event_writer import read_turn_events
 from toolyard.agents.chat.heartbeat import repeat_forever
 from toolyard.agents.chat.sanitize import is_storable_json
 from toolyard.agents.chat.storage import ChatStore
 from toolyard.agents.chat.turn import TurnContext
-from toolyard.agents.chat.turn_log import read_turn_events
 from toolyard.agents.chat.turn_runner import TurnRunner
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.errors import ToolyardError
@@ -33,14 +33,18 @@ from toolyard.types.tool import JsonObject
 __all__ = ["HumanAnswers", "TurnResumer"]
 
 
+log = logging.getLogger("toolyard.chat")
+
+_RESUME_INTERVAL_SECONDS = 60.0
+"""Time between two searches for resumable turns."""
 _ANSWER_ACTIONS = ("accept", "decline", "cancel")
 _MAX_CONTENT_BYTES = 64_000
 _ANSWER_DELIVERY_SECONDS = 30.0
-"""Seconds after which whoever stored an answer does not tell the chat any more."""
+"""Time after which the process that stored an answer is assumed not to append it to the chat any more."""
 
 
 class HumanAnswers:
-    """Takes answers, in whichever process the person reached."""
+    """Processes answers in whichever process received them."""
 
     def __init__(self, context: TurnContext, turn_runner: TurnRunner) -> None:
         self._context = context
@@ -51,7 +55,10 @@ class HumanAnswers:
     async def answer_approval(
         self, owner: str, approval_id: str, yes: bool, remember: GrantScope | None
     ) -> None:
-        """See ``Chats.answer``."""
+        """Store an answer, append it to the chat, and resume the turn if it was the last missing one.
+
+        Raises NoSuchChat for an unknown approval, ChatRefused if it was already answered.
+        """
         approval = await self._context.approvals.find(owner, approval_id)
         if approval is None:
             raise NoSuchChat("there is no such approval", hint="its chat may have been deleted")
@@ -59,25 +66,28 @@ class HumanAnswers:
             await self._store_answer(approval, yes, remember)
             return
         chat = await self._context.store.get(owner, approval.chat_id)
-        standing = await self._read_snapshot(chat)
-        if chat is None or approval_id not in standing.pending_approval_ids:
+        snapshot = await self._read_snapshot(chat)
+        if chat is None or approval_id not in snapshot.pending_approval_ids:
             await self._close_stale_approval(approval)
-            raise ChatRefused("this call does not wait for an answer any more", hint="look at the chat")
+            raise ChatRefused(
+                "this call is no longer waiting for an answer", hint="open the chat to see its state"
+            )
         if approval.answered_at is None:
             grant = await self._store_answer(approval, yes, remember)
         else:
-            # Whoever answered could not tell the chat; what they said counts.
+            # The answer was stored, but the process that stored it could not append it to the chat. The
+            # stored answer counts.
             yes, remember, grant = approval.yes is True, None, None
         await self._context.store.append_without_claim(
             chat.id, [_approval_answer_event(approval, yes, remember)]
         )
         if grant is not None and remember is not None:
-            await self._answer_covered_calls(chat, standing, approval_id, grant)
+            await self._answer_covered_calls(chat, snapshot, approval_id, grant)
         if not (await self._read_snapshot(chat)).pending_approval_ids:
             await self._turn_runner.resume(chat)
 
     async def resume_if_answered(self, chat: Chat) -> None:
-        """Go on with a turn that waits, if all that it waits for was answered a while ago."""
+        """Resume a waiting turn if all its approvals were answered some time ago."""
         for id in (await self._read_snapshot(chat)).pending_approval_ids:
             approval = await self._context.approvals.find(chat.owner, id)
             if approval is None or approval.answered_at is None:
@@ -101,18 +111,18 @@ class HumanAnswers:
             approval.owner, approval.id, yes=yes, at=now, grant=grant
         )
         if not stored:
-            raise ChatRefused("this was answered already", hint="look at the chat")
+            raise ChatRefused("this approval was already answered", hint="open the chat to see its state")
         return grant
 
     async def _close_stale_approval(self, approval: Approval) -> None:
-        """What nobody waits for shall not be listed as waiting."""
+        """Deny an approval that no turn waits for, so that it is no longer listed as pending."""
         now = self._context.clock()
         await self._context.approvals.answer(approval.owner, approval.id, yes=False, at=now, grant=None)
 
     async def _answer_covered_calls(
         self, chat: Chat, snapshot: TurnSnapshot, answered_approval_id: str, grant: Grant
     ) -> None:
-        """A yes that reaches further answers the other calls of the turn that it covers."""
+        """Approve the other pending calls of the turn that a new grant covers."""
         now = self._context.clock()
         for id in snapshot.pending_approval_ids:
             other = None if id == answered_approval_id else await self._context.approvals.find(chat.owner, id)
@@ -128,20 +138,22 @@ class HumanAnswers:
     async def answer_question(
         self, chat: Chat, question_id: str, action: str, content: JsonObject | None
     ) -> None:
-        """See ``Chats.respond``."""
+        """Append the answer to a server's question. Raises NoSuchChat or ChatRefused."""
         if action not in _ANSWER_ACTIONS:
             raise ChatRefused(
-                f"a question is answered by {', '.join(_ANSWER_ACTIONS)}, not by '{action[:40]}'"
+                f"'{action[:40]}' is not a valid action; use one of {', '.join(_ANSWER_ACTIONS)}"
             )
-        given = None if content is None else dict(content)
-        if given is not None and (
-            not is_storable_json(given) or len(orjson.dumps(given)) > _MAX_CONTENT_BYTES
+        answer_content = None if content is None else dict(content)
+        if answer_content is not None and (
+            not is_storable_json(answer_content) or len(orjson.dumps(answer_content)) > _MAX_CONTENT_BYTES
         ):
-            raise ChatRefused("the answer cannot be sent: it is too long, or no JSON")
+            raise ChatRefused("the answer cannot be sent: it is too long, or not valid JSON")
         if question_id not in (await self._read_snapshot(chat)).open_question_ids:
-            raise NoSuchChat("there is no such question, or it was answered", hint="look at the chat")
+            raise NoSuchChat(
+                "there is no such question, or it was already answered", hint="open the chat to see its state"
+            )
         await self._context.store.append_without_claim(
-            chat.id, [question_answer_event(question_id, action, given)]
+            chat.id, [question_answer_event(question_id, action, answer_content)]
         )
 
 
@@ -161,14 +173,8 @@ def _to_unapproved_call(approval: Approval) -> UnapprovedCall:
     )
 
 
-log = logging.getLogger("toolyard.chat")
-
-_RESUME_INTERVAL_SECONDS = 60.0
-"""Seconds between two looks."""
-
-
 class TurnResumer:
-    """Runs beside the turns of a process that serves everybody's chats."""
+    """Resumes answered turns in the background, in a process that can serve every chat."""
 
     def __init__(self, store: ChatStore, human_answers: HumanAnswers) -> None:
         self._store = store
@@ -176,11 +182,11 @@ class TurnResumer:
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Begin, with what was left behind before."""
+        """Start, beginning with turns that were left before this process started."""
         self._task = asyncio.get_running_loop().create_task(repeat_forever(self._resume_answered_turns))
 
     async def close(self) -> None:
-        """End it."""
+        """Stop the background task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -190,6 +196,6 @@ class TurnResumer:
             try:
                 await self._human_answers.resume_if_answered(chat)
             except ToolyardError as error:
-                # One that cannot go on does not keep the others.
-                log.warning("the turn of chat %s waits on: %s", chat.id, error.cause)
+                # One failing turn must not prevent the others from being resumed.
+                log.warning("chat %s: a waiting turn cannot be resumed: %s", chat.id, error.cause)
         await asyncio.sleep(_RESUME_INTERVAL_SECONDS)

@@ -1,4 +1,4 @@
-"""A whole chat as Markdown, for people who keep it."""
+"""Export a chat as Markdown."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["FullTextReader", "export_file_name", "export_markdown"]
 _EVENTS_PER_PAGE = 200
 
 FullTextReader: TypeAlias = Callable[[ChatEvent], Awaitable[str]]
-"""The text of a RESULT event, to its end."""
+"""Returns the full text of a RESULT event."""
 
 
 def export_file_name(chat: Chat) -> str:
-    """What to call the file: words of the title that every system can write."""
+    """Return a file name made from the title's ASCII letters and digits."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", chat.title).strip("-").lower()[:60].rstrip("-")
     return f"{words or 'chat'}.md"
 
@@ -29,24 +29,29 @@ def export_file_name(chat: Chat) -> str:
 async def export_markdown(
     chats: ChatService, chat: Chat, read_full_text: FullTextReader | None = None
 ) -> AsyncGenerator[str]:
-    """All of a chat, part by part. ``whole`` for doors that keep more of a long result than the chat does."""
-    began = datetime.fromtimestamp(chat.created_at, UTC)
-    yield f"# {_collapse_whitespace(chat.title) or 'Chat'}\n\n{began:%Y-%m-%d %H:%M} UTC\n"
-    coming: dict[tuple[int, str], list[str]] = {}
+    """Yield the whole chat in parts.
+
+    ``read_full_text`` is for interfaces that store more of a long result than the chat does.
+    """
+    created_at = datetime.fromtimestamp(chat.created_at, UTC)
+    yield f"# {_collapse_whitespace(chat.title) or 'Chat'}\n\n{created_at:%Y-%m-%d %H:%M} UTC\n"
+    streamed_text: dict[tuple[int, str], list[str]] = {}
     async for event in _read_all_events(chats, chat):
         if event.kind in TRANSIENT_KINDS:
             if event.kind is Kind.TEXT:
-                coming.setdefault((event.turn, event.part), []).append(str(event.body.get("delta", "")))
+                streamed_text.setdefault((event.turn, event.part), []).append(
+                    str(event.body.get("delta", ""))
+                )
             continue
-        coming.pop((event.turn, event.part), None)
+        streamed_text.pop((event.turn, event.part), None)
         yield await _render_event(chats, chat, event, read_full_text)
-    # What a turn that runs has said so far.
-    for pieces in coming.values():
+    # Streamed text of a turn that is still running.
+    for pieces in streamed_text.values():
         yield _format_block("".join(pieces))
 
 
 async def _read_all_events(chats: ChatService, chat: Chat) -> AsyncIterator[ChatEvent]:
-    """All of them, some at a time."""
+    """Yield all events, loading one page at a time."""
     after = 0
     while page := await chats.list_events(chat.owner, chat.id, after=after, limit=_EVENTS_PER_PAGE):
         for event in page:
@@ -61,11 +66,13 @@ async def _render_event(
         return _RENDERERS.get(event.kind, _render_nothing)(event.body)
     if read_full_text is not None:
         return _render_result(event.body, await read_full_text(event))
-    kept = await chats.result(chat.owner, chat.id, event.seq) if event.has_kept else None
-    return _render_result(event.body, str(event.body.get("text", "")) if kept is None else kept.text)
+    full_result = await chats.result(chat.owner, chat.id, event.seq) if event.has_kept else None
+    return _render_result(
+        event.body, str(event.body.get("text", "")) if full_result is None else full_result.text
+    )
 
 
-# How each kind of event is written.
+# Rendering of each kind of event.
 
 _EventBody = Mapping[str, Any]
 
@@ -79,31 +86,31 @@ def _render_manual_call(body: _EventBody) -> str:
 
 
 def _render_model_message(body: _EventBody) -> str:
-    thought = _format_block("> " + body["reasoning"].replace("\n", "\n> ")) if body.get("reasoning") else ""
-    said = thought + (_format_block(body["text"]) if body.get("text") else "")
-    return f"\n## {_collapse_whitespace(str(body.get('model') or 'Model'))}\n{said}" if said else ""
+    reasoning = _format_block("> " + body["reasoning"].replace("\n", "\n> ")) if body.get("reasoning") else ""
+    content = reasoning + (_format_block(body["text"]) if body.get("text") else "")
+    return f"\n## {_collapse_whitespace(str(body.get('model') or 'Model'))}\n{content}" if content else ""
 
 
 def _render_call(body: _EventBody) -> str:
     arguments = body["arguments"]
-    shown = (
+    argument_text = (
         arguments
         if isinstance(arguments, str)
         else orjson.dumps(arguments, option=orjson.OPT_INDENT_2).decode()
     )
-    where = f" ({_collapse_whitespace(str(body['server']))})" if body.get("server") else ""
-    return f"\n### {_format_inline_code(body['name'])}{where}\n{_format_code_fence(shown, 'json')}"
+    server = f" ({_collapse_whitespace(str(body['server']))})" if body.get("server") else ""
+    return f"\n### {_format_inline_code(body['name'])}{server}\n{_format_code_fence(argument_text, 'json')}"
 
 
 def _render_result(body: _EventBody, text: str) -> str:
-    how = "Result" if body.get("ok") else "Error"
+    heading = "Result" if body.get("ok") else "Error"
     media = "".join(
         f"- {each['kind']}, {_format_inline_code(each['mime'])}, {each['size']:,} bytes\n"
         for each in body.get("media") or ()
     )
     cause = f"\n{_collapse_whitespace(body['cause'])}\n" if body.get("cause") else ""
     return (
-        f"\n{how}, after {body.get('seconds', 0):.1f} s:\n{cause}{_format_code_fence(text)}"
+        f"\n{heading}, after {body.get('seconds', 0):.1f} s:\n{cause}{_format_code_fence(text)}"
         f"{media and chr(10) + media}"
     )
 
@@ -164,7 +171,7 @@ def _format_inline_code(text: object) -> str:
 
 
 def _format_code_fence(text: str, language: str = "") -> str:
-    """Text of others, in a fence that is longer than any inside it: it cannot end where it wants."""
+    """Return untrusted text in a fence longer than any inside it, so that the text cannot close the fence."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"\n{fence}{language}\n{text}\n{fence}\n"

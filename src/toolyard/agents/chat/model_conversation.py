@@ -1,6 +1,7 @@
-"""A turn's conversation with its model: what it is sent, and what came back, as events.
+"""A turn's conversation with its model, and answers to sampling requests: messages to send, answers as
+events.
 
-Imports pydantic-ai, so this module is loaded with the first model that is used.
+Imports pydantic-ai, so this module is loaded only when a model is first used.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.tools import ToolDefinition
 
 from toolyard.agents.chat.context_window import ContextWindow
+from toolyard.agents.chat.elicitation_request import SamplingRequest
 from toolyard.agents.chat.event_writer import EventWriter
 from toolyard.agents.chat.model_history import (
     InputModalities,
     build_messages,
     build_messages_by_turn,
+    merge_messages,
     model_message_event,
     normalize_response,
     usage_event,
@@ -30,13 +33,13 @@ from toolyard.types.agent import Agent
 from toolyard.types.chat import ChatEvent, Kind, NewChatEvent
 from toolyard.types.tool import Definition
 
-__all__ = ["ModelAnswer", "ModelConversation", "RequestedCall"]
+__all__ = ["ModelAnswer", "ModelConversation", "RequestedCall", "answer_sampling_request"]
 
 _WINDOW_FILL_RATIO = 0.75
-"""Of a model's window, what is filled: tokens are estimated, and the answer needs some of it."""
+"""Share of a model's context window to fill: token counts are estimates, and the answer needs space."""
 _OMISSION_NOTE_PREFIX = "this chat is longer than the model takes at once"
 _MAX_CALLS_PER_ANSWER = 256
-"""Calls of one answer that are looked at. More than that is no plan but a fault."""
+"""Maximum number of calls taken from one answer. An answer with more is considered a malfunction."""
 _PROVIDER_APIS = {
     "anthropic": ProviderApi.ANTHROPIC,
     "google": ProviderApi.GEMINI,
@@ -46,7 +49,7 @@ _PROVIDER_APIS = {
 
 @dataclass(frozen=True, slots=True)
 class RequestedCall:
-    """A call that the model asks for. The arguments are a text where they are no JSON object."""
+    """A call that the model requested. The arguments are a string if they are not a JSON object."""
 
     id: str
     name: str
@@ -55,14 +58,14 @@ class RequestedCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """A whole answer: its events, and the calls that follow."""
+    """A complete answer: its events and the requested calls."""
 
     events: tuple[NewChatEvent, ...]
     calls: tuple[RequestedCall, ...]
 
 
 class ModelConversation:
-    """Asks one model, again and again, with the same tools and the same beginning."""
+    """Sends the successive requests of one turn to one model, with the same tools and earlier messages."""
 
     def __init__(
         self,
@@ -74,8 +77,11 @@ class ModelConversation:
         repeated_turn: int | None,
         window_tokens: int,
     ) -> None:
-        """``earlier`` are the events of the turns before this one, ``again`` is the turn that it repeats.
-        ``window`` is how many tokens the model takes at once."""
+        """``earlier_events`` are the events of the turns before this one; ``repeated_turn`` is the turn that
+        it retries.
+
+        ``window_tokens`` is the size of the model's context window.
+        """
         self._picked_model = picked_model
         self._agent = agent
         self._modalities = InputModalities(picked_model.choice.sees, picked_model.choice.hears)
@@ -83,46 +89,48 @@ class ModelConversation:
         self._tools = {
             name: _build_tool_definition(name, tool, self._provider_api) for name, tool in tools.items()
         }
-        taken = sum(map(estimate_definition_tokens, tools.values()))
-        taken += 0 if agent is None else estimate_tokens(agent.prompt)
-        room = max(int(window_tokens * _WINDOW_FILL_RATIO) - taken, window_tokens // 4)
+        reserved_tokens = sum(map(estimate_definition_tokens, tools.values()))
+        reserved_tokens += 0 if agent is None else estimate_tokens(agent.prompt)
+        max_tokens = max(int(window_tokens * _WINDOW_FILL_RATIO) - reserved_tokens, window_tokens // 4)
         self._window = ContextWindow(
             build_messages_by_turn(
                 earlier_events, kept_data_by_seq, self._modalities, repeated_turn=repeated_turn
             ),
-            room,
+            max_tokens,
         )
         self._window_tokens = window_tokens
 
     def add_tool(self, tool: Definition) -> None:
-        """Show one more tool from now on. All others stay where they are: prompts are cached."""
+        """Offer one more tool from now on. The others keep their order, because providers cache prompts."""
         if tool.name not in self._tools:
-            shown = {**self._tools, tool.name: _build_tool_definition(tool.name, tool, self._provider_api)}
-            self._tools = {name: shown[name] for name in sorted(shown)}
+            tools = {**self._tools, tool.name: _build_tool_definition(tool.name, tool, self._provider_api)}
+            self._tools = {name: tools[name] for name in sorted(tools)}
 
     def next_messages(
         self, turn_events: Sequence[ChatEvent], kept_data_by_seq: Mapping[int, bytes]
     ) -> list[ModelMessage]:
-        """What the model is sent after these events of the turn."""
+        """Return the messages to send after these events of the turn."""
         return self._window.fit_messages(build_messages(turn_events, kept_data_by_seq, self._modalities))
 
     def build_omission_notes(self, turn_events: Iterable[ChatEvent]) -> list[NewChatEvent]:
-        """A note that not all is sent, where it is not, and no note in the turn says so."""
-        noted = any(
+        """Return a note for the user if content is omitted and the turn has no such note yet."""
+        # Notes have no subtype; the prefix identifies an earlier note, also after another process resumed the
+        # turn from its stored events.
+        is_noted = any(
             event.kind is Kind.NOTE and str(event.body.get("text")).startswith(_OMISSION_NOTE_PREFIX)
             for event in turn_events
         )
-        what: list[str] = []
+        omissions: list[str] = []
         if turns := self._window.omitted_turns:
-            what.append(
+            omissions.append(
                 "its first turn is not sent" if turns == 1 else f"its first {turns:,} turns are not sent"
             )
         if self._window.shortened_results:
-            what.append("long results of tools are shortened")
-        if noted or not what:
+            omissions.append("long tool results are shortened")
+        if is_noted or not omissions:
             return []
-        text = f"{_OMISSION_NOTE_PREFIX} ({self._window_tokens:,} tokens): {' and '.join(what)}"
-        hint = "begin another chat for something else; if the model takes more, say so with context"
+        text = f"{_OMISSION_NOTE_PREFIX} ({self._window_tokens:,} tokens): {' and '.join(omissions)}"
+        hint = "start a new chat; if the model supports more, raise its context setting"
         return [NewChatEvent(Kind.NOTE, {"text": text, "hint": hint})]
 
     async def ask(
@@ -132,7 +140,7 @@ class ModelConversation:
         part: str,
         event_writer: EventWriter,
     ) -> ModelAnswer:
-        """The next answer in a turn. Its pieces are written down as they come. Raises a ModelError."""
+        """Request the next answer and store its pieces as they arrive. Raises a ModelError."""
         agent = self._agent
         asking = self._picked_model.stream(
             messages,
@@ -145,15 +153,19 @@ class ModelConversation:
                 kind = Kind.TEXT if piece.kind == "text" else Kind.REASONING
                 event_writer.add_piece(kind, part, piece.delta)
             response, cost = stream.response(), stream.cost
-        whole = normalize_response(response, used_call_ids, _MAX_CALLS_PER_ANSWER)
-        events = [model_message_event(whole, part), usage_event(whole, cost), *_build_finish_notes(response)]
-        return ModelAnswer(tuple(events), tuple(_parse_requested_calls(whole)))
+        answer = normalize_response(response, used_call_ids, _MAX_CALLS_PER_ANSWER)
+        events = [
+            model_message_event(answer, part),
+            usage_event(answer, cost),
+            *_build_finish_notes(response),
+        ]
+        return ModelAnswer(tuple(events), tuple(_parse_requested_calls(answer)))
 
 
 def _build_tool_definition(name: str, tool: Definition, provider_api: ProviderApi) -> ToolDefinition:
-    """A tool for the model. Its schema is made fit here, so that no library has to guess."""
-    made = build_provider_tool(tool, name, provider_api).tool
-    body: Mapping[str, Any] = made.get("function", made)
+    """Return a tool for the model, with the schema already adapted to the provider's API."""
+    provider_tool = build_provider_tool(tool, name, provider_api).tool
+    body: Mapping[str, Any] = provider_tool.get("function", provider_tool)
     schema: Any = body["input_schema"] if "input_schema" in body else body["parameters"]
     return ToolDefinition(
         name=name, parameters_json_schema=schema, description=body["description"], strict=False
@@ -162,24 +174,58 @@ def _build_tool_definition(name: str, tool: Definition, provider_api: ProviderAp
 
 def _parse_requested_calls(response: ModelResponse) -> Iterable[RequestedCall]:
     for part in response.tool_calls:
-        found = parse_tool_arguments(part.args)
+        parsed = parse_tool_arguments(part.args)
         raw = part.args if isinstance(part.args, str) else str(part.args)
-        yield RequestedCall(part.tool_call_id, part.tool_name, raw if found is None else found)
+        yield RequestedCall(part.tool_call_id, part.tool_name, raw if parsed is None else parsed)
 
 
 def _build_finish_notes(response: ModelResponse) -> Iterable[NewChatEvent]:
-    """What a person should know about how the answer ended."""
+    """Yield notes for the user about an answer that ended early."""
     if len(response.tool_calls) > _MAX_CALLS_PER_ANSWER:
         text = (
-            f"the model asked for {len(response.tool_calls):,} calls; the first "
-            f"{_MAX_CALLS_PER_ANSWER} were taken"
+            f"the model requested {len(response.tool_calls):,} calls; only the first "
+            f"{_MAX_CALLS_PER_ANSWER} were used"
         )
         yield NewChatEvent(Kind.NOTE, {"text": text, "hint": None})
     if response.finish_reason == "length":
-        hint = "ask it to go on; or raise what the model may write"
+        hint = "ask it to continue, or raise the model's output limit"
         yield NewChatEvent(
-            Kind.NOTE, {"text": "the answer ends where the model may write no more", "hint": hint}
+            Kind.NOTE, {"text": "the answer was cut off at the model's output limit", "hint": hint}
         )
     elif response.finish_reason == "content_filter":
         text = "the provider's content filter ended the answer"
-        yield NewChatEvent(Kind.NOTE, {"text": text, "hint": "say it in other words"})
+        yield NewChatEvent(Kind.NOTE, {"text": text, "hint": "rephrase your message"})
+
+
+_STOP_REASONS = {"length": "maxTokens"}
+
+
+async def answer_sampling_request(
+    request: SamplingRequest, picked_model: PickedModel, event_writer: EventWriter
+) -> Mapping[str, Any]:
+    """Return the result of ``sampling/createMessage`` and store its token usage. Raises a ModelError.
+
+    The model gets text only and no tools, whatever the request contains.
+    """
+    asking = picked_model.stream(
+        _build_messages(request), (), instructions=request.system_prompt, temperature=request.temperature
+    )
+    async with asking as answer:
+        async for _ in answer:
+            pass
+        response = answer.response()
+    await event_writer.append([usage_event(response, answer.cost)])
+    return {
+        "role": "assistant",
+        "content": {"type": "text", "text": response.text or ""},
+        "model": response.model_name or picked_model.choice.id,
+        "stopReason": _STOP_REASONS.get(response.finish_reason or "", "endTurn"),
+    }
+
+
+def _build_messages(request: SamplingRequest) -> list[ModelMessage]:
+    messages: list[ModelMessage] = [
+        ModelResponse([TextPart(text)]) if own else ModelRequest([UserPromptPart(text)])
+        for own, text in request.messages
+    ]
+    return merge_messages(messages) or [ModelRequest([UserPromptPart("(nothing)")])]

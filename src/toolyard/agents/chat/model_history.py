@@ -1,11 +1,11 @@
-"""From a chat's events to the messages that a model is sent, and from a model's answer to events.
+"""Convert a chat's events to messages for a model, and a model's answer to events.
 
-Pure. Whatever the events are, the messages can be sent: each call has exactly one result, right after the
-answer that made it, and nothing stands twice. The same events give the same messages, so that what a provider
-has cached of a prompt still counts.
+Pure. The messages are valid for any sequence of events: each call has exactly one result, directly after the
+answer that made it, and nothing is duplicated. The same events produce the same messages, so that a
+provider's prompt cache stays valid.
 
-A turn that was retried is left out: the one in its place begins with the same words. So is a turn in which
-the person called a tool themself. Of an answer that broke off, the text counts, and no call.
+A retried turn is omitted: the turn that replaces it starts with the same message. So is a turn in which the
+user called a tool directly. Of an interrupted answer, the text is included and its calls are not.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _AUDIO_TYPES = {"audio/wav": "audio/wav", "audio/x-wav": "audio/wav", "audio/wav
     "audio/mp3": "audio/mpeg",
 }
 _MAX_MEDIA_BYTES = 5_000_000
-"""Of one picture or sound; providers refuse a whole request over one that is larger."""
+"""Maximum size of one image or audio clip; providers reject the whole request for a larger one."""
 _CALL_ID_PATTERN = re.compile(r"[A-Za-z0-9_.:|-]{1,128}")
 _INVALID_NAME_CHARACTER_PATTERN = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME_CHARACTERS = 64
@@ -66,7 +66,7 @@ _MAX_NAME_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class InputModalities:
-    """What a model takes in besides text."""
+    """Input that a model accepts besides text."""
 
     images: bool = False
     audio: bool = False
@@ -82,8 +82,10 @@ def build_messages(
     *,
     repeated_turn: int | None = None,
 ) -> list[ModelMessage]:
-    """What a model is told of these events, which are of whole turns, in order. ``again`` is a turn that is
-    repeated by one that is not among them."""
+    """Return the messages for the events of whole turns, in order.
+
+    ``repeated_turn`` is a turn that is retried by a turn outside these events.
+    """
     return merge_messages(
         *build_messages_by_turn(events, kept_data_by_seq, modalities, repeated_turn=repeated_turn)
     )
@@ -96,34 +98,39 @@ def build_messages_by_turn(
     *,
     repeated_turn: int | None = None,
 ) -> list[list[ModelMessage]]:
-    """The same, turn by turn."""
+    """Return the messages of each turn, as ``build_messages`` does for all."""
     turns = split_turns(events)
     repeated = {repeated_turn, *(begun[0].body.get("again") for begun in turns.values())}
-    answered: set[str] = set()
+    answered_call_ids: set[str] = set()
     return [
-        list(_build_turn_messages(turn, kept_data_by_seq, modalities, answered))
+        list(_build_turn_messages(turn, kept_data_by_seq, modalities, answered_call_ids))
         for number, turn in turns.items()
         if number not in repeated and turn[0].kind is Kind.USER
     ]
 
 
 def merge_messages(*parts: Iterable[ModelMessage]) -> list[ModelMessage]:
-    """Messages in which requests and answers take turns, beginning with a request: providers want it so."""
-    found: list[ModelMessage] = []
+    """Merge adjacent messages of the same role and drop leading answers.
+
+    Providers require requests and answers to alternate, starting with a request.
+    """
+    merged: list[ModelMessage] = []
     for message in (each for part in parts for each in part):
-        both = _merge_pair(found[-1], message) if found else None
-        if both is not None:
-            found[-1] = both
-        elif found or isinstance(message, ModelRequest):
-            found.append(message)
-    return found
+        pair = _merge_pair(merged[-1], message) if merged else None
+        if pair is not None:
+            merged[-1] = pair
+        elif merged or isinstance(message, ModelRequest):
+            merged.append(message)
+    return merged
 
 
-def _merge_pair(one: ModelMessage, other: ModelMessage) -> ModelMessage | None:
-    """Two messages of the same side as one; None where they are of different sides."""
-    if isinstance(one, ModelRequest):
-        return replace(one, parts=[*one.parts, *other.parts]) if isinstance(other, ModelRequest) else None
-    return replace(one, parts=[*one.parts, *other.parts]) if isinstance(other, ModelResponse) else None
+def _merge_pair(first: ModelMessage, second: ModelMessage) -> ModelMessage | None:
+    """Return two messages of the same role as one; None if the roles differ."""
+    if isinstance(first, ModelRequest):
+        return (
+            replace(first, parts=[*first.parts, *second.parts]) if isinstance(second, ModelRequest) else None
+        )
+    return replace(first, parts=[*first.parts, *second.parts]) if isinstance(second, ModelResponse) else None
 
 
 def _build_turn_messages(
@@ -132,7 +139,10 @@ def _build_turn_messages(
     modalities: InputModalities,
     answered_call_ids: set[str],
 ) -> Iterator[ModelMessage]:
-    """The messages of one turn. ``answered`` are the ids of calls that have their result already."""
+    """Yield the messages of one turn.
+
+    ``answered_call_ids`` are the ids of calls that already have a result.
+    """
     calls = {str(event.body.get("id")): event for event in events if event.kind is Kind.CALL}
     results: dict[str, ChatEvent] = {}
     for event in events:
@@ -157,25 +167,28 @@ def _build_turn_messages(
 def _restore_response(
     event: ChatEvent, kept_data: bytes | None, answered_call_ids: set[str]
 ) -> ModelResponse:
-    """The answer as the provider wants it back; its bare text where nothing else is known."""
-    found = None if not kept_data else _decode_response(kept_data)
-    if found is None:
+    """Return the answer as the provider expects it back, or just its text if nothing else was stored."""
+    response = None if not kept_data else _decode_response(kept_data)
+    if response is None:
         return ModelResponse([TextPart(str(event.body.get("text", "")))])
     parts: list[ModelResponsePart] = []
-    for part in found.parts:
+    for part in response.parts:
         if isinstance(part, ToolCallPart):
             if part.tool_call_id in answered_call_ids:
-                # What has its result cannot be answered again.
+                # A call that has its result must not be answered twice.
                 continue
             answered_call_ids.add(part.tool_call_id)
             part = replace(part, tool_name=_clean_tool_name(part.tool_name))
         parts.append(part)
-    return replace(found, parts=parts)
+    return replace(response, parts=parts)
 
 
 def _clean_tool_name(name: str) -> str:
-    """The name of a tool as every provider takes it. Tools have such names, but a model may make up another,
-    for which the whole request would be refused, and each one after it."""
+    """Return a tool name that every provider accepts.
+
+    Toolyard's names are valid, but a model may invent one, and providers would reject this request and every
+    later one.
+    """
     return _INVALID_NAME_CHARACTER_PATTERN.sub("_", name)[:_MAX_NAME_CHARACTERS] or "_"
 
 
@@ -213,7 +226,7 @@ def _build_tool_return(
 
 
 def _is_meta_tool_call(call: ChatEvent) -> bool:
-    """Whether the answer says by itself whether it is one: ``{"ok": false, …}``."""
+    """Return whether the result reports its own success: ``{"ok": false, …}``."""
     tool = META_TOOLS.get(str(call.body.get("name")))
     return tool is not None and call.body.get("tool") == tool.id
 
@@ -221,35 +234,37 @@ def _is_meta_tool_call(call: ChatEvent) -> bool:
 def _build_result_content(
     event: ChatEvent, kept_data: bytes | None, modalities: InputModalities, *, is_meta_tool: bool
 ) -> Any:
-    """What a model gets of a result: its text or the error object, then what it can see or hear."""
-    body, whole = event.body, read_full_result(event.body, kept_data)
-    carried = [found for each in whole.media if (found := _to_binary_content(each, modalities)) is not None]
-    named = [
-        str(each)
-        for each in whole.media
-        if _to_binary_content(each, modalities) is None and str(each) not in whole.text
+    """Return the content of a result for a model: its text or an error object, then images and audio."""
+    body, full_result = event.body, read_full_result(event.body, kept_data)
+    binary_parts = [
+        content for each in full_result.media if (content := _to_binary_content(each, modalities)) is not None
     ]
-    text = "\n".join([whole.text, *named])
+    media_names = [
+        str(each)
+        for each in full_result.media
+        if _to_binary_content(each, modalities) is None and str(each) not in full_result.text
+    ]
+    text = "\n".join([full_result.text, *media_names])
     if is_meta_tool or body.get("ok") is True:
-        return [text, *carried] if carried else text
+        return [text, *binary_parts] if binary_parts else text
     view: dict[str, Any] = {"error": True, "output": text}
     if body.get("cause") is not None:
         view["cause"] = body["cause"]
-    return [view, *carried] if carried else view
+    return [view, *binary_parts] if binary_parts else view
 
 
 def _to_binary_content(media: Media, modalities: InputModalities) -> BinaryContent | None:
-    """A picture or a sound as the model takes it in; None where it cannot."""
+    """Return an image or audio clip for the model, or None if it cannot process it."""
     mime = media.mime.partition(";")[0].strip().lower()
-    seen = modalities.images and mime in _IMAGE_TYPES
-    heard = modalities.audio and mime in _AUDIO_TYPES
-    if not (seen or heard) or media.size > _MAX_MEDIA_BYTES:
+    is_image = modalities.images and mime in _IMAGE_TYPES
+    is_audio = modalities.audio and mime in _AUDIO_TYPES
+    if not (is_image or is_audio) or media.size > _MAX_MEDIA_BYTES:
         return None
     try:
         data = base64.b64decode(media.data, validate=True)
     except binascii.Error:
         return None
-    return BinaryContent(data, media_type=mime if seen else _AUDIO_TYPES[mime])
+    return BinaryContent(data, media_type=mime if is_image else _AUDIO_TYPES[mime])
 
 
 # From a model's answer to events.
@@ -258,18 +273,19 @@ def _to_binary_content(media: Media, modalities: InputModalities) -> BinaryConte
 def normalize_response(
     response: ModelResponse, used_call_ids: Container[str], max_calls: int
 ) -> ModelResponse:
-    """The answer as it is kept: texts that can be stored, at most so many calls, each with an id of its own,
-    whatever the provider gave."""
-    given: set[str] = set()
+    """Return the answer as it is stored: valid text, at most ``max_calls`` calls, and a unique id for each
+    call.
+    """
+    assigned_call_ids: set[str] = set()
     parts: list[ModelResponsePart] = []
     for part in response.parts:
         if isinstance(part, TextPart | ThinkingPart):
             parts.append(replace(part, content=sanitize_text(part.content)))
         elif isinstance(part, ToolCallPart):
-            if len(given) < max_calls:
-                # The libraries pass on what servers send, of whatever type.
-                id = _choose_call_id(str(part.tool_call_id), used_call_ids, given)
-                given.add(id)
+            if len(assigned_call_ids) < max_calls:
+                # Libraries pass on the provider's values, whatever their type.
+                id = _choose_call_id(str(part.tool_call_id), used_call_ids, assigned_call_ids)
+                assigned_call_ids.add(id)
                 name, arguments = sanitize_text(str(part.tool_name)), _normalize_arguments(part.args)
                 parts.append(replace(part, tool_name=name, args=arguments, tool_call_id=id))
         else:
@@ -277,13 +293,15 @@ def normalize_response(
     return replace(response, parts=parts)
 
 
-def _normalize_arguments(given: Any) -> Any:
-    """The arguments, as a text where they are no object that can be kept: a call that cannot be kept would be
-    missing in the next request, and the model would make it again."""
-    whole: object = given
-    if whole is None or (isinstance(whole, dict) and is_storable_json(cast("object", whole))):
-        return given
-    return sanitize_text(str(given))
+def _normalize_arguments(arguments: Any) -> Any:
+    """Return the arguments, as text if they are not a storable object.
+
+    A call that could not be stored would be missing in the next request, and the model would repeat it.
+    """
+    value: object = arguments
+    if value is None or (isinstance(value, dict) and is_storable_json(cast("object", value))):
+        return arguments
+    return sanitize_text(str(arguments))
 
 
 def _choose_call_id(id: str, used_call_ids: Container[str], assigned_call_ids: Container[str]) -> str:
@@ -293,11 +311,11 @@ def _choose_call_id(id: str, used_call_ids: Container[str], assigned_call_ids: C
 
 
 def model_message_event(response: ModelResponse, part: str) -> NewChatEvent:
-    """The event of a whole answer, in place of its pieces."""
-    thought = "\n\n".join(each.content for each in response.parts if isinstance(each, ThinkingPart))
+    """Return the event of a complete answer, which replaces its pieces."""
+    reasoning = "\n\n".join(each.content for each in response.parts if isinstance(each, ThinkingPart))
     body: dict[str, Any] = {
         "text": response.text or "",
-        "reasoning": thought,
+        "reasoning": reasoning,
         "model": response.model_name,
         "calls": len(response.tool_calls),
     }
@@ -305,7 +323,9 @@ def model_message_event(response: ModelResponse, part: str) -> NewChatEvent:
 
 
 def _encode_response(response: ModelResponse) -> bytes:
-    """The answer for the next request; nothing where its text is all there is, or all that can be written."""
+    """Return the answer serialized for later requests; empty if its text is all there is, or serialization
+    fails.
+    """
     if all(type(part) is TextPart and not part.id and not part.provider_details for part in response.parts):
         return b""
     try:
@@ -315,7 +335,7 @@ def _encode_response(response: ModelResponse) -> bytes:
 
 
 def usage_event(response: ModelResponse, cost: Decimal | None) -> NewChatEvent:
-    """What one request cost."""
+    """Return the token usage and cost of one request."""
     usage = response.usage
     body: dict[str, Any] = {
         "input": usage.input_tokens,

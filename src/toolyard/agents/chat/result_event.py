@@ -1,4 +1,4 @@
-"""What a call came to, as an event: what a page shows at once, and the whole kept aside."""
+"""Result of a call as an event: a preview in the event's body, the full result stored beside it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from toolyard.types.result import Media, Result
 __all__ = ["MAX_PREVIEW_CHARACTERS", "FullResult", "failure_event", "read_full_result", "result_event"]
 
 MAX_PREVIEW_CHARACTERS = 4_000
-"""Characters of a result that stand in the event itself."""
+"""Characters of a result that the event's body contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class FullResult:
-    """A result as a model gets it, whole."""
+    """The full result, as sent to a model."""
 
     text: str
     media: tuple[Media, ...] = ()
@@ -29,7 +29,7 @@ class FullResult:
 def result_event(
     call_id: str, result: Result, *, ok: bool, seconds: float, reconnect_instance_id: str | None = None
 ) -> NewChatEvent:
-    """The event that stands for a result, in place of the call's progress."""
+    """Return the RESULT event of a call, which replaces its progress events."""
     text, media = sanitize_text(result.text), result.media
     body: dict[str, Any] = {
         "id": call_id,
@@ -47,18 +47,18 @@ def result_event(
 
 
 def failure_event(call_id: str, message: str) -> NewChatEvent:
-    """The result of a call that was not made, or whose outcome nobody knows."""
+    """Return the result of a call that was not made or whose outcome is unknown."""
     return result_event(call_id, Result(None, message, is_error=True), ok=False, seconds=0.0)
 
 
 def read_full_result(body: Mapping[str, Any], kept_data: bytes | None) -> FullResult:
-    """The whole result of a RESULT event, from its body and what was kept aside with it, if anything was."""
+    """Return the full result of a RESULT event, from its body and the data stored beside it, if any."""
     if not kept_data:
         return FullResult(str(body.get("text", "")))
-    found = cast("dict[str, Any]", orjson.loads(kept_data))
-    return FullResult(found["text"], tuple(Media(**each) for each in found["media"]))
+    decoded = cast("dict[str, Any]", orjson.loads(kept_data))
+    return FullResult(decoded["text"], tuple(Media(**each) for each in decoded["media"]))
 
 
 def _encode_full_result(text: str, media: tuple[Media, ...]) -> bytes:
-    listed = [{key: value for key, value in asdict(each).items() if value is not None} for each in media]
-    return orjson.dumps({"text": text, "media": listed})
+    media_rows = [{key: value for key, value in asdict(each).items() if value is not None} for each in media]
+    return orjson.dumps({"text": text, "media": media_rows})

@@ -1,4 +1,4 @@
-"""What models and servers write, made fit for a database and for other servers."""
+"""Make text and JSON of models and servers safe to store and to send on."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ __all__ = ["is_storable_json", "parse_tool_arguments", "sanitize_text"]
 
 
 def sanitize_text(text: str) -> str:
-    """The same text with a mark in place of what no database takes: NUL, and half characters."""
+    """Replace characters that databases reject, NUL and lone surrogates, with a replacement character."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def is_storable_json(value: object) -> bool:
-    """Whether a value can be stored and sent as it is: no numbers over 64 bits, no half characters, and not
-    nested deeper than anybody reads."""
+    """Return whether a value can be stored and sent unchanged.
+
+    False for integers over 64 bits, lone surrogates and excessive nesting.
+    """
     try:
-        # Room for what is put around it.
+        # Events wrap the value in further levels, which count towards orjson's nesting limit.
         orjson.dumps([[[[value]]]])
     except orjson.JSONEncodeError:
         return False
@@ -29,23 +31,23 @@ def is_storable_json(value: object) -> bool:
 
 
 def parse_tool_arguments(arguments: object) -> dict[str, Any] | None:
-    """The arguments that a model wrote, as an object that can be stored and sent; None where they are none.
+    """Return a model's arguments as a storable object, or None if they are not one.
 
-    Nothing at all is an object without entries: models leave it out for tools that take nothing.
+    Missing arguments are an empty object: models omit them for tools without parameters.
     """
     if arguments is None or arguments == "":
         return {}
-    found: object = arguments
+    parsed: object = arguments
     if isinstance(arguments, str):
         try:
-            found = json.loads(arguments, parse_constant=_reject_json_constant)
+            parsed = json.loads(arguments, parse_constant=_reject_json_constant)
         except (ValueError, RecursionError):
             return None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         return None
-    made = cast("dict[str, Any]", found)
-    return made if is_storable_json(made) else None
+    result = cast("dict[str, Any]", parsed)
+    return result if is_storable_json(result) else None
 
 
 def _reject_json_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")

@@ -1,4 +1,4 @@
-"""What chats need of a database."""
+"""Database interface that chats require; implemented by the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ApprovalStore", "ChatStore"]
 
 
 class ChatStore(Protocol):
-    """Chats and their events. Every method that names an owner knows nothing of the chats of others."""
+    """Stores chats and their events. Methods that take an owner ignore the chats of other users."""
 
     # Chats.
 
@@ -29,12 +29,18 @@ class ChatStore(Protocol):
         before: tuple[float, str] | None = None,
         limit: int = 50,
     ) -> Sequence[Chat]:
-        """The one that changed last first. ``words`` are looked for in titles and in what was said.
-        ``before`` is ``(updated_at, id)`` of the last one seen."""
+        """Return the owner's chats, most recently changed first.
+
+        ``search_text`` is searched in titles and messages. ``before`` is ``(updated_at, id)`` of the last
+        chat of the previous page.
+        """
         ...
 
     async def change(self, chat: Chat) -> bool:
-        """Store title, agent, model and choice of the owner's chat; nothing else. False: there is none."""
+        """Store title, agent, model and choice of the owner's chat, nothing else.
+
+        Return False if there is no such chat.
+        """
         ...
 
     async def delete(self, owner: str, chat_id: str) -> bool: ...
@@ -42,31 +48,37 @@ class ChatStore(Protocol):
     # Events.
 
     async def list_events(self, chat_id: str, *, after: int = 0, limit: int = 1_000) -> Sequence[ChatEvent]:
-        """In order. Whoever asks has seen that the chat is theirs."""
+        """Return events in order. The caller has checked that the user owns the chat."""
         ...
 
     async def list_latest_events(
         self, chat_id: str, *, before: int | None = None, limit: int = 200
     ) -> Sequence[ChatEvent]:
-        """The last ``limit`` events, in order, of those before a number: for a page that opens at the end.
-        Begins with the event that began a turn, so it may give more, or a few less."""
+        """Return the last ``limit`` events before a sequence number, in order, for a page that opens at the
+        end.
+
+        The result starts with the first event of a turn, so it may contain more events than ``limit``, or
+        slightly fewer.
+        """
         ...
 
     async def wait_for_events(self, chat_id: str, after: int, seconds: float) -> Sequence[ChatEvent]:
-        """Events after a number, in order, as soon as there are any; none when so many seconds are over.
-        Told at once of what this process appends, and soon of what others do. Raises NoSuchChat as soon as
-        there is no such chat."""
+        """Return events after a sequence number, in order, as soon as there are any; none after ``seconds``.
+
+        Events appended by this process are returned at once, those of other processes after a short delay.
+        Raises NoSuchChat as soon as the chat does not exist.
+        """
         ...
 
     async def kept(self, chat_id: str, seq: int) -> bytes | None:
-        """What was kept aside with an event."""
+        """Return the data stored beside an event."""
         ...
 
     async def get_kept_data_by_seq(self, chat_id: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
-        """What was kept aside with many events, by their numbers; those that kept nothing are left out."""
+        """Return the data stored beside events, by sequence number; events without data are omitted."""
         ...
 
-    # Turns. At most one is running in a chat, and one runner holds it.
+    # Turns. At most one turn runs in a chat, and exactly one runner holds it.
 
     async def claim(
         self,
@@ -77,8 +89,11 @@ class ChatStore(Protocol):
         *,
         new_turn: bool,
     ) -> Sequence[ChatEvent] | None:
-        """Take a chat that is in the state ``was`` and append to it. ``new_turn``: the first of the events
-        begins one. None: it is in another state, or there is no such chat."""
+        """Take a chat that is in ``expected_state`` and append events to it; with ``new_turn``, the first one
+        starts a turn.
+
+        Return None if the chat is in another state or does not exist.
+        """
         ...
 
     async def append(
@@ -89,64 +104,68 @@ class ChatStore(Protocol):
         *,
         next_state: TurnState = TurnState.RUNNING,
     ) -> Sequence[ChatEvent]:
-        """Append to a chat that the runner holds; they are on the disk afterwards. ``then`` other than
-        RUNNING lets go of it in the same write. Many who append at the same time share one write.
-        Raises NotHeld."""
+        """Append events durably to a chat that the runner holds. Raises NotHeld.
+
+        A ``next_state`` other than RUNNING releases the chat in the same write. Concurrent appends share one
+        write.
+        """
         ...
 
     async def append_without_claim(self, chat_id: str, events: Sequence[NewChatEvent]) -> Sequence[ChatEvent]:
-        """Append to a chat whoever holds it, to its last turn: an answer that a person gave."""
+        """Append events to the last turn of a chat, whichever runner holds it: used for a user's answers."""
         ...
 
     async def record_heartbeat(self, runner: str) -> None:
-        """The runner is alive: all that it holds is held from now."""
+        """Record that the runner is alive, for all chats that it holds."""
         ...
 
     async def find_abandoned(self, is_gone: Callable[[str, float], bool]) -> Sequence[Chat]:
-        """Running chats of which ``gone(runner, seconds since its last beat)`` is true."""
+        """Return running chats for which ``is_gone(runner, seconds since its last heartbeat)`` is true."""
         ...
 
     async def find_resumable(self) -> Sequence[Chat]:
-        """Chats that wait, of which no approval does."""
+        """Return waiting chats that have no unanswered approval."""
         ...
 
     async def take_over(self, chat_id: str, runner: str, previous_runner: str) -> bool:
-        """Hold a running chat in place of a runner that is gone. False: somebody else was first."""
+        """Hold a running chat in place of a dead runner. Return False if another process took it first."""
         ...
 
     async def get_runner(self, chat_id: str) -> str | None:
-        """Who holds it."""
+        """Return the id of the runner that holds the chat."""
         ...
 
     async def request_stop(self, chat_id: str) -> None:
-        """Tell whoever holds the chat."""
+        """Notify the runner that holds the chat, in any process."""
         ...
 
     def listen_for_stop_requests(self) -> AsyncIterator[str]:
-        """Ids of chats that somebody, in any process, asked to stop, as it happens. Never ends by itself."""
+        """Yield ids of chats to stop, requested by any process, as requests arrive. Never ends by itself."""
         ...
 
 
 class ApprovalStore(Protocol):
-    """Questions about calls, and what was granted."""
+    """Stores approvals of calls, and the grants that follow from them."""
 
     async def add(self, approval: Approval) -> None: ...
 
     async def find(self, owner: str, approval_id: str) -> Approval | None: ...
 
     async def waiting(self, owner: str) -> Sequence[Approval]:
-        """Not answered yet, the oldest first."""
+        """Return unanswered approvals, oldest first."""
         ...
 
     async def answer(
         self, owner: str, approval_id: str, *, yes: bool, at: float, grant: Grant | None
     ) -> bool:
-        """Answer one that waits, and store what follows from it. False: it was answered already, or there is
-        none such."""
+        """Answer a pending approval and store its grant.
+
+        Return False if it was answered already or does not exist.
+        """
         ...
 
     async def list_grants(self, owner: str, now: float) -> Sequence[Grant]:
-        """Those that still count."""
+        """Return the grants that have not expired."""
         ...
 
     async def revoke(self, owner: str, grant_id: str) -> bool: ...
@@ -160,6 +179,9 @@ class ApprovalStore(Protocol):
         chat_id: str | None,
         now: float,
     ) -> Grant | None:
-        """A grant that covers a call; ``fits`` says of a predicate whether the arguments satisfy it. One that
-        is good for a number of calls is used up by one. Nothing is used twice."""
+        """Return a grant that covers a call, or None; ``fits`` tests its predicate against the call's
+        arguments.
+
+        A grant limited to a number of uses loses one use, atomically.
+        """
         ...

@@ -1,4 +1,4 @@
-"""What a chat's tool picker shows: every tool that is known, and for one that is hidden, why."""
+"""Tools shown in a chat's tool picker: every known tool, and why a hidden one is hidden."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["ToolView", "list_tool_views"]
 
 @dataclass(frozen=True, slots=True)
 class ToolView:
-    """One tool for people. What they ticked in the chat is not looked at: it is theirs to change."""
+    """One tool for display.
+
+    The tools selected for the chat are not considered: the picker edits that selection.
+    """
 
     name: str
     id: str
@@ -28,16 +31,16 @@ class ToolView:
     input_schema: JsonObject
     shown: bool
     why: str
-    """The words of the rule that hides it; empty where it is shown."""
+    """Reason given by the rule that hides the tool; empty if it is shown."""
     asks: bool
     """Each call needs an approval."""
 
 
 async def list_tool_views(tool_set: ToolSet) -> list[ToolView]:
-    """All tools, sorted by name. ``toolbox`` is that of a chat without a choice."""
-    roster = await tool_set.fetch_listing()
-    found = [*_view_listed_tools(tool_set, roster), *_view_quarantined_tools(tool_set, roster)]
-    return sorted(found, key=lambda each: (each.name, each.id))
+    """Return all tools sorted by name. ``tool_set`` must belong to a chat without a selection."""
+    listing = await tool_set.fetch_listing()
+    views = [*_view_listed_tools(tool_set, listing), *_view_quarantined_tools(tool_set, listing)]
+    return sorted(views, key=lambda each: (each.name, each.id))
 
 
 def _view_listed_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator[ToolView]:
@@ -54,12 +57,12 @@ def _view_listed_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator[Tool
 
 
 def _view_quarantined_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator[ToolView]:
-    """Definitions that cannot be used, under the only name that they have."""
-    for one in listing.quarantined():
-        if one.name is not None:
-            definition = Definition(one.server_id, one.name)
+    """Yield rejected definitions, under their ids because they have no exposed name."""
+    for rejected in listing.quarantined():
+        if rejected.name is not None:
+            definition = Definition(rejected.server_id, rejected.name)
             yield _build_tool_view(
-                tool_set, definition.id, definition, shown=False, why=one.reason, asks=False
+                tool_set, definition.id, definition, shown=False, why=rejected.reason, asks=False
             )
 
 

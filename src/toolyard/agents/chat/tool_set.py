@@ -1,4 +1,4 @@
-"""The tools that a chat has, and how one is called: every one of them through the one call path."""
+"""Tools of a chat. Every call goes through the common call path, with the chat's caller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Protocol, cast
 
 from toolyard.agents.chat.approval_grants import UnapprovedCall
 from toolyard.catalog.hashes import definition_hash
@@ -21,13 +21,14 @@ from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
 from toolyard.meta.tool_definitions import META_SERVER_ID
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
+from toolyard.types.chat import Chat
 from toolyard.types.decision import Decision, Surface, Verdict
 from toolyard.types.result import Result
 from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.status import State
 from toolyard.types.tool import Definition, JsonObject
 
-__all__ = ["CallOutcome", "OfferedTools", "ToolDescription", "ToolSet", "UnavailableServer"]
+__all__ = ["CallOutcome", "ChatBackend", "OfferedTools", "ToolDescription", "ToolSet", "UnavailableServer"]
 
 log = logging.getLogger("toolyard.chat")
 
@@ -36,7 +37,7 @@ _CALL_META_TOOL_NAME = "tools_call"
 
 @dataclass(frozen=True, slots=True)
 class UnavailableServer:
-    """A server whose tools a chat lacks, because it could not be asked."""
+    """A server whose tools are missing in a chat, because listing them failed."""
 
     server: str
     cause: str
@@ -45,29 +46,29 @@ class UnavailableServer:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """What a model is shown in one turn. ``because`` says why there are meta tools, where there are."""
+    """Tools offered to a model in one turn. ``because`` says why the meta tools are included, if they are."""
 
     tools: Mapping[str, Definition]
-    """By exposed name, in the order of the names."""
+    """By exposed name, sorted by name."""
     because: str = ""
     unavailable_servers: tuple[UnavailableServer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDescription:
-    """A tool that is called, for people. Of one that there is not, only its name is known."""
+    """A called tool, for display. Fields of an unknown tool are empty."""
 
     tool: str | None = None
     server: str = ""
     native: bool = False
     title: str | None = None
     server_id: str | None = None
-    """The server that would be called, also where it is reached through the meta tools."""
+    """The server that is called, also when it is called through the meta tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """What a call came to. ``reconnect`` is the instance that must be signed in to again."""
+    """Outcome of a call. ``reconnect`` is the id of the instance that needs a new sign-in."""
 
     result: Result
     ok: bool
@@ -75,7 +76,7 @@ class CallOutcome:
 
 
 class ToolSet:
-    """The tools of one chat, as its owner and its agent have them now."""
+    """The tools of one chat, as its owner and its agent can use them at this moment."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class ToolSet:
         *,
         before_call: Callable[[], None] | None = None,
     ) -> None:
-        """``entering`` is told before each call, in the task that makes it."""
+        """``before_call`` runs before each call, in the task that makes it."""
         self.caller = caller
         self._manager = manager
         self._tool_directory = tool_directory
@@ -101,7 +102,7 @@ class ToolSet:
         return self.caller.agent
 
     def for_operator(self) -> ToolSet:
-        """The same tools, for the person who calls one without a model."""
+        """Return the same tools for calls by the user, without a model."""
         caller = replace(self.caller, surface=Surface.OPERATOR)
         return ToolSet(
             self._manager,
@@ -112,48 +113,53 @@ class ToolSet:
             before_call=self._before_call,
         )
 
-    # Seeing.
+    # Listing.
 
     async def fetch_listing(self) -> ToolListing:
-        """Every tool that is known, after whoever has to be asked was asked."""
+        """Return every known tool, after refreshing the listings that need it."""
         return await self._tool_directory.again(self.caller.principal, chat=self.caller.chat)
 
     async def fetch_offered_tools(self) -> OfferedTools:
-        """What to show a model, listed anew. A server that cannot be asked is left out, and named."""
-        roster = await self.fetch_listing()
-        offer = self._meta_tools.offer(roster, self.caller)
+        """Return the tools to offer a model, from fresh listings; failed servers are omitted and named."""
+        listing = await self.fetch_listing()
+        offer = self._meta_tools.offer(listing, self.caller)
         meta = dict(offer.meta)
         if not meta and await self._meta_tools.has_stored_results(self.caller):
             meta = {RESULT_READ_TOOL.name: RESULT_READ_TOOL}
         tools = {**offer.direct, **meta}
-        troubles = tuple(self._find_unavailable_servers(roster))
-        return OfferedTools({name: tools[name] for name in sorted(tools)}, offer.because, troubles)
+        unavailable_servers = tuple(self._find_unavailable_servers(listing))
+        return OfferedTools({name: tools[name] for name in sorted(tools)}, offer.because, unavailable_servers)
 
     async def locate(self, name: str) -> None:
-        """Learn of one tool, asking no more servers than that takes. Whether it worked, the call tells."""
+        """Load the listing that contains one tool, contacting as few servers as possible.
+
+        Failures are ignored here; the call itself reports them.
+        """
         with contextlib.suppress(ServerError):
             await self._tool_directory.locate_tool(name, self.caller.principal, self.caller.chat)
 
     def _find_unavailable_servers(self, listing: ToolListing) -> Iterator[UnavailableServer]:
         for server_id, failure in sorted(listing.failures.items()):
-            # What was listed before is still shown, and calling it tells why.
-            lacking = server_id not in listing.catalogues or isinstance(failure, SignInNeeded)
-            if lacking and self._call_path.can_reach(server_id, self.caller):
+            # Tools of an earlier listing are still offered; a call of one reports the failure.
+            is_missing = server_id not in listing.catalogues or isinstance(failure, SignInNeeded)
+            if is_missing and self._call_path.can_reach(server_id, self.caller):
                 self._call_path.redact_error(failure)
                 yield UnavailableServer(self.label(server_id), failure.cause, failure.hint)
 
     def label(self, server_id: str) -> str:
-        """What people call a server."""
+        """Return a server's display name."""
         if server_id in (NATIVE_SERVER_ID, META_SERVER_ID):
             return "Toolyard"
         server = self._manager.find(server_id, self.caller.principal)
         return server_id if server is None else server.label or server_id
 
     def describe(self, name: str, arguments: JsonObject | str) -> ToolDescription:
-        """What is known of a tool that a model named. Asks nobody."""
+        """Return what is known about a tool by its exposed name, without contacting a server."""
         if name in META_TOOLS:
-            tool, inner = META_TOOLS[name], self._parse_meta_call(name, arguments)
-            definition = None if inner is None else self._find_definition(inner[0], self._meta_caller)
+            tool, inner_call = META_TOOLS[name], self._parse_meta_call(name, arguments)
+            definition = (
+                None if inner_call is None else self._find_definition(inner_call[0], self._meta_caller)
+            )
             server_id = None if definition is None else definition.server_id
             return ToolDescription(tool.id, self.label(META_SERVER_ID), native=True, server_id=server_id)
         definition = self._find_definition(name, self.caller)
@@ -168,31 +174,35 @@ class ToolSet:
         )
 
     def _find_definition(self, name: str, caller: Caller) -> Definition | None:
-        """A tool that this caller gets to see."""
+        """Return the tool's definition if this caller can see it."""
         return self._call_path.shown(self._tool_directory.known_listing(caller.principal), caller).get(name)
 
     def _parse_meta_call(self, name: str, arguments: JsonObject | str) -> tuple[str, JsonObject] | None:
-        """The call that is made through the meta tools; None where none is, or none that can be read."""
+        """Return name and arguments of the call made through the meta tools; None if there is none or it is
+        invalid.
+        """
         if name != _CALL_META_TOOL_NAME or isinstance(arguments, str):
             return None
         try:
-            given = ToolArguments(META_TOOLS[name], arguments)
-            return given.text("name"), given.get_object("arguments")
+            tool_arguments = ToolArguments(META_TOOLS[name], arguments)
+            return tool_arguments.text("name"), tool_arguments.get_object("arguments")
         except InvalidToolArgument:
             return None
 
-    # Asking.
+    # Decisions.
 
     def explain(self, name: str) -> Decision:
-        """Whether the chat has a tool that is known, and why. Raises ToolRefused where none is."""
+        """Return the decision about a known tool. Raises ToolRefused for an unknown one."""
         return self._call_path.explain(name, self.caller)
 
-    def wanted(self, name: str, arguments: JsonObject) -> UnapprovedCall | None:
-        """The approval that a call needs, whether it is made directly or through the meta tools; None where
-        it needs none, or will be refused anyway."""
-        caller, inner = self.caller, self._parse_meta_call(name, arguments)
-        if inner is not None:
-            (name, arguments), caller = inner, self._meta_caller
+    def find_required_approval(self, name: str, arguments: JsonObject) -> UnapprovedCall | None:
+        """Return the approval that a call needs, directly or through the meta tools.
+
+        None if it needs none, or will be refused anyway.
+        """
+        caller, inner_call = self.caller, self._parse_meta_call(name, arguments)
+        if inner_call is not None:
+            (name, arguments), caller = inner_call, self._meta_caller
         definition = self._find_definition(name, caller)
         if definition is None:
             return None
@@ -208,7 +218,7 @@ class ToolSet:
     # Calling.
 
     async def call(self, name: str, arguments: JsonObject, on_progress: OnProgress) -> CallOutcome:
-        """Call a tool. Whatever goes wrong is a result that a model can be given."""
+        """Call a tool. Failures are returned as results that can be sent to a model, not raised."""
         if self._before_call is not None:
             self._before_call()
         try:
@@ -223,9 +233,9 @@ class ToolSet:
                 self._find_reconnect_instance(error),
             )
         except Exception:
-            # The boundary of the promise: the turn goes on, and the log says what we did wrong.
-            log.exception("the call of '%s'", name[:64])
-            result = Result(None, "the call failed inside Toolyard; its log says why", is_error=True)
+            # Boundary: this method promises not to raise. The turn continues, and the log has the details.
+            log.exception("the call of '%s' failed", name[:64])
+            result = Result(None, "the call failed inside Toolyard; see Toolyard's log", is_error=True)
             return CallOutcome(result, False)
 
     async def _call_meta_tool(self, name: str, arguments: JsonObject, on_progress: OnProgress) -> CallOutcome:
@@ -233,17 +243,17 @@ class ToolSet:
         body: object = result.structured
         ok = isinstance(body, dict) and cast("JsonObject", body).get("ok") is True
         server_id = None if ok else self.describe(name, arguments).server_id
-        waits = server_id is not None and self._needs_sign_in(server_id)
+        needs_sign_in = server_id is not None and self._needs_sign_in(server_id)
         return CallOutcome(
-            result, ok, self._get_instance_id(server_id) if server_id is not None and waits else None
+            result, ok, self._get_instance_id(server_id) if server_id is not None and needs_sign_in else None
         )
 
     def _find_reconnect_instance(self, error: ToolyardError) -> str | None:
         if not isinstance(error, ServerError):
             return None
-        # One that was refused a moment ago may answer without being asked again.
-        waits = isinstance(error, SignInNeeded) or self._needs_sign_in(error.server)
-        return self._get_instance_id(error.server) if waits else None
+        # After a refused sign-in, the server may fail with another error without being contacted again.
+        needs_sign_in = isinstance(error, SignInNeeded) or self._needs_sign_in(error.server)
+        return self._get_instance_id(error.server) if needs_sign_in else None
 
     def _needs_sign_in(self, server_id: str) -> bool:
         return self._manager.state(server_id, self.caller.principal) is State.NEEDS_AUTH
@@ -256,3 +266,18 @@ class ToolSet:
 def _get_annotation_title(definition: Definition) -> str | None:
     title = definition.annotations.get("title")
     return title if isinstance(title, str) and title else None
+
+
+class ChatBackend(Protocol):
+    """What chats require of the interface that serves them: the owners, their agents and their tools."""
+
+    async def load_tool_set(self, chat: Chat) -> ToolSet:
+        """Return the current tools of a chat.
+
+        Raises ChatRefused if its owner was deleted or disabled, or its agent no longer exists.
+        """
+        ...
+
+    async def release_chat(self, chat_id: str) -> None:
+        """Close the connections dedicated to a chat."""
+        ...

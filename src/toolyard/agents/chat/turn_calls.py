@@ -1,4 +1,4 @@
-"""The calls of one answer: made side by side, refused, or put to the person first."""
+"""Run the tool calls of one model answer: concurrently, after approval where needed, or refuse them."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any
 
 from toolyard.agents.chat.approval_grants import UnapprovedCall, grant_covers
 from toolyard.agents.chat.elicitation import ActiveCall, SamplingHandler, ServerQuestions
+from toolyard.agents.chat.event_writer import TurnLog
 from toolyard.agents.chat.result_event import failure_event, result_event
 from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.agents.chat.turn_limits import ChatLimits, find_refused_calls
-from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.agents.chat.turn_snapshot import OpenCall, TurnSnapshot
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.chat import Kind, NewChatEvent, TurnState
 
 __all__ = ["TurnCallRunner", "call_event"]
 
-DENIED_MESSAGE = "the person said no to this call"
+DENIED_MESSAGE = "the user declined this call"
 
 
 @dataclass(slots=True)
 class _CallPlan:
-    """What becomes of each open call."""
+    """Decision for each open call of an answer."""
 
     refusal_events: list[NewChatEvent]
-    """Of those that are not made."""
+    """Results of the calls that are not made."""
     approved_calls: list[OpenCall]
     unapproved_calls: list[tuple[OpenCall, UnapprovedCall]]
 
 
 class TurnCallRunner:
-    """Makes calls for one turn."""
+    """Runs the tool calls of one turn."""
 
     def __init__(
         self,
@@ -58,8 +58,11 @@ class TurnCallRunner:
         self._call_slots = asyncio.Semaphore(limits.max_parallel_calls)
 
     async def run_open_calls(self, snapshot: TurnSnapshot) -> bool:
-        """Give every open call its result. False: some need the person first, and the chat was let go, to
-        wait for them. Raises NotHeld, or what the store raises."""
+        """Produce a result for every open call. Return False if some need approval; the chat then waits for
+        the user.
+
+        Raises NotHeld, or the store's errors.
+        """
         plan = await self._plan_calls(snapshot)
         if plan.refusal_events:
             await self._turn_log.append(plan.refusal_events)
@@ -69,76 +72,88 @@ class TurnCallRunner:
         return not plan.unapproved_calls
 
     async def _plan_calls(self, snapshot: TurnSnapshot) -> _CallPlan:
-        fresh = [call for call in snapshot.open_calls if call.approval is None]
-        refused = find_refused_calls(fresh, snapshot.made, self._limits)
-        plan, wanted = _CallPlan([], [], []), list[tuple[OpenCall, UnapprovedCall]]()
+        unreviewed = [call for call in snapshot.open_calls if call.approval is None]
+        refusals = find_refused_calls(unreviewed, snapshot.made, self._limits)
+        plan, candidates = _CallPlan([], [], []), list[tuple[OpenCall, UnapprovedCall]]()
         for call in snapshot.open_calls:
-            why = refused.get(call.id) or _find_refusal_reason(call)
-            if why is not None:
-                plan.refusal_events.append(failure_event(call.id, why))
-            elif call.approval is None and (need := self._find_required_approval(call)) is not None:
-                wanted.append((call, need))
+            reason = refusals.get(call.id) or _find_refusal_reason(call)
+            if reason is not None:
+                plan.refusal_events.append(failure_event(call.id, reason))
+            elif (
+                call.approval is None and (unapproved_call := self._find_required_approval(call)) is not None
+            ):
+                candidates.append((call, unapproved_call))
             else:
                 plan.approved_calls.append(call)
-        if wanted:
-            await self._apply_grants(wanted, plan)
+        if candidates:
+            await self._apply_grants(candidates, plan)
         return plan
 
     def _find_required_approval(self, call: OpenCall) -> UnapprovedCall | None:
-        return None if isinstance(call.arguments, str) else self._tool_set.wanted(call.name, call.arguments)
+        return (
+            None
+            if isinstance(call.arguments, str)
+            else self._tool_set.find_required_approval(call.name, call.arguments)
+        )
 
     async def _apply_grants(
         self, candidates: Sequence[tuple[OpenCall, UnapprovedCall]], plan: _CallPlan
     ) -> None:
-        """Those that were granted before need not be asked for. The call itself uses the grant up."""
+        """Approve calls that a standing grant covers.
+
+        The grant's use is recorded later, by the call itself.
+        """
         owner, chat_id = self._tool_set.caller.principal.id, self._turn_log.chat_id
         now = self._clock()
         grants = list(await self._approvals.list_grants(owner, now))
-        for call, need in candidates:
-            found = next((grant for grant in grants if grant_covers(grant, need, chat_id, now)), None)
-            if found is None:
-                plan.unapproved_calls.append((call, need))
+        for call, unapproved_call in candidates:
+            covering_grant = next(
+                (grant for grant in grants if grant_covers(grant, unapproved_call, chat_id, now)), None
+            )
+            if covering_grant is None:
+                plan.unapproved_calls.append((call, unapproved_call))
             else:
                 plan.approved_calls.append(call)
-                grants[grants.index(found)] = _decrement_uses(found)
+                # Two calls of one answer must not rely on the same single-use grant.
+                grants[grants.index(covering_grant)] = _decrement_uses(covering_grant)
 
     async def _run_call(self, call: OpenCall) -> None:
         assert not isinstance(call.arguments, str)
         async with self._call_slots:
-            described = self._tool_set.describe(call.name, call.arguments)
-            label = described.server
-            if described.server_id is not None:
-                label = self._tool_set.label(described.server_id)
-            flight = ActiveCall(
+            description = self._tool_set.describe(call.name, call.arguments)
+            label = description.server
+            if description.server_id is not None:
+                label = self._tool_set.label(description.server_id)
+            active_call = ActiveCall(
                 self._tool_set.caller.principal.id,
-                described.server_id,
+                description.server_id,
                 call.id,
                 label,
                 self._turn_log.event_writer,
                 self._sampling_handler,
             )
-            began = time.monotonic()
-            with self._questions.track_call(flight):
-                called = await self._tool_set.call(
+            started_at = time.monotonic()
+            with self._questions.track_call(active_call):
+                outcome = await self._tool_set.call(
                     call.name,
                     call.arguments,
                     lambda params: self._turn_log.event_writer.progress(call.id, params),
                 )
             event = result_event(
                 call.id,
-                called.result,
-                ok=called.ok,
-                seconds=time.monotonic() - began,
-                reconnect_instance_id=called.reconnect,
+                outcome.result,
+                ok=outcome.ok,
+                seconds=time.monotonic() - started_at,
+                reconnect_instance_id=outcome.reconnect,
             )
             await self._turn_log.append([event])
 
     async def _request_approvals(self, unapproved_calls: Sequence[tuple[OpenCall, UnapprovedCall]]) -> None:
         events: list[NewChatEvent] = []
-        for call, need in unapproved_calls:
-            approval = self._build_approval(call, need)
+        for call, unapproved_call in unapproved_calls:
+            approval = self._build_approval(call, unapproved_call)
             await self._approvals.add(approval)
-            body = {"id": call.id, "approval": approval.id, "reason": need.reason}
+            body = {"id": call.id, "approval": approval.id, "reason": unapproved_call.reason}
             events.append(NewChatEvent(Kind.APPROVAL_REQUEST, body))
         await self._turn_log.append(events, next_state=TurnState.WAITING)
 
@@ -158,24 +173,24 @@ class TurnCallRunner:
 
 
 def call_event(tool_set: ToolSet, call_id: str, name: str, arguments: Any) -> NewChatEvent:
-    """The event of a call that is asked for."""
-    described = tool_set.describe(name, arguments)
+    """Return the event of a requested call."""
+    description = tool_set.describe(name, arguments)
     body: dict[str, Any] = {
         "id": call_id,
         "name": name,
-        "tool": described.tool,
-        "server": described.server,
-        "native": described.native,
-        "title": described.title,
+        "tool": description.tool,
+        "server": description.server,
+        "native": description.native,
+        "title": description.title,
         "arguments": arguments,
     }
     return NewChatEvent(Kind.CALL, body)
 
 
 def _find_refusal_reason(call: OpenCall) -> str | None:
-    """Why a call is not made, whatever the tool."""
+    """Return why a call is refused regardless of its tool, or None."""
     if isinstance(call.arguments, str):
-        return "not called: the arguments are no JSON object; send them again as one"
+        return "not called: the arguments are not a JSON object; send them again as one"
     return DENIED_MESSAGE if call.yes is False else None
 
 
@@ -184,7 +199,10 @@ def _decrement_uses(grant: Grant) -> Grant:
 
 
 async def _run_concurrently(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of it side by side. Where one fails, or the whole is cancelled, the others are ended first."""
+    """Run all coroutines concurrently.
+
+    If one fails or this is cancelled, cancel the others and wait for them.
+    """
     tasks = [asyncio.get_running_loop().create_task(each) for each in work]
     try:
         await asyncio.gather(*tasks)

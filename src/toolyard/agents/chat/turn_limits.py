@@ -1,4 +1,4 @@
-"""What keeps a turn from going on for ever. Pure: it looks at how far the turn is, and says why not."""
+"""Limits that end a turn or refuse its calls. Pure functions of the turn's snapshot."""
 
 from __future__ import annotations
 
@@ -22,62 +22,62 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ChatLimits:
-    """What bounds a turn."""
+    """Limits of one turn."""
 
     max_steps: int = 30
-    """Model requests in one turn, where the agent sets no number."""
+    """Model requests per turn, if the agent does not set its own maximum."""
     token_budget: int = 1_000_000
-    """Tokens, read and written, after which a turn asks the model no more."""
+    """Input and output tokens after which a turn makes no further model request."""
     max_parallel_calls: int = 16
     """Calls of one turn that run at the same time."""
     max_calls_per_answer: int = 64
-    """Calls of one answer that are made; the rest are answered with an error."""
+    """Calls of one answer that are made; the others get an error result."""
     question_timeout_seconds: float = 600.0
-    """How long a server that asks the person something waits for them."""
+    """Time that a user has to answer a server's question."""
     max_questions_per_call: int = 20
-    """Questions, model requests included, that a server may ask during one call."""
+    """Questions, including sampling requests, that a server may send during one call."""
     max_open_questions: int = 4
-    """Questions of one call that may wait for an answer at the same time."""
+    """Unanswered questions that one call may have at the same time."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> ChatLimits:
-        """The rules that the settings name."""
+        """Return the limits of these settings."""
         return cls(max_steps=settings.max_steps, token_budget=settings.turn_token_budget)
 
 
 IDENTICAL_CALL_LIMIT = 3
-"""The time at which a call with the same arguments is not made, but answered with an error."""
+"""Occurrence of an identical call (same name and arguments) from which on it is refused."""
 
 
 def find_reached_limit(snapshot: TurnSnapshot, limits: ChatLimits, max_steps: int | None) -> TurnEnd | None:
-    """None: the model may be asked once more. Otherwise the limit that was reached."""
-    most = max_steps or limits.max_steps
-    if snapshot.steps >= most:
+    """Return the limit that ends the turn before its next model request, or None."""
+    step_limit = max_steps or limits.max_steps
+    if snapshot.steps >= step_limit:
         return TurnEnd(
             TurnOutcome.LIMIT,
-            f"the model was asked {most} times in this turn, which is the limit",
-            "send a message to let it go on; max_steps sets the limit, for all or for one agent",
+            f"the turn reached its limit of {step_limit} model requests",
+            "send a message to continue; max_steps sets the limit, for all agents or for one",
         )
     if snapshot.tokens >= limits.token_budget:
         return TurnEnd(
             TurnOutcome.LIMIT,
             f"this turn has used {snapshot.tokens:,} tokens; the limit is {limits.token_budget:,}",
-            "send a message to let it go on; turn_token_budget sets the limit",
+            "send a message to continue; turn_token_budget sets the limit",
         )
     return None
 
 
 def find_repeated_call(snapshot: TurnSnapshot) -> TurnEnd | None:
-    """The limit that is reached where the model asks again for a call that was refused as a repetition."""
+    """Return the end of a turn whose model repeats a call already refused as a repetition, or None."""
     for call in snapshot.open_calls:
-        # One that waited for an approval was looked at before it was asked about.
+        # Calls with an approval passed this check before the approval was requested.
         if (
             call.approval is None
             and snapshot.made[call_key(call.name, call.arguments)] >= IDENTICAL_CALL_LIMIT
         ):
             return TurnEnd(
                 TurnOutcome.LIMIT,
-                f"the model asked for the same call of '{call.name[:64]}' again and again",
+                f"the model repeated the same call of '{call.name[:64]}' too often",
                 "tell it what to do instead",
             )
     return None
@@ -86,20 +86,20 @@ def find_repeated_call(snapshot: TurnSnapshot) -> TurnEnd | None:
 def find_refused_calls(
     calls: Iterable[OpenCall], call_counts: Counter[bytes], limits: ChatLimits
 ) -> Mapping[str, str]:
-    """The calls of one answer that are not made, by id, with the words for the model."""
-    seen = call_counts.copy()
-    refused: dict[str, str] = {}
+    """Return the calls of one answer that are refused: the message for the model, by call id."""
+    counts = call_counts.copy()
+    refusals: dict[str, str] = {}
     for number, call in enumerate(calls, 1):
         key = call_key(call.name, call.arguments)
-        seen[key] += 1
+        counts[key] += 1
         if number > limits.max_calls_per_answer:
-            refused[call.id] = (
-                f"not called: an answer may have {limits.max_calls_per_answer} calls, and this one has more; "
-                "ask for the rest in the next answer"
+            refusals[call.id] = (
+                f"not called: an answer may contain at most {limits.max_calls_per_answer} calls; "
+                "request the others in your next answer"
             )
-        elif seen[key] >= IDENTICAL_CALL_LIMIT:
-            refused[call.id] = (
-                "not called: the same call with the same arguments was made before in this turn, and its "
-                "result is above; another such call ends the turn"
+        elif counts[key] >= IDENTICAL_CALL_LIMIT:
+            refusals[call.id] = (
+                "not called: the same call with the same arguments was already made in this turn, and its "
+                "result is above; repeating it again ends the turn"
             )
-    return refused
+    return refusals

@@ -1,4 +1,4 @@
-"""How far a turn is, read from its events alone: whoever continues it needs to know nothing else."""
+"""State of a turn, computed from its events alone, so that any process can continue it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["OpenCall", "PartialAnswer", "TurnSnapshot", "call_key", "split_turns
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call without a result. ``yes``: what the person answered, None where nothing yet."""
+    """A call without a result. ``yes`` is the user's answer to its approval, None while unanswered."""
 
     id: str
     name: str
     arguments: Mapping[str, Any] | str
-    """A text where the model sent no JSON object."""
+    """A string if the model did not send a JSON object."""
     approval: str | None = None
     yes: bool | None = None
 
 
 @dataclass(slots=True)
 class PartialAnswer:
-    """What arrived of a step whose answer is not whole."""
+    """Streamed text of a step whose answer is not complete."""
 
     text: str = ""
     reasoning: str = ""
@@ -36,44 +36,44 @@ class PartialAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TurnSnapshot:
-    """A turn as its events tell it."""
+    """State of a turn after its events."""
 
     first_event: ChatEvent | None = None
     steps: int = 0
-    """Answers of the model so far."""
+    """Number of complete model answers."""
     tokens: int = 0
     open_calls: tuple[OpenCall, ...] = ()
-    """Those that have no result, in their order."""
+    """Calls without a result, in order."""
     made: Counter[bytes] = field(default_factory=Counter[bytes])
-    """How often each call was asked for, by its key, those that are open left out."""
+    """Number of completed calls, by ``call_key``. Open calls are not counted."""
     open_question_ids: tuple[str, ...] = ()
-    """Ids of questions that nobody answered."""
+    """Ids of unanswered questions."""
     partial_answers: Mapping[str, PartialAnswer] = field(default_factory=dict[str, PartialAnswer])
     is_ended: bool = False
 
     @property
     def by_hand(self) -> bool:
-        """Whether the person called the tool, without a model."""
+        """Whether the user called the tool directly, without a model."""
         return self.first_event is not None and self.first_event.kind is Kind.RUN
 
     @property
     def pending_approval_ids(self) -> tuple[str, ...]:
-        """Ids of the approvals that it waits for."""
+        """Ids of the unanswered approvals."""
         return tuple(
             call.approval for call in self.open_calls if call.approval is not None and call.yes is None
         )
 
     @classmethod
     def from_events(cls, events: Iterable[ChatEvent]) -> TurnSnapshot:
-        """The standing after these events, which are all those of one turn, in order."""
-        reading = _SnapshotBuilder()
+        """Return the state after these events: all events of one turn, in order."""
+        builder = _SnapshotBuilder()
         for event in events:
-            reading.add(event)
-        return reading.build()
+            builder.add(event)
+        return builder.build()
 
 
 class _SnapshotBuilder:
-    """Events, read one by one."""
+    """Accumulates events, one at a time."""
 
     def __init__(self) -> None:
         self._first_event: ChatEvent | None = None
@@ -111,7 +111,7 @@ class _SnapshotBuilder:
             case Kind.APPROVAL_REQUEST:
                 self._approval_ids[id] = str(body.get("approval"))
             case Kind.APPROVAL_ANSWER:
-                # Of two answers at once, the first one counts.
+                # If two answers were stored concurrently, the first one counts.
                 self._approval_answers.setdefault(str(body.get("approval")), body.get("yes") is True)
             case Kind.QUESTION:
                 self._open_question_ids[id] = None
@@ -143,17 +143,17 @@ class _SnapshotBuilder:
 
 
 def call_key(name: str, arguments: object) -> bytes:
-    """The same for the same call, in whatever order its arguments stand."""
+    """Return a key that is equal for equal calls, whatever the order of their arguments."""
     return orjson.dumps([name, arguments], option=orjson.OPT_SORT_KEYS)
 
 
 def step_part_id(step: int) -> str:
-    """The part that pieces of a step belong to; steps count from 1 in each turn."""
+    """Return the part id of a step's pieces. Steps count from 1 in each turn."""
     return f"step-{step}"
 
 
 def split_turns(events: Iterable[ChatEvent]) -> dict[int, list[ChatEvent]]:
-    """The events of each turn, by its number, in order."""
+    """Group events by turn number, in order."""
     turns: dict[int, list[ChatEvent]] = {}
     for event in events:
         turns.setdefault(event.turn, []).append(event)
