@@ -211,9 +211,9 @@ def test_all_mistakes_come_at_once_with_file_and_line() -> None:
     ]
     assert all(problem.file == "AGENTS.md" for problem in problems)
     assert "expected a number from 0 to 2, found 'hot'" in problems[0].message
-    assert problems[1].message == "tools: is no list"
+    assert problems[1].message == "tools: is not a list"
     assert "expected direct or meta, found 'both'" in problems[2].message
-    assert "the first stands on line 1" in problems[4].message
+    assert "the first is on line 1" in problems[4].message
     assert "no YAML" in problems[6].message
 
 
@@ -264,7 +264,9 @@ def test_an_unknown_key_is_a_hint_with_a_suggestion() -> None:
     read = parse_agents(matter("model: x", "maxSteps: 3", "zzz: 1"), "AGENTS.md")
     assert [(hint.line, hint.path) for hint in read.hints] == [(4, "One.maxSteps"), (5, "One.zzz")]
     assert read.hints[0].hint == "did you mean 'max_steps'?"
-    assert read.hints[1].hint == "there are description, model, temperature, tools, bundles, mode, max_steps"
+    assert (
+        read.hints[1].hint == "known keys: description, model, temperature, tools, bundles, mode, max_steps"
+    )
 
 
 def test_a_name_beside_a_heading_is_ignored_with_a_hint() -> None:
@@ -284,7 +286,7 @@ def test_front_matter_that_is_never_closed_does_not_swallow_the_next_agent() -> 
 
 def test_a_name_without_letters_is_a_mistake() -> None:
     (problem,) = problems_of("## !!!\n---\n---\n")
-    assert "neither letter nor digit" in problem.message
+    assert "no letter or digit" in problem.message
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_the_key_may_be_written_as_yaml_allows(key: str) -> None:
 
 @pytest.mark.parametrize("value", ["view_file", "'*'", "{a: b}", "view_file, grep", "*", "| [a]"])
 def test_a_single_value_is_no_list(value: str) -> None:
-    assert complaint(f"tools: {value}", "  more", "model: x") == (0, "tools: is no list")
+    assert complaint(f"tools: {value}", "  more", "model: x") == (0, "tools: is not a list")
     assert read(f"tools: {value}", "  more", "model: x").end == 2
 
 
@@ -75,7 +75,7 @@ def test_a_single_value_is_no_list(value: str) -> None:
     "lines", [["tools:"], ["tools: # all"], ["tools:", "model: x"], ["tools:", "", "# c"]]
 )
 def test_nothing_at_all_is_no_list(lines: list[str]) -> None:
-    assert complaint(*lines) == (0, "tools: is no list")
+    assert complaint(*lines) == (0, "tools: is not a list")
 
 
 def test_an_open_list_ends_before_the_next_key() -> None:
@@ -91,16 +91,16 @@ def test_an_open_list_ends_before_the_next_key() -> None:
         (["tools: [a,", "b c]"], (1, "a comma is missing between 'b' and 'c'")),
         (["tools: [a, , b]"], (0, "an item of tools is empty")),
         (["tools: [,]"], (0, "an item of tools is empty")),
-        (["tools: [a, [b]]"], (0, "a list inside the list of tools")),
-        (["tools: [a] b"], (0, "something stands after the list of tools")),
-        (["tools: [!]"], (0, "'!' names no tool")),
-        (["tools: ['']"], (0, "'''' names no tool")),
-        (['tools: ["a b"]'], (0, "'a b' is no tool name")),
+        (["tools: [a, [b]]"], (0, "the list of tools contains another list")),
+        (["tools: [a] b"], (0, "unexpected text after the list of tools")),
+        (["tools: [!]"], (0, "'!' does not name a tool")),
+        (["tools: ['']"], (0, "'''' does not name a tool")),
+        (['tools: ["a b"]'], (0, "'a b' is not a valid tool name")),
         (['tools: ["a]'], (0, "the quote before a is never closed")),
         (["tools:", "- a", "-"], (2, "an item of tools is empty")),
-        (["tools:", "- a b"], (1, "'a b' is no tool name")),
-        (["tools:", "- a, b"], (1, "'a, b' is no tool name")),
-        (["tools:", "- [a]"], (1, "'[a]' is no tool name")),
+        (["tools:", "- a b"], (1, "'a b' is not a valid tool name")),
+        (["tools:", "- a, b"], (1, "'a, b' is not a valid tool name")),
+        (["tools:", "- [a]"], (1, "'[a]' is not a valid tool name")),
         (["tools:", "- a", "  b"], (2, "expected '- name', found 'b'")),
         (["tools:", "-a"], (1, "expected '- name', found '-a'")),
     ],

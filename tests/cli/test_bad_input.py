@@ -115,8 +115,8 @@ def test_a_named_file_that_is_missing_is_an_error_and_a_default_place_is_not(cli
 def test_tools_that_are_no_list_are_named_with_their_line(yard: Cli, starts: Path) -> None:
     path = yard.agents("## Reader\n---\ntools: odd_typed\n---\nRead.\n")
     ran = yard("tools", "--agent", "reader")
-    assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {path}:3: Reader.tools: tools: is no list")
-    assert f"error: {path}:3: Reader.tools: tools: is no list" in yard("check").out
+    assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {path}:3: Reader.tools: tools: is not a list")
+    assert f"error: {path}:3: Reader.tools: tools: is not a list" in yard("check").out
     assert not starts.exists()
 
 

@@ -76,20 +76,20 @@ async def test_it_looks_where_it_is_told(looked: Grep) -> None:
     assert await looked("def", "src/app.py") == ["src/app.py:3: def main():"]
     assert await looked("e", only="*.md", most=1) == [
         "README.md:1: # Title",
-        "(the first 1 matches; there are more)",
+        "(only the first 1 matches are shown)",
     ]
     assert await looked("return", only="sub/*.py", path="src") == ["src/sub/deep.py:2:     return 1"]
-    assert await looked("nowhere") == ["no line below . matches"]
+    assert await looked("nowhere") == ["no matches in ."]
 
 
 async def test_case_counts_unless_it_is_told_not_to(looked: Grep) -> None:
-    assert await looked("TITLE") == ["no line below . matches"]
+    assert await looked("TITLE") == ["no matches in ."]
     assert await looked("TITLE", ignore_case=True) == ["README.md:1: # Title"]
 
 
 async def test_nothing_outside_or_hidden_is_found(looked: Grep, tree: Tree) -> None:
     for path in (".", "src", "inside-folder"):
-        assert await looked(tree.canary, path) == [f"no line below {path} matches"]
+        assert await looked(tree.canary, path) == [f"no matches in {path}"]
     for path in ("to-folder", "to-file", "..", "state", "/etc", "sideways/secret.txt"):
         with pytest.raises(NativeToolError, match=r"out of the workspace|outside the|not part of the"):
             await looked("a", path)
@@ -143,11 +143,11 @@ async def test_what_is_no_pattern_is_refused_in_words(looked: Grep, pattern: str
         (r"(?i)BOOK", ["a.txt:2: book"]),
         (r"\Abook", ["a.txt:2: book"]),
         (r"\<", ["a.txt:3: a<b"]),
-        (r"o*+o", ["no line below a.txt matches"]),
+        (r"o*+o", ["no matches in a.txt"]),
         (r"x{", ["a.txt:4: x{y"]),
         (r"grüße", ["a.txt:1: grüße"]),
         (r"gr.ße$", ["a.txt:1: grüße"]),
-        ("book\n", ["no line below a.txt matches"]),
+        ("book\n", ["no matches in a.txt"]),
     ],
 )
 async def test_both_engines_read_a_pattern_in_the_same_way(
@@ -157,8 +157,7 @@ async def test_both_engines_read_a_pattern_in_the_same_way(
     assert await looked(pattern, "a.txt") == lines
     tree.write("only/a.txt", "grüße\nbook\na<b\nx{y\n")
     there = [
-        line.replace("a.txt", "only/a.txt", 1) if ":" in line else "no line below only matches"
-        for line in lines
+        line.replace("a.txt", "only/a.txt", 1) if ":" in line else "no matches in only" for line in lines
     ]
     assert await looked(pattern, "only") == there
 

@@ -44,7 +44,7 @@ def test_a_folder_with_more_than_fits_says_how_many_are_left(tree: Tree) -> None
     lines = list_folder(tree.workspace, "many", 5, ROOM, CancellationToken(60)).split("\n")
     assert lines == [
         *(f"{number:02}.txt  1 bytes" for number in range(5)),
-        "(15 more are not shown; ask for less at once)",
+        "(15 more are not shown; narrow the request)",
     ]
     short = list_folder(tree.workspace, "many", 100, 60, CancellationToken(60))
     assert "more are not shown" in short
@@ -67,7 +67,7 @@ def test_files_are_found_at_any_depth_or_where_the_glob_says(tree: Tree) -> None
     assert found(tree, "src/**/*.py") == ["src/app.py", "src/sub/deep.py"]
     assert found(tree, "*.py", "src/sub") == ["src/sub/deep.py"]
     assert found(tree, "**/{app,deep}.py") == ["src/app.py", "src/sub/deep.py"]
-    assert found(tree, "*.rs") == ["no file below . fits '*.rs'"]
+    assert found(tree, "*.rs") == ["no file below . matches '*.rs'"]
 
 
 def test_a_walk_goes_through_no_link_and_finds_no_pipe(tree: Tree) -> None:
@@ -78,15 +78,15 @@ def test_a_walk_goes_through_no_link_and_finds_no_pipe(tree: Tree) -> None:
 def test_finding_is_bounded_and_says_what_is_missing(tree: Tree) -> None:
     for number in range(30):
         tree.write(f"many/{number:02}.txt", "x")
-    assert found(tree, "*.txt", most=3)[-1] == "(27 more are not shown; ask for less at once)"
+    assert found(tree, "*.txt", most=3)[-1] == "(27 more are not shown; narrow the request)"
 
 
 def test_a_very_deep_tree_ends(tree: Tree) -> None:
     path = "/".join(["d"] * 100)
     tree.write(f"{path}/x.txt", "x")
     assert found(tree, "*.txt") == [
-        "no file below . fits '*.txt'",
-        "(not everything could be looked at, so there may be more)",
+        "no file below . matches '*.txt'",
+        "(some entries could not be read, so there may be more)",
     ]
     assert found(tree, "x.txt", "/".join(["d"] * 60)) == [f"{path}/x.txt"]
 
@@ -94,7 +94,7 @@ def test_a_very_deep_tree_ends(tree: Tree) -> None:
 def test_a_walk_that_nobody_waits_for_ends(tree: Tree) -> None:
     leash = CancellationToken(60)
     leash.cancel()
-    assert "not everything" in find_files(tree.workspace, "*", ".", 10, ROOM, leash)
+    assert "some entries could not be read" in find_files(tree.workspace, "*", ".", 10, ROOM, leash)
 
 
 # Globs.

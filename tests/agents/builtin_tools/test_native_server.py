@@ -173,7 +173,7 @@ async def test_a_call_goes_the_one_way_and_is_recorded(parts: Parts, records: li
     result = await parts.call_path.call(
         "view_file", {"path": "README.md", "offset": 2, "limit": "1"}, in_chat(principal=ANN)
     )
-    assert result.text == "README.md, lines 2 to 2; more follow: offset 3\n2\tfirst line"
+    assert result.text == "README.md, lines 2 to 2; continue with offset 3\n2\tfirst line"
     [record] = records
     assert (record.tool, record.name, record.principal, record.outcome) == (
         "@native/view_file",
@@ -199,7 +199,7 @@ async def test_each_tool_answers(parts: Parts) -> None:
 
     assert await told("find_files", pattern="*.py") == "src/app.py\nsrc/sub/deep.py"
     assert await told("grep", pattern="DEF", ignore_case="true", glob="*.py", limit=1.0) == (
-        "src/app.py:3: def main():\n(the first 1 matches; there are more)"
+        "src/app.py:3: def main():\n(only the first 1 matches are shown)"
     )
     assert (await told("list_dir", path="src")).startswith("app.py  42 bytes\n")
     assert (await told("list_dir")).startswith("README.md")
@@ -220,10 +220,10 @@ async def test_a_picture_reaches_the_caller_as_media(parts: Parts, tree: Tree) -
         ("view_file", {"path": "README.md", "offset": 0}, "'offset' must be 1 or more"),
         ("view_file", {"file": "x"}, "view_file has no argument 'file'; it has: path, offset, limit"),
         ("view_file", {"path": "../outside/secret.txt"}, "leads out of the workspace"),
-        ("view_file", {"path": "src"}, "is a folder, not a file; list_dir lists it"),
-        ("grep", {"pattern": "("}, "the pattern cannot be read"),
+        ("view_file", {"path": "src"}, "is a folder, not a file; use list_dir"),
+        ("grep", {"pattern": "("}, "the pattern is not valid"),
         ("grep", {"pattern": "x", "ignore_case": 3}, "'ignore_case' must be true or false"),
-        ("find_files", {"pattern": ""}, "a glob has from 1"),
+        ("find_files", {"pattern": ""}, "a glob must have 1"),
         ("list_dir", {"path": "README.md"}, "is a file, not a folder"),
         ("web_fetch", {"url": "http://127.0.0.1/"}, "has a private or denied address"),
         ("web_fetch", {"url": "file:///etc/passwd"}, "does not begin with http"),

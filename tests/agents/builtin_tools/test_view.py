@@ -29,12 +29,12 @@ def test_lines_are_numbered_and_the_range_is_told(tree: Tree) -> None:
     assert seen(tree, "README.md") == (
         "README.md, lines 1 to 3 of 3\n1\t# Title\n2\tfirst line\n3\tsecond line"
     )
-    assert seen(tree, "README.md", 2, 1) == "README.md, lines 2 to 2; more follow: offset 3\n2\tfirst line"
+    assert seen(tree, "README.md", 2, 1) == "README.md, lines 2 to 2; continue with offset 3\n2\tfirst line"
     assert seen(tree, "README.md", 3) == "README.md, lines 3 to 3 of 3\n3\tsecond line"
 
 
 def test_lines_beyond_the_end_are_an_error_that_says_how_many_there_are(tree: Tree) -> None:
-    with pytest.raises(NativeToolError, match="has 3 lines, so none from 4 on"):
+    with pytest.raises(NativeToolError, match="has 3 lines; line 4 does not exist"):
         seen(tree, "README.md", 4)
 
 
@@ -81,7 +81,7 @@ def test_a_huge_file_is_viewed_by_range_without_reading_all_of_it(tree: Tree) ->
     with open(tree.root / "huge", "wb") as file:
         file.write(b"begin\n" + b"some text\n" * 1000)
         file.truncate(1 << 40)
-    assert seen(tree, "huge", 1, 1) == "huge, lines 1 to 1; more follow: offset 2\n1\tbegin"
+    assert seen(tree, "huge", 1, 1) == "huge, lines 1 to 1; continue with offset 2\n1\tbegin"
     with pytest.raises(NativeToolError, match=r"took longer than 0\.2 s"):
         view_file(tree.workspace, "huge", 2000, 10, ROOM, CancellationToken(0.2))
 
@@ -89,7 +89,7 @@ def test_a_huge_file_is_viewed_by_range_without_reading_all_of_it(tree: Tree) ->
 def test_a_picture_comes_as_media(tree: Tree) -> None:
     tree.write("pic.txt", tree.png)
     text, image = view_file(tree.workspace, "pic.txt", 1, 10, ROOM, CancellationToken(60))
-    assert text["text"] == f"pic.txt: a PNG picture, {len(tree.png)} bytes"
+    assert text["text"] == f"pic.txt: a PNG image, {len(tree.png)} bytes"
     assert image == {
         "type": "image",
         "mimeType": "image/png",
@@ -100,7 +100,7 @@ def test_a_picture_comes_as_media(tree: Tree) -> None:
 def test_a_picture_that_is_too_large_is_refused_with_its_size(tree: Tree) -> None:
     with open(tree.write("pic.png", tree.png), "r+b") as file:
         file.truncate(5_000_000)
-    with pytest.raises(NativeToolError, match="a PNG picture of 5,000,000 bytes"):
+    with pytest.raises(NativeToolError, match="a PNG image of 5,000,000 bytes"):
         seen(tree, "pic.png")
 
 
@@ -112,7 +112,7 @@ def test_a_picture_that_is_too_large_is_refused_with_its_size(tree: Tree) -> Non
         (b"\x7fELF\x02\x01\x01\0", r"a program \(ELF\)"),
         (b"SQLite format 3\0", "an SQLite database"),
         (b"\x1f\x8b\x08\0", "a gzip archive"),
-        (b"RIFF\0\0\0\0WAVEfmt ", r"a sound \(WAV\)"),
+        (b"RIFF\0\0\0\0WAVEfmt ", r"audio \(WAV\)"),
         (b"text and then\0", "binary data"),
     ],
 )

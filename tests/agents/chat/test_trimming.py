@@ -208,4 +208,4 @@ def test_a_provider_that_finds_it_too_long_is_told_with_what_to_do(words: str) -
     )
     assert told.cause.startswith("this chat is too long for one: ")
     assert told.hint is not None
-    assert told.hint.startswith("set context of the model")
+    assert told.hint.startswith("set the model's context")

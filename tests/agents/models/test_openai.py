@@ -179,12 +179,12 @@ async def test_a_cancelled_task_ends_the_request_too(
         ("fault 400", ModelFailed, "refused the request", "", ""),
         ("fault 500", ModelFailed, "(500) failed: you asked for a 500", "retry", ""),
         ("fault 503", ModelFailed, "(503) failed", "retry", ""),
-        ("fault html", ModelFailed, "answered what no model answers", "/v1", ""),
-        ("say a b\nfault die", ModelFailed, "broke off", "retry", "a bHalf an ans"),
+        ("fault html", ModelFailed, "sent an unexpected response", "/v1", ""),
+        ("say a b\nfault die", ModelFailed, "was interrupted", "retry", "a bHalf an ans"),
         ("say a b\nfault cut", ModelFailed, "without a finish", "retry", "a b"),
-        ("fault nothing", ModelFailed, "answered nothing", "retry", ""),
-        ("think a b\nfault nothing", ModelFailed, "answered nothing", "retry", ""),
-        ("say a b\nfault garbage", ModelFailed, "answered what no model answers", "", "a b"),
+        ("fault nothing", ModelFailed, "sent an empty answer", "retry", ""),
+        ("think a b\nfault nothing", ModelFailed, "sent an empty answer", "retry", ""),
+        ("say a b\nfault garbage", ModelFailed, "sent an unexpected response", "", "a b"),
         ("say a b\nfault error", ModelFailed, "the engine is overloaded", "retry", "a b"),
     ],
 )
@@ -303,7 +303,7 @@ async def test_an_answer_without_end_is_ended(
     monkeypatch.setattr(response_stream, "_MAX_ANSWER_CHARACTERS", 1_000)
     heard = await ask(models, f"{order} {'and on ' * 300}\nhold", tools=[WEATHER])
     assert isinstance(heard.error, ModelFailed)
-    assert "was ended after 1,000 characters" in heard.error.cause
+    assert "was stopped after 1,000 characters" in heard.error.cause
 
 
 async def test_words_that_keep_coming_are_no_silence(make: Make, openai_fake: Fake) -> None:

@@ -1,4 +1,4 @@
-"""Work that blocks, done beside the event loop, which ends when its time is over or nobody waits for it."""
+"""Run blocking work in threads, with a deadline and cancellation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["BoundedThreadPool", "CancellationToken"]
 T = TypeVar("T")
 
 _MAX_THREADS = 4
-"""Threads. More tools that read at the same time wait for their turn."""
+"""Maximum number of threads; further work is queued."""
 
 
 class CancellationToken:
-    """Work looks at it now and then, and ends where it is told to."""
+    """Deadline and cancellation flag that the work checks regularly."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -29,44 +29,49 @@ class CancellationToken:
 
     @property
     def should_stop(self) -> bool:
-        """Whether there is no time left, or nobody waits any more."""
+        """Whether the deadline has passed or the work was cancelled."""
         return self._cancelled.is_set() or time.monotonic() > self._deadline
 
     def cancel(self) -> None:
-        """Nobody waits for the work any more. May be called from any thread."""
+        """Request the work to stop. May be called from any thread."""
         self._cancelled.set()
 
     def check(self) -> None:
-        """Raises NativeFailure where the work must end without a result."""
+        """Raise NativeToolError if the work must stop without a result."""
         if self.should_stop:
-            raise NativeToolError(f"took longer than {self._seconds:g} s; ask for less at once")
+            raise NativeToolError(f"took longer than {self._seconds:g} s; narrow the request")
 
 
 class BoundedThreadPool:
-    """A few threads of our own: file systems that hang must not take those of others."""
+    """A dedicated pool of few threads: file systems that hang must not block the threads of other
+    components.
+    """
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
     async def run(self, work: Callable[[CancellationToken], T], seconds: float) -> T:
-        """The result of some work. Whoever is cancelled does not wait for it, and the work ends soon."""
+        """Return the result of the work.
+
+        A cancelled caller returns at once, and the work stops soon after.
+        """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="toolyard-native")
-        leash = CancellationToken(seconds)
+        cancellation = CancellationToken(seconds)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work, leash)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work, cancellation)
         finally:
-            leash.cancel()
+            cancellation.cancel()
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do something soon that nobody waits for."""
+        """Run something soon, without waiting for it."""
         if self._pool is not None:
             self._pool.submit(work)
         else:
             work()
 
     def close(self) -> None:
-        """Take no more work; what runs ends by its leash."""
+        """Accept no more work; running work stops at its deadline."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""A walk through a folder of the workspace: everything below it, in order, never through a link."""
+"""Walk a folder of the workspace in a fixed order, without following links."""
 
 from __future__ import annotations
 
@@ -15,34 +15,37 @@ __all__ = ["DirectoryWalk", "WalkEntry"]
 SKIPPED_FOLDER_NAME = ".git"
 _MAX_DEPTH = 64
 _MAX_FOLDER_ENTRIES = 100_000
-"""Names of one folder that are looked at. More is no folder that somebody wrote."""
+"""Maximum number of entries read from one folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class WalkEntry:
-    """Something in a folder. Good until the walk goes on, which holds the descriptor that it stands below."""
+    """An entry of a folder. Valid until the walk continues, because the walk owns the parent's descriptor."""
 
     name: str
     path: str
-    """From the workspace's root."""
+    """Relative to the workspace root."""
     relative_path: str
-    """From where the walk began."""
+    """Relative to the start of the walk."""
     parent_fd: int
     is_folder: bool
     is_file: bool
 
     def read_stat(self) -> os.stat_result:
-        """Of itself, where it is a link. Raises OSError."""
+        """Return the entry's status, that of the link itself for a link. Raises OSError."""
         return os.stat(self.name, dir_fd=self.parent_fd, follow_symlinks=False)
 
     def open(self) -> int:
-        """The descriptor of a file, to be closed by whoever asked. Raises OSError."""
+        """Return a descriptor of a file; the caller closes it. Raises OSError."""
         return os.open(self.name, FILE_OPEN_FLAGS, dir_fd=self.parent_fd)
 
 
 class DirectoryWalk:
-    """Depth first, by the bytes of names, so that two walks of one tree agree. It stays on one file system,
-    and leaves out ``.git`` and what the workspace excludes. ``cut`` says that it saw less than there is."""
+    """Walks depth first, ordered by the bytes of names, so that two walks of one tree agree.
+
+    It stays on one file system and skips ``.git`` and paths that the workspace excludes. ``is_incomplete`` is
+    set when entries were skipped because of an error or a limit.
+    """
 
     def __init__(
         self,
@@ -81,6 +84,8 @@ class DirectoryWalk:
                 yield entry
                 if self._recursive and depth < _MAX_DEPTH:
                     inside = self._walk_folder(fd, f"{entry.path}/", f"{entry.relative_path}/", depth + 1)
+                    # Closing the inner generator explicitly closes its descriptors if the walk is abandoned
+                    # early.
                     with closing(inside):
                         yield from inside
                 elif self._recursive:
@@ -89,21 +94,21 @@ class DirectoryWalk:
                 os.close(fd)
 
     def _list_entries(self, folder_fd: int) -> list[os.DirEntry[str]]:
-        found: list[os.DirEntry[str]] = []
+        kept_entries: list[os.DirEntry[str]] = []
         try:
             with os.scandir(folder_fd) as entries:
                 for each in entries:
                     if each.name != SKIPPED_FOLDER_NAME:
-                        found.append(each)
-                    if len(found) > _MAX_FOLDER_ENTRIES or self._cancellation.should_stop:
+                        kept_entries.append(each)
+                    if len(kept_entries) > _MAX_FOLDER_ENTRIES or self._cancellation.should_stop:
                         self.is_incomplete = True
                         break
         except OSError:
             self.is_incomplete = True
-        return sorted(found, key=lambda each: os.fsencode(each.name))
+        return sorted(kept_entries, key=lambda each: os.fsencode(each.name))
 
     def _open_folder(self, parent_fd: int, name: str) -> int | None:
-        """A folder's descriptor; None for one that is not to be read."""
+        """Return a folder's descriptor; None if it must not or cannot be read."""
         try:
             fd = os.open(name, FOLDER_OPEN_FLAGS, dir_fd=parent_fd)
         except OSError:

@@ -1,4 +1,4 @@
-"""The native tools, called: from a model's arguments to the content of a result."""
+"""Run built-in tools: from a model's arguments to the content of a result."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ log = logging.getLogger("toolyard.native")
 
 @dataclass(frozen=True, slots=True)
 class NativeLimits:
-    """``characters`` bounds a result's text, so that nothing of it has to be kept elsewhere; the rest are
-    seconds."""
+    """Limits of the tools: the characters of a result's text, so that it need not be stored separately,
+    and timeouts.
+    """
 
     max_characters: int = 64_000
     read_seconds: float = 10.0
@@ -44,7 +45,7 @@ class NativeLimits:
 
 
 class NativeTools:
-    """Those that there are: without a workspace only ``web_fetch``. ``close`` ends its threads."""
+    """The available tools: without a workspace only ``web_fetch``. ``close`` ends its threads."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class NativeTools:
         *,
         ripgrep: str | None = None,
     ) -> None:
-        """``ripgrep`` is the program; None looks for it when it is first needed."""
+        """``ripgrep`` is the path of the program; None searches for it on first use."""
         self._fetcher = fetcher
         self._limits = limits
         self._threads = BoundedThreadPool()
@@ -74,69 +75,73 @@ class NativeTools:
         }
 
     async def call(self, name: str, arguments: object) -> dict[str, Any]:
-        """The result of a call, as it goes over the wire. Never raises, but for cancellation."""
+        """Return the result of a call as sent to the client. Raises nothing except on cancellation."""
         try:
-            given = ToolArguments(self.definitions[name], arguments)
-            return {"content": await self._handlers[name](given)}
+            tool_arguments = ToolArguments(self.definitions[name], arguments)
+            return {"content": await self._handlers[name](tool_arguments)}
         except (NativeToolError, InvalidToolArgument) as error:
             return _error_result(str(error))
         except Exception:
-            # The boundary of the promise: a model's turn goes on, and the log says what we did wrong.
-            log.exception("native tool %s", name)
-            return _error_result(f"{name} failed inside Toolyard; its log says why")
+            # Boundary: this method promises not to raise. The model's turn continues, and the log has the
+            # details.
+            log.exception("native tool %s failed", name)
+            return _error_result(f"{name} failed inside Toolyard; see Toolyard's log")
 
     def close(self) -> None:
-        """End the threads. Whoever still waits is cancelled before."""
+        """End the threads. Running calls must be cancelled before."""
         self._threads.close()
 
     # The tools.
 
-    async def _view_file(self, workspace: Workspace, given: ToolArguments) -> ContentBlocks:
-        path, offset = given.text("path"), given.number("offset", 1, 1)
-        limit = given.number("limit", 1000, 1, MAX_VIEWED_LINES)
+    async def _view_file(self, workspace: Workspace, tool_arguments: ToolArguments) -> ContentBlocks:
+        path, offset = tool_arguments.text("path"), tool_arguments.number("offset", 1, 1)
+        limit = tool_arguments.number("limit", 1000, 1, MAX_VIEWED_LINES)
         work = partial(view_file, workspace, path, offset, limit, self._max_body_characters)
         return await self._threads.run(work, self._limits.read_seconds)
 
-    async def _list_folder(self, workspace: Workspace, given: ToolArguments) -> ContentBlocks:
-        path, limit = given.get_text("path") or ".", given.number("limit", 500, 1, MAX_LISTED_FILES)
+    async def _list_folder(self, workspace: Workspace, tool_arguments: ToolArguments) -> ContentBlocks:
+        path, limit = (
+            tool_arguments.get_text("path") or ".",
+            tool_arguments.number("limit", 500, 1, MAX_LISTED_FILES),
+        )
         work = partial(list_folder, workspace, path, limit, self._max_body_characters)
         return text_block(await self._threads.run(work, self._limits.read_seconds))
 
-    async def _find_files(self, workspace: Workspace, given: ToolArguments) -> ContentBlocks:
-        pattern, path = given.text("pattern"), given.get_text("path") or "."
-        limit = given.number("limit", 200, 1, MAX_LISTED_FILES)
+    async def _find_files(self, workspace: Workspace, tool_arguments: ToolArguments) -> ContentBlocks:
+        pattern, path = tool_arguments.text("pattern"), tool_arguments.get_text("path") or "."
+        limit = tool_arguments.number("limit", 200, 1, MAX_LISTED_FILES)
         work = partial(find_files, workspace, pattern, path, limit, self._max_body_characters)
         return text_block(await self._threads.run(work, self._limits.search_seconds))
 
-    async def _grep_files(self, workspace: Workspace, given: ToolArguments) -> ContentBlocks:
-        only = given.get_text("glob")
-        search = GrepQuery(
-            given.text("pattern"),
-            given.get_text("path") or ".",
-            None if not only else compile_glob(only),
-            given.get_bool("ignore_case"),
+    async def _grep_files(self, workspace: Workspace, tool_arguments: ToolArguments) -> ContentBlocks:
+        glob = tool_arguments.get_text("glob")
+        query = GrepQuery(
+            tool_arguments.text("pattern"),
+            tool_arguments.get_text("path") or ".",
+            None if not glob else compile_glob(glob),
+            tool_arguments.get_bool("ignore_case"),
         )
-        limit = given.number("limit", 100, 1, MAX_GREP_MATCHES)
+        limit = tool_arguments.number("limit", 100, 1, MAX_GREP_MATCHES)
         engine = self._select_engine(workspace)
         seconds = self._limits.search_seconds
         return text_block(
-            await grep(engine, workspace, self._threads, search, limit, self._max_body_characters, seconds)
+            await grep(engine, workspace, self._threads, query, limit, self._max_body_characters, seconds)
         )
 
-    async def _fetch_page(self, given: ToolArguments) -> ContentBlocks:
-        url, offset = given.text("url"), given.number("offset", 0, 0)
+    async def _fetch_page(self, tool_arguments: ToolArguments) -> ContentBlocks:
+        url, offset = tool_arguments.text("url"), tool_arguments.number("offset", 0, 0)
         return text_block(await self._fetcher.fetch(url, offset, self._limits.max_characters))
 
     @property
     def _max_body_characters(self) -> int:
-        """Characters, with room for what is said besides."""
+        """Maximum characters of a result's body, leaving space for notes."""
         return self._limits.max_characters - _NOTE_CHARACTERS
 
     def _select_engine(self, workspace: Workspace) -> GrepEngine:
-        own = FallbackGrepEngine(workspace, self._threads)
+        fallback = FallbackGrepEngine(workspace, self._threads)
         if self._ripgrep is None:
             self._ripgrep = find_ripgrep() or ""
-        return RipgrepEngine(self._ripgrep, workspace, self._threads, own) if self._ripgrep else own
+        return RipgrepEngine(self._ripgrep, workspace, self._threads, fallback) if self._ripgrep else fallback
 
 
 _NOTE_CHARACTERS = 500

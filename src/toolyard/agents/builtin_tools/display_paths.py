@@ -1,4 +1,4 @@
-"""Names of files as a model sees them: in one line, in Unicode, and still good for the next call."""
+"""Display file names to a model on one line and in valid Unicode, in a form that later calls accept."""
 
 from __future__ import annotations
 
@@ -14,22 +14,27 @@ _ESCAPE_PATTERN = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 def escape_path(name: str) -> str:
-    """A name or path of the file system, with ``\\x0a`` for bytes that would break a line, turn the writing
-    around, or are no Unicode."""
+    """Return a file name or path with ``\\x0a`` escapes for bytes that cannot be displayed safely.
+
+    These are control characters, line separators, characters that change the writing direction, and bytes
+    that are not valid Unicode.
+    """
     return _UNSAFE_CHARACTER_PATTERN.sub(
-        lambda odd: "".join(f"\\x{byte:02x}" for byte in _encode_name(odd[0])), name
+        lambda match: "".join(f"\\x{byte:02x}" for byte in _encode_name(match[0])), name
     )
 
 
 def candidate_paths(path: str) -> tuple[str, ...]:
-    """The paths that may be meant by what a model wrote: as it stands, and with such escapes read back."""
+    """Return the paths that a model may mean: the text as it is, and with escapes decoded."""
     if "\\x" not in path:
         return (path,)
     try:
-        read = os.fsdecode(_ESCAPE_PATTERN.sub(lambda found: bytes([int(found[1], 16)]), os.fsencode(path)))
+        decoded = os.fsdecode(
+            _ESCAPE_PATTERN.sub(lambda match: bytes([int(match[1], 16)]), os.fsencode(path))
+        )
     except UnicodeError:
         return (path,)
-    return (path, read) if read != path else (path,)
+    return (path, decoded) if decoded != path else (path,)
 
 
 def _encode_name(text: str) -> bytes:

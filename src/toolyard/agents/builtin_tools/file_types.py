@@ -1,4 +1,4 @@
-"""What is in a file, told by its first bytes."""
+"""Detect a file's type from its first bytes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 __all__ = ["HEAD_BYTES", "FileType", "detect_file_type"]
 
 HEAD_BYTES = 8192
-"""How many bytes tell."""
+"""Number of bytes needed for detection."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileType:
-    """What a file is. ``picture`` is a media type that models can see; ``encoding`` is that of a text."""
+    """A file type. ``image_mime_type`` is set for images that models accept, ``encoding`` for text."""
 
     words: str
     image_mime_type: str | None = None
@@ -28,12 +28,12 @@ _TEXT_BOMS = (
     (codecs.BOM_UTF16_BE, FileType("text", encoding="utf-16")),
 )
 _MAGIC_NUMBERS = (
-    (b"\x89PNG\r\n\x1a\n", FileType("a PNG picture", "image/png")),
-    (b"\xff\xd8\xff", FileType("a JPEG picture", "image/jpeg")),
-    (b"GIF87a", FileType("a GIF picture", "image/gif")),
-    (b"GIF89a", FileType("a GIF picture", "image/gif")),
+    (b"\x89PNG\r\n\x1a\n", FileType("a PNG image", "image/png")),
+    (b"\xff\xd8\xff", FileType("a JPEG image", "image/jpeg")),
+    (b"GIF87a", FileType("a GIF image", "image/gif")),
+    (b"GIF89a", FileType("a GIF image", "image/gif")),
     (b"%PDF-", FileType("a PDF document")),
-    (b"PK\x03\x04", FileType("a ZIP archive, or a document that is one")),
+    (b"PK\x03\x04", FileType("a ZIP archive or ZIP-based document")),
     (b"PK\x05\x06", FileType("a ZIP archive")),
     (b"\x1f\x8b", FileType("a gzip archive")),
     (b"BZh", FileType("a bzip2 archive")),
@@ -43,39 +43,39 @@ _MAGIC_NUMBERS = (
     (b"\x7fELF", FileType("a program (ELF)")),
     (b"MZ", FileType("a Windows program")),
     (b"\xcf\xfa\xed\xfe", FileType("a program (Mach-O)")),
-    (b"\xca\xfe\xba\xbe", FileType("a Java class, or a program")),
+    (b"\xca\xfe\xba\xbe", FileType("a Java class or a program")),
     (b"\x00asm", FileType("a WebAssembly module")),
     (b"SQLite format 3\x00", FileType("an SQLite database")),
-    (b"OggS", FileType("a sound or film (Ogg)")),
-    (b"ID3", FileType("a sound (MP3)")),
-    (b"fLaC", FileType("a sound (FLAC)")),
-    (b"\x1aE\xdf\xa3", FileType("a film (Matroska or WebM)")),
+    (b"OggS", FileType("audio or video (Ogg)")),
+    (b"ID3", FileType("audio (MP3)")),
+    (b"fLaC", FileType("audio (FLAC)")),
+    (b"\x1aE\xdf\xa3", FileType("video (Matroska or WebM)")),
     (b"wOFF", FileType("a font")),
     (b"wOF2", FileType("a font")),
     (b"!<arch>\n", FileType("an archive (ar)")),
 )
 _RIFF_TYPES = {
-    b"WEBP": FileType("a WebP picture", "image/webp"),
-    b"WAVE": FileType("a sound (WAV)"),
-    b"AVI ": FileType("a film (AVI)"),
+    b"WEBP": FileType("a WebP image", "image/webp"),
+    b"WAVE": FileType("audio (WAV)"),
+    b"AVI ": FileType("video (AVI)"),
 }
 _AMBIGUOUS_MAGIC_NUMBERS = frozenset({b"MZ", b"BZh", b"ID3", b"PK\x05\x06"})
-"""Texts begin with these too: they tell only where what follows is no text."""
+"""Magic numbers that a text may also start with: they count only if the file contains NUL bytes."""
 _BINARY_TYPE = FileType("binary data")
 _UTF8_TEXT_TYPE = FileType("text", encoding="utf-8")
 
 
 def detect_file_type(head: bytes) -> FileType:
-    """What a file is that begins with these bytes. Without a sign of anything else it is text."""
-    binary = b"\0" in head
-    for mark, kind in _TEXT_BOMS:
-        if head.startswith(mark):
+    """Return the type of a file that starts with these bytes; text unless there is evidence otherwise."""
+    has_nul = b"\0" in head
+    for magic, kind in _TEXT_BOMS:
+        if head.startswith(magic):
             return kind
-    if head.startswith(b"RIFF") and (found := _RIFF_TYPES.get(head[8:12])) is not None:
-        return found
+    if head.startswith(b"RIFF") and (riff_type := _RIFF_TYPES.get(head[8:12])) is not None:
+        return riff_type
     if head[4:8] == b"ftyp":
-        return FileType("a film or picture (MP4 or HEIF)")
-    for mark, kind in _MAGIC_NUMBERS:
-        if head.startswith(mark) and (binary or mark not in _AMBIGUOUS_MAGIC_NUMBERS):
+        return FileType("a video or image (MP4 or HEIF)")
+    for magic, kind in _MAGIC_NUMBERS:
+        if head.startswith(magic) and (has_nul or magic not in _AMBIGUOUS_MAGIC_NUMBERS):
             return kind
-    return _BINARY_TYPE if binary else _UTF8_TEXT_TYPE
+    return _BINARY_TYPE if has_nul else _UTF8_TEXT_TYPE

@@ -1,7 +1,7 @@
-"""``grep``: the lines of files in the workspace that match a regular expression.
+"""``grep``: return lines of workspace files that match a regular expression.
 
-An engine says which lines of which files match; the lines themselves are read here, in the one way that
-cannot leave the workspace, so what is answered does not depend on the engine.
+An engine reports which lines of which files match. The lines themselves are read here, through ``Workspace``,
+so that results cannot leave the workspace and do not depend on the engine.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = [
 ]
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
-"""Bytes of a file. Longer ones are no text that somebody reads, and are skipped."""
+"""Maximum size of a searched file; larger files are assumed not to be readable text, and are skipped."""
 _READ_TIMEOUT_SECONDS = 10.0
 _MAX_LINE_CHARACTERS = 400
 
 
 @dataclass(frozen=True, slots=True)
 class GrepQuery:
-    """What is looked for, and where."""
+    """The pattern and the files to search."""
 
     pattern: str
     path: str
@@ -49,18 +49,21 @@ class GrepQuery:
 
 @dataclass(frozen=True, slots=True)
 class FileMatches:
-    """The numbers of lines of one file that match, in order. ``path`` is from the workspace's root."""
+    """Line numbers of the matches in one file, in order. ``path`` is relative to the workspace root."""
 
     path: str
     lines: Sequence[int]
 
 
 class IncompleteSearch(Exception):
-    """The engine could not look at everything; the words say why."""
+    """Raised by an engine that could not search everything; the message says why."""
 
 
 class GrepEngine(Protocol):
-    """Finds lines. The files come in the order of a walk; raises NativeFailure or, at its end, SearchCut."""
+    """Finds matching lines, in the order of a directory walk.
+
+    Raises NativeToolError or, at the end, IncompleteSearch.
+    """
 
     def find_matches(self, query: GrepQuery) -> AsyncGenerator[FileMatches, None]: ...
 
@@ -74,9 +77,9 @@ async def grep(
     max_characters: int,
     seconds: float,
 ) -> str:
-    """Lines as ``path:number: text``, at most ``most``, in ``room`` characters and so many seconds.
+    """Return matches as ``path:number: text``, limited in number, characters and time.
 
-    Raises NativeFailure.
+    Raises NativeToolError.
     """
     page = _MatchPage(max_matches, max_characters)
     try:
@@ -86,9 +89,9 @@ async def grep(
                     break
     except TimeoutError:
         page.note = f"stopped after {seconds:g} s, so there may be more; narrow the path or the pattern"
-    except IncompleteSearch as cut:
-        page.note = f"{cut}, so there may be more"
-    return page.text(f"no line below {escape_path(query.path)} matches")
+    except IncompleteSearch as incomplete:
+        page.note = f"{incomplete}, so there may be more"
+    return page.text(f"no matches in {escape_path(query.path)}")
 
 
 async def _read_matching_lines(
@@ -104,10 +107,10 @@ async def _read_matching_lines(
 
 
 def format_matches(workspace: Workspace, matches: FileMatches) -> list[str]:
-    """The lines as they stand in the file now. What is gone, binary or outside gives none."""
+    """Return the matching lines as they are now; none for a file that is gone, binary or outside."""
     try:
-        with workspace.file(matches.path) as found:
-            data = read_text_bytes(found)
+        with workspace.file(matches.path) as file:
+            data = read_text_bytes(file)
     except NativeToolError:
         return []
     if data is None:
@@ -121,7 +124,10 @@ def format_matches(workspace: Workspace, matches: FileMatches) -> list[str]:
 
 
 def read_text_bytes(file: OpenedPath) -> bytes | None:
-    """The bytes of a text; None for what is too long, binary or no file. Raises NativeFailure."""
+    """Return the content of a text file; None if it is too large, binary or not a regular file.
+
+    Raises NativeToolError.
+    """
     if not stat.S_ISREG(file.stat_result.st_mode) or file.stat_result.st_size > MAX_FILE_BYTES:
         return None
     try:
@@ -149,9 +155,9 @@ class _MatchPage:
         self.note = ""
 
     def add(self, line: str) -> bool:
-        """False: it does not fit any more, and nothing after it."""
+        """Add a line. Return False if it does not fit; nothing more is added after that."""
         if len(self._lines) >= self._max_matches or len(line) + 1 > self._characters_left:
-            self.note = f"the first {len(self._lines):,} matches; there are more"
+            self.note = f"only the first {len(self._lines):,} matches are shown"
             return False
         self._lines.append(line)
         self._characters_left -= len(line) + 1

@@ -1,4 +1,4 @@
-"""Grep without ripgrep: files are read here and matched by a program apart, which can be ended."""
+"""Grep engine without ripgrep: files are read here and matched in a worker process, which can be killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_PATTERN_CHARACTERS = 1000
 
 
 class FallbackGrepEngine:
-    """Walks the tree in a thread and has each batch of files matched."""
+    """Walks the tree in a thread and sends batches of files to the worker."""
 
     def __init__(self, workspace: Workspace, threads: BoundedThreadPool) -> None:
         self._workspace = workspace
@@ -39,19 +39,21 @@ class FallbackGrepEngine:
                         yield hits
         finally:
             batches.cancellation.cancel()
+            # A thread may still be inside the generator, so it is closed in the pool, under the lock, not
+            # here.
             self._threads.submit(batches.close)
         if batches.is_incomplete:
             raise IncompleteSearch("not everything could be read")
 
 
 async def send_pattern(worker: WorkerProcess, query: GrepQuery) -> None:
-    """Tell the program what to look for. Raises NativeFailure for what is no regular expression."""
+    """Send the pattern to the worker. Raises NativeToolError for an invalid regular expression."""
     if not query.pattern or len(query.pattern) > _MAX_PATTERN_CHARACTERS:
-        raise NativeToolError(f"a pattern has from 1 to {_MAX_PATTERN_CHARACTERS:,} characters")
-    wanted = {"pattern": query.pattern, "ignore_case": query.ignore_case}
-    wrong = await worker.send_request(json.dumps(wanted).encode())
-    if wrong:
-        raise NativeToolError(f"the pattern cannot be read: {wrong.decode('utf-8', 'replace')[:300]}")
+        raise NativeToolError(f"a pattern must have 1 to {_MAX_PATTERN_CHARACTERS:,} characters")
+    message = {"pattern": query.pattern, "ignore_case": query.ignore_case}
+    fault = await worker.send_request(json.dumps(message).encode())
+    if fault:
+        raise NativeToolError(f"the pattern is not valid: {fault.decode('utf-8', 'replace')[:300]}")
 
 
 async def _match_batch(worker: WorkerProcess, batch: list[tuple[str, bytes]]) -> list[FileMatches]:
@@ -63,7 +65,7 @@ async def _match_batch(worker: WorkerProcess, batch: list[tuple[str, bytes]]) ->
 
 
 class _FileBatches:
-    """Texts below a path, a batch at a time. Used by one thread after the other."""
+    """Reads text files below a path in batches. Used by one thread at a time."""
 
     def __init__(self, workspace: Workspace, query: GrepQuery) -> None:
         self.cancellation = CancellationToken(_READ_TIMEOUT_SECONDS)
@@ -74,7 +76,7 @@ class _FileBatches:
         self._lock = threading.Lock()
 
     def read_batch(self, cancellation: CancellationToken) -> list[tuple[str, bytes]]:
-        """The next ones; none at the end. Raises NativeFailure."""
+        """Return the next files; empty at the end. Raises NativeToolError."""
         batch: list[tuple[str, bytes]] = []
         size = 0
         with self._lock:

@@ -1,4 +1,4 @@
-"""From the bytes of a page to its text, in the encoding that it says it is in."""
+"""Decode the body of a page with its declared encoding."""
 
 from __future__ import annotations
 
@@ -18,40 +18,42 @@ iso8859-10 iso8859-13 iso8859-14 iso8859-15 iso8859-16 koi8-r koi8-u mac-roman m
 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 gbk gb18030 big5 euc-jp iso2022-jp shift-jis euc-kr
 """
 _WEB_ENCODINGS = frozenset(codecs.lookup(name).name for name in _WEB_ENCODING_NAMES.split())
-"""Python knows more, some of which are no texts, and some take for ever."""
+"""Encodings of the web. Python has others, some of which do not produce text or take very long to decode."""
 _LATIN1_ENCODINGS = frozenset({"ascii", "iso8859-1"})
-"""Who says one of these means Windows' one, as browsers have it."""
+"""Encodings decoded as Windows-1252 instead, as browsers do."""
 
 
 def decode_body(body: bytes, header_charset: str | None) -> str:
-    """The text of a body. A mark at its beginning counts most, then the header's word, then the page's own;
-    what nobody knows is read as UTF-8 where it is that, and as Windows Latin where it is not."""
-    for mark, name in (
+    """Decode a body: by its byte order mark, else the header's charset, else the page's own declaration.
+
+    Without a known encoding it is decoded as UTF-8 if valid, else as Windows-1252.
+    """
+    for bom, name in (
         (codecs.BOM_UTF8, "utf-8-sig"),
         (codecs.BOM_UTF16_LE, "utf-16"),
         (codecs.BOM_UTF16_BE, "utf-16"),
     ):
-        if body.startswith(mark):
+        if body.startswith(bom):
             return body.decode(name, "replace")
-    found = _DECLARED_CHARSET_PATTERN.search(body[:_CHARSET_SCAN_BYTES])
-    own = found[1].decode("ascii", "replace") if found is not None else None
-    for name in (header_charset, own):
-        known = None if name is None else _lookup_encoding(name)
-        if known is not None:
-            return body.decode(known, "replace")
+    declaration = _DECLARED_CHARSET_PATTERN.search(body[:_CHARSET_SCAN_BYTES])
+    declared_charset = declaration[1].decode("ascii", "replace") if declaration is not None else None
+    for name in (header_charset, declared_charset):
+        encoding = None if name is None else _lookup_encoding(name)
+        if encoding is not None:
+            return body.decode(encoding, "replace")
+    # A truncated page may end in the middle of a character, which only an incremental decoder accepts.
     try:
-        return body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        # A page that was cut may end in the middle of a character.
-        whole = error.reason == "unexpected end of data"
-        return body.decode("utf-8" if whole else "cp1252", "replace")
+        codecs.getincrementaldecoder("utf-8")().decode(body)
+    except UnicodeDecodeError:
+        return body.decode("cp1252", "replace")
+    return body.decode("utf-8", "replace")
 
 
 def _lookup_encoding(name: str) -> str | None:
     try:
-        found = codecs.lookup(name.strip().strip("\"'")).name
+        encoding = codecs.lookup(name.strip().strip("\"'")).name
     except (LookupError, ValueError):
         return None
-    if found in _LATIN1_ENCODINGS:
+    if encoding in _LATIN1_ENCODINGS:
         return "cp1252"
-    return found if found in _WEB_ENCODINGS else None
+    return encoding if encoding in _WEB_ENCODINGS else None

@@ -1,7 +1,7 @@
-"""A program: the text of an HTML page, as somebody reads it. Runs apart, see ``apart.py``.
+"""Worker program: extract the readable text of an HTML page. Started by ``worker_process``.
 
-Headings, lists, links, tables and code keep a trace of what they are, in Markdown's way. What a reader of the
-page does not see (scripts, styles, hidden parts) is left out.
+Headings, lists, links, tables and code are kept in Markdown notation. Content that a reader does not see
+(scripts, styles, hidden elements) is omitted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_TEXT_CHARACTERS = 2_000_000
 
 
 class _TextLimitReached(Exception):
-    """There is more text than anybody asks for."""
+    """Raised when the text exceeds the maximum length."""
 
 
 class _PageTextParser(HTMLParser):
@@ -41,26 +41,26 @@ class _PageTextParser(HTMLParser):
         self._parts: list[str] = []
         self._text_length = 0
         self._skipped_element: tuple[str, int] | None = None
-        """The element that is left out, and how many of its name are open."""
+        """The omitted element, and the number of open elements of the same name."""
         self._in_title = False
         self._pre_depth = 0
         self._list_depth = 0
         self._pending_link: tuple[str, int] | None = None
-        """The address of the link that is open, and where its text begins."""
+        """Target of the open link, and the index at which its text starts."""
 
-    # What the page says.
+    # Parser callbacks.
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._skip_start_tag(tag):
             return
-        given = {name: value or "" for name, value in attrs}
-        if tag not in _VOID_TAGS and (tag in _SKIPPED_TAGS or _is_hidden(given)):
+        attributes = {name: value or "" for name, value in attrs}
+        if tag not in _VOID_TAGS and (tag in _SKIPPED_TAGS or _is_hidden(attributes)):
             self._skipped_element = (tag, 1)
             return
         if tag in _BLOCK_TAGS:
             self._end_link()
             self._break_line()
-        self._open_tag(tag, given)
+        self._open_tag(tag, attributes)
 
     def handle_endtag(self, tag: str) -> None:
         if self._skipped_element is not None:
@@ -96,10 +96,10 @@ class _PageTextParser(HTMLParser):
                 text = text[1:]
             self._append_text(text)
 
-    # What is made of it.
+    # Output.
 
     def text(self) -> str:
-        """Everything so far, without empty lines in a row."""
+        """Return the text so far, without consecutive empty lines."""
         self._end_link()
         lines = (line.rstrip() for line in "".join(self._parts).split("\n"))
         return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
@@ -144,17 +144,17 @@ class _PageTextParser(HTMLParser):
             return
         target, at = self._pending_link
         self._pending_link = None
-        words = _WHITESPACE_PATTERN.sub(" ", "".join(self._parts[at:])).strip()
-        if words:
+        link_text = _WHITESPACE_PATTERN.sub(" ", "".join(self._parts[at:])).strip()
+        if link_text:
             del self._parts[at:]
-            self._append_text(f"[{words}]({target})")
+            self._append_text(f"[{link_text}]({target})")
 
     def _skip_start_tag(self, tag: str) -> bool:
         if self._skipped_element is None:
             return False
         name, depth = self._skipped_element
         if name == tag == "p":
-            # A paragraph ends where the next one begins, closed or not.
+            # In HTML, a new paragraph closes the previous one even without an end tag.
             self._skipped_element = None
             return False
         if tag == name:
@@ -187,32 +187,34 @@ def _is_hidden(attributes: dict[str, str]) -> bool:
 
 
 def _resolve_link(base: str, href: str) -> str | None:
-    """Where a link leads; None where that is no page."""
+    """Return the target of a link; None if it is not a web page."""
     try:
         target = urljoin(base, href.strip())
     except ValueError:
         return None
-    fit = target.lower().startswith(("http://", "https://")) and not re.search(r"[\s()<>\x00-\x1f]", target)
-    return target[:2000] if fit else None
+    is_usable = target.lower().startswith(("http://", "https://")) and not re.search(
+        r"[\s()<>\x00-\x1f]", target
+    )
+    return target[:2000] if is_usable else None
 
 
 def extract_page_text(page: str, url: str) -> tuple[str, str]:
-    """The title and the text of a page."""
-    reader = _PageTextParser(url)
+    """Return the title and the text of a page."""
+    parser = _PageTextParser(url)
     try:
-        reader.feed(page)
-        reader.close()
+        parser.feed(page)
+        parser.close()
     except (_TextLimitReached, AssertionError):
-        pass  # What was read so far; the library gives up on some that are no pages.
-    return _WHITESPACE_PATTERN.sub(" ", reader.title).strip(), reader.text()
+        pass  # Use the text so far; html.parser asserts on some malformed input.
+    return _WHITESPACE_PATTERN.sub(" ", parser.title).strip(), parser.text()
 
 
 def main() -> None:
-    """Serve whoever started the program: ``page`` and ``address`` come in, ``title`` and ``text`` go out."""
+    """Serve the parent process: ``page`` and ``address`` are the input, ``title`` and ``text`` the output."""
 
     def handle_message(message: bytes) -> bytes:
-        given = json.loads(message)
-        title, text = extract_page_text(given["page"], given["address"])
+        request = json.loads(message)
+        title, text = extract_page_text(request["page"], request["address"])
         return json.dumps({"title": title, "text": text}).encode()
 
     serve_requests(handle_message)

@@ -1,4 +1,4 @@
-"""``list_dir`` and ``find_files``: what lies in the workspace."""
+"""``list_dir`` and ``find_files``: list files of the workspace."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from toolyard.agents.builtin_tools.workspace import SPECIAL_FILE_DESCRIPTIONS, W
 __all__ = ["find_files", "list_folder"]
 
 _MAX_OMITTED_COUNT = 200_000
-"""Entries that are counted beyond those that are shown."""
+"""Maximum number of entries counted beyond those shown."""
 
 
 def list_folder(
     workspace: Workspace, path: str, max_entries: int, max_characters: int, cancellation: CancellationToken
 ) -> str:
-    """What lies in one folder, by name: folders with a slash, files with their size. Raises NativeFailure."""
+    """Return the entries of one folder by name: folders with a slash, files with their size.
+
+    Raises NativeToolError.
+    """
     with workspace.open_folder(path) as start:
         walk = DirectoryWalk(workspace, start, cancellation, recursive=False)
         page = _EntryPage(max_entries, max_characters)
@@ -38,24 +41,24 @@ def find_files(
     max_characters: int,
     cancellation: CancellationToken,
 ) -> str:
-    """The paths of files below a folder that fit a glob, by name. Raises NativeFailure."""
-    fits = compile_glob(pattern)
+    """Return the paths of files below a folder that match a glob, sorted. Raises NativeToolError."""
+    matches_glob = compile_glob(pattern)
     with workspace.open_folder(path) as start:
         walk = DirectoryWalk(workspace, start, cancellation)
         page = _EntryPage(max_files, max_characters)
         for entry in walk:
-            if entry.is_file and fits(entry.relative_path):
+            if entry.is_file and matches_glob(entry.relative_path):
                 page.add(escape_path(entry.path))
             if page.omitted_count > _MAX_OMITTED_COUNT:
                 walk.is_incomplete = True
                 break
         return page.text(
-            f"no file below {escape_path(start.path)} fits '{escape_path(pattern)}'", walk.is_incomplete
+            f"no file below {escape_path(start.path)} matches '{escape_path(pattern)}'", walk.is_incomplete
         )
 
 
 class _EntryPage:
-    """Lines, as many as there is room for, and how many more there would be."""
+    """Collects lines up to the limits, and counts the omitted ones."""
 
     def __init__(self, max_lines: int, max_characters: int) -> None:
         self._max_lines = max_lines
@@ -77,9 +80,9 @@ class _EntryPage:
         if not self._lines and not self.omitted_count:
             yield empty_text
         if self.omitted_count:
-            yield f"({self.omitted_count:,} more are not shown; ask for less at once)"
+            yield f"({self.omitted_count:,} more are not shown; narrow the request)"
         if is_incomplete:
-            yield "(not everything could be looked at, so there may be more)"
+            yield "(some entries could not be read, so there may be more)"
 
 
 def _describe_entry(entry: WalkEntry) -> str:
@@ -89,12 +92,12 @@ def _describe_entry(entry: WalkEntry) -> str:
     try:
         info = entry.read_stat()
     except OSError:
-        return f"{name}  (cannot be looked at)"
+        return f"{name}  (cannot be read)"
     if stat.S_ISREG(info.st_mode):
         return f"{name}  {info.st_size:,} bytes"
     if stat.S_ISLNK(info.st_mode):
         return f"{name}  -> {escape_path(_link_target(entry))}"
-    return f"{name}  ({SPECIAL_FILE_DESCRIPTIONS.get(stat.S_IFMT(info.st_mode), 'something special')})"
+    return f"{name}  ({SPECIAL_FILE_DESCRIPTIONS.get(stat.S_IFMT(info.st_mode), 'a special file')})"
 
 
 def _link_target(entry: WalkEntry) -> str:

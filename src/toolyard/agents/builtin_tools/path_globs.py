@@ -1,7 +1,8 @@
-"""Globs on paths: ``*`` and ``?`` stay within a name, ``**`` stands for any number of folders, ``[ab]`` and
-``[!ab]`` for one character, ``{a,b}`` for either.
+"""Match paths against globs.
 
-A model writes them, so none may take long: each piece between two stars is looked for once, from the left.
+``*`` and ``?`` match within a name, ``**`` any number of folders, ``[ab]`` and ``[!ab]`` one character, and
+``{a,b}`` either alternative. Models write the globs, so matching must not backtrack excessively: each piece
+between two stars is searched once, from the left.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from toolyard.agents.builtin_tools.tool_error import NativeToolError
 __all__ = ["PathMatcher", "compile_glob"]
 
 PathMatcher: TypeAlias = Callable[[str], bool]
-"""Whether a path, from where one looks, fits."""
+"""Returns whether a path, relative to the searched folder, matches."""
 
 _MAX_GLOB_CHARACTERS = 1000
 _MAX_BRACE_ALTERNATIVES = 64
@@ -24,15 +25,15 @@ _CHARACTER_SET_PATTERN = re.compile(r"\[(!?)(\]?[^\]/]*)\]")
 
 
 def compile_glob(pattern: str) -> PathMatcher:
-    """The glob of a pattern. One without a slash is for names at any depth. Raises NativeFailure."""
+    """Compile a glob. Without a slash it matches names at any depth. Raises NativeToolError."""
     if not pattern or len(pattern) > _MAX_GLOB_CHARACTERS:
-        raise NativeToolError(f"a glob has from 1 to {_MAX_GLOB_CHARACTERS:,} characters")
-    choices = [_PathPattern(each) for each in _expand_braces(pattern.removeprefix("./"))]
-    return lambda path: any(each.matches(path.split("/")) for each in choices)
+        raise NativeToolError(f"a glob must have 1 to {_MAX_GLOB_CHARACTERS:,} characters")
+    patterns = [_PathPattern(each) for each in _expand_braces(pattern.removeprefix("./"))]
+    return lambda path: any(each.matches(path.split("/")) for each in patterns)
 
 
 class _PathPattern:
-    """A pattern name by name; None stands for ``**``."""
+    """A pattern split into names; None represents ``**``."""
 
     def __init__(self, pattern: str) -> None:
         names = [name for name in pattern.split("/") if name]
@@ -41,21 +42,25 @@ class _PathPattern:
         self._name_matchers = [None if name == "**" else _compile_name(name) for name in names]
 
     def matches(self, path: list[str]) -> bool:
-        """One row for each name of the path: how far into the pattern one can be after it."""
+        """Simulate the pattern as a state machine over the path's names.
+
+        ``reached`` holds the pattern positions that are possible after each name, which bounds the work to
+        names times positions.
+        """
         reached = {0}
         for name in path:
             reached = {
-                place if wanted is None else place + 1
+                place if name_matcher is None else place + 1
                 for place in self._expand_double_stars(reached)
-                for wanted in self._name_matchers[place : place + 1]
-                if wanted is None or wanted(name)
+                for name_matcher in self._name_matchers[place : place + 1]
+                if name_matcher is None or name_matcher(name)
             }
             if not reached:
                 return False
         return len(self._name_matchers) in self._expand_double_stars(reached)
 
     def _expand_double_stars(self, reached: set[int]) -> set[int]:
-        """``**`` may stand for no folder at all."""
+        """Add the positions after each ``**``, which may match no folder at all."""
         places = set(reached)
         for place in sorted(reached):
             while place < len(self._name_matchers) and self._name_matchers[place] is None:
@@ -69,50 +74,60 @@ def _compile_name(pattern: str) -> Callable[[str], bool]:
     first, *others = (_translate_piece(piece) for piece in re.split(r"\*+", pattern))
     if others:
         *between, last = others
+        # Atomic groups prevent backtracking into a piece that was already found.
         first += "".join(f"(?>.*?{piece})" for piece in between if piece) + ".*" + last
     fullmatch = re.compile(first, re.DOTALL).fullmatch
     return lambda name: fullmatch(name) is not None
 
 
 def _translate_piece(text: str) -> str:
-    """What stands between two stars, as an expression."""
-    made, at = "", 0
-    while at < len(text):
-        found = _CHARACTER_SET_PATTERN.match(text, at) if text[at] == "[" else None
-        if found is not None and found[2]:
-            sign = "^" if found[1] else ""
-            made += f"[{sign}{_translate_set(found[2])}]"
-            at = found.end()
+    """Translate the text between two stars to a regular expression."""
+    expression, position = "", 0
+    while position < len(text):
+        match = _CHARACTER_SET_PATTERN.match(text, position) if text[position] == "[" else None
+        if match is not None and match[2]:
+            sign = "^" if match[1] else ""
+            expression += f"[{sign}{_translate_set(match[2])}]"
+            position = match.end()
             continue
-        made += "." if text[at] == "?" else re.escape(text[at])
-        at += 1
-    return made
+        expression += "." if text[position] == "?" else re.escape(text[position])
+        position += 1
+    return expression
 
 
 def _translate_set(inside: str) -> str:
-    """The inside of a set: ranges stay, all else means itself."""
-    made, at = "", 0
-    while at < len(inside):
-        if inside[at + 1 : at + 2] == "-" and at + 2 < len(inside) and inside[at] <= inside[at + 2]:
-            made += f"{re.escape(inside[at])}-{re.escape(inside[at + 2])}"
-            at += 3
+    """Translate the inside of a set: ranges are kept, other characters are literal."""
+    expression, position = "", 0
+    while position < len(inside):
+        if (
+            inside[position + 1 : position + 2] == "-"
+            and position + 2 < len(inside)
+            and inside[position] <= inside[position + 2]
+        ):
+            expression += f"{re.escape(inside[position])}-{re.escape(inside[position + 2])}"
+            position += 3
         else:
-            made += re.escape(inside[at])
-            at += 1
-    return made
+            expression += re.escape(inside[position])
+            position += 1
+    return expression
 
 
 def _expand_braces(pattern: str) -> list[str]:
-    """The patterns that one with braces stands for. Raises NativeFailure for too many of them."""
-    done: list[str] = []
-    waiting = [pattern]
-    while waiting:
-        each = waiting.pop(0)
-        found = re.search(r"\{([^{}]*,[^{}]*)\}", each)
-        if found is None:
-            done.append(each)
+    """Return the patterns that a pattern with braces expands to.
+
+    Raises NativeToolError if there are too many.
+    """
+    expanded: list[str] = []
+    pending = [pattern]
+    while pending:
+        each = pending.pop(0)
+        match = re.search(r"\{([^{}]*,[^{}]*)\}", each)
+        if match is None:
+            expanded.append(each)
         else:
-            waiting += [each[: found.start()] + word + each[found.end() :] for word in found[1].split(",")]
-        if len(done) + len(waiting) > _MAX_BRACE_ALTERNATIVES:
-            raise NativeToolError(f"a glob may stand for {_MAX_BRACE_ALTERNATIVES} others, not more")
-    return done
+            pending += [each[: match.start()] + word + each[match.end() :] for word in match[1].split(",")]
+        if len(expanded) + len(pending) > _MAX_BRACE_ALTERNATIVES:
+            raise NativeToolError(
+                f"the braces of a glob may expand to at most {_MAX_BRACE_ALTERNATIVES} patterns"
+            )
+    return expanded

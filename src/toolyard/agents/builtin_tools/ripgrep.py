@@ -1,7 +1,7 @@
-"""Grep by ripgrep, where it is installed.
+"""Grep engine that uses ripgrep, if it is installed.
 
-It says which lines match; they are read elsewhere, in the way that cannot leave the workspace. It is asked
-only what it reads as we do: an expression that it reads in another way, or not at all, is for our own engine.
+Ripgrep only reports which lines match; they are read elsewhere, through ``Workspace``. Patterns that ripgrep
+interprets differently from Python, or not at all, go to the fallback engine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["RipgrepEngine", "find_ripgrep"]
 _OPEN_TIMEOUT_SECONDS = 60.0
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _UNSUPPORTED_SYNTAX_PATTERN = re.compile(r"\\[A<>N]|\\b\{|\(\?(?!:|P<)|[*+?}]\+")
-"""What has another meaning there: a text's beginning, half a word boundary, flags, possessive repeats."""
+"""Syntax with another meaning in ripgrep: start of text, half word boundaries, flags, possessive repeats."""
 _RIPGREP_OPTIONS = (
     "--json --no-config --no-ignore --hidden --no-follow --one-file-system --no-messages --sort=path --crlf"
     f" --encoding=none --max-filesize={MAX_FILE_BYTES} --max-count={MAX_LINES_PER_FILE} "
@@ -44,13 +44,13 @@ _INCOMPLETE_EXIT_CODE = 2
 
 
 def find_ripgrep() -> str | None:
-    """Where it is installed, on a system where it can be given a folder that nobody can swap."""
-    found = shutil.which("rg") if sys.platform == "linux" else None
-    return found if found is not None and os.path.isabs(found) else None
+    """Return the path of ripgrep on systems where it can search an open folder that cannot be swapped."""
+    path = shutil.which("rg") if sys.platform == "linux" else None
+    return path if path is not None and os.path.isabs(path) else None
 
 
 class RipgrepEngine:
-    """Has ripgrep walk the tree; ``own`` is asked what ripgrep cannot be."""
+    """Searches the tree with ripgrep; ``fallback`` handles the other queries."""
 
     def __init__(
         self, program: str, workspace: Workspace, threads: BoundedThreadPool, fallback: FallbackGrepEngine
@@ -62,8 +62,8 @@ class RipgrepEngine:
 
     async def find_matches(self, query: GrepQuery) -> AsyncGenerator[FileMatches, None]:
         if _UNSUPPORTED_SYNTAX_PATTERN.search(query.pattern) is None:
-            async with WorkerProcess("grep_worker") as checking:
-                await send_pattern(checking, query)
+            async with WorkerProcess("grep_worker") as worker:
+                await send_pattern(worker, query)
             with closing(_StartFolder(self._workspace, query.path)) as start:
                 await self._threads.run(start.open_folder, _OPEN_TIMEOUT_SECONDS)
                 if start.fd is not None:
@@ -79,7 +79,7 @@ class RipgrepEngine:
 
 
 class _StartFolder:
-    """The folder to begin in, held open. ``fd`` stays None where it is a file."""
+    """The folder to search, held open. ``fd`` stays None if the path is a file."""
 
     def __init__(self, workspace: Workspace, path: str) -> None:
         self.path = path
@@ -90,7 +90,7 @@ class _StartFolder:
 
     def open_folder(self, _: CancellationToken) -> None:
         with self._workspace.open(self.path) as start, self._lock:
-            # Whoever waited for it may be gone by now.
+            # The caller may have been cancelled, and have closed this object, before the thread got here.
             if start.is_folder and not self._closed:
                 self.path, self.fd = start.path, os.dup(start.fd)
 
@@ -111,7 +111,7 @@ class _RipgrepRun:
         self._folder_fd = folder_fd
         self._path_prefix = "" if path == "." else f"{path}/"
         self.has_searched = False
-        """Whether it searched at all: it tells of the end, whatever it found."""
+        """Whether ripgrep searched at all: it reports the end of a search even without matches."""
 
     async def find_matches(self) -> AsyncGenerator[FileMatches, None]:
         case = "--ignore-case" if self._query.ignore_case else "--case-sensitive"
@@ -124,7 +124,7 @@ class _RipgrepRun:
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=DEVNULL,
-            # The folder that was opened, wherever its name leads by now.
+            # The opened folder itself, even if its path leads elsewhere by now.
             cwd=f"/proc/self/fd/{self._folder_fd}",
             env=build_child_environment({}),
             limit=_MAX_MESSAGE_BYTES,
@@ -152,12 +152,12 @@ class _RipgrepRun:
             elif kind == "match":
                 lines.append(data["line_number"])
             elif kind == "end" and lines:
-                below = _decode_path(data["path"])
-                if self._query.glob is None or self._query.glob(below):
-                    yield FileMatches(self._path_prefix + below, lines)
+                relative_path = _decode_path(data["path"])
+                if self._query.glob is None or self._query.glob(relative_path):
+                    yield FileMatches(self._path_prefix + relative_path, lines)
 
 
 def _decode_path(path_field: dict[str, Any]) -> str:
-    """A path from where it began, also one that is no Unicode."""
+    """Return a path relative to the start folder, also one that is not valid Unicode."""
     name = path_field["text"] if "text" in path_field else os.fsdecode(base64.b64decode(path_field["bytes"]))
     return str(name).removeprefix("./")

@@ -1,4 +1,4 @@
-"""Our own server, ready to be one of those that a manager has."""
+"""In-process MCP server of the built-in tools, and the setup with which a connection manager uses it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ SERVER_CAPABILITIES: Mapping[str, Any] = {"tools": {}}
 
 
 class NativeServer:
-    """Answers one connection over the memory transport: its calls can be cancelled, each by its id."""
+    """Serves one connection over the memory transport.
+
+    Each running call can be cancelled by its request id.
+    """
 
     def __init__(self, tools: NativeTools) -> None:
         self._tools = tools
@@ -55,16 +58,16 @@ class NativeServer:
             self._handle_notification(message, params)
             return
         method = str(message.get("method"))
-        found = await self._handle_request(id, method, params)
-        if isinstance(found, RpcFailure):
-            reply(build_error_message(id, found.code, found.message))
+        outcome = await self._handle_request(id, method, params)
+        if isinstance(outcome, RpcFailure):
+            reply(build_error_message(id, outcome.code, outcome.message))
         else:
             reply(
                 build_result_message(
                     id,
-                    build_complete_result(found, method, SERVER_INFO)
+                    build_complete_result(outcome, method, SERVER_INFO)
                     if is_modern_request(message)
-                    else found,
+                    else outcome,
                 )
             )
 
@@ -107,7 +110,7 @@ _CATALOGUE_TTL_SECONDS = 10 * 365 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class NativeServerSetup:
-    """The definition, what the server has, which never changes, and a way to it for each connection."""
+    """The server's definition, its fixed catalogue, and a factory of transports for each connection."""
 
     server: Server
     catalogue: Catalogue
@@ -115,15 +118,17 @@ class NativeServerSetup:
     tools: NativeTools
 
     async def close(self) -> None:
-        """After the connections."""
+        """Close the tools. Call it after closing the connections."""
         self.tools.close()
 
 
 def build_native_server(
     workspace_root: Path | None, data_dir: Path | None, net: OutboundHttp, max_characters: int
 ) -> NativeServerSetup:
-    """The server of native tools. Without a workspace root it only fetches pages. The data directory is not
-    read, wherever it lies. A result has at most so many ``characters``."""
+    """Build the server of built-in tools; without a workspace root it only offers ``web_fetch``.
+
+    The data directory is never read, wherever it is. A result has at most ``max_characters``.
+    """
     workspace = _make_workspace(workspace_root, data_dir)
     limits = NativeLimits(max_characters)
     tools = NativeTools(workspace, PageFetcher(net, seconds=limits.fetch_seconds), limits)
@@ -135,7 +140,7 @@ def build_native_server(
     )
     contents, _ = validate_listing(NATIVE_SERVER_ID, listing, None)
     return NativeServerSetup(
-        # It is reached in this process; the command is none that anybody could run.
+        # The server runs in this process; the command is a placeholder that is never executed.
         Server(
             NATIVE_SERVER_ID,
             StdioSpec(NATIVE_SERVER_ID),
@@ -154,6 +159,8 @@ def _make_workspace(workspace_root: Path | None, data_dir: Path | None) -> Works
     if workspace_root is None:
         return None
     if not can_confine():
-        log.warning("workspace_root is set, but this system cannot keep tools inside a folder: they are off")
+        log.warning(
+            "workspace_root is set, but file tools are off: this system cannot confine them to a folder"
+        )
         return None
     return Workspace(workspace_root, data_dir)

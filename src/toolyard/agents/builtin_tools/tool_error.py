@@ -1,4 +1,4 @@
-"""What a native tool says when it cannot do what it was asked."""
+"""Error of the built-in tools."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ __all__ = ["NativeToolError"]
 
 
 class NativeToolError(Exception):
-    """The words are for the model, which gets them as an error result and may try something else."""
+    """Raised when a tool cannot do its work. The message is sent to the model as an error result."""

@@ -1,4 +1,4 @@
-"""``view_file``: some lines of a file, or a picture."""
+"""``view_file``: return lines of a text file, or an image."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from toolyard.agents.builtin_tools.workspace import OpenedPath, Workspace
 __all__ = ["ContentBlocks", "text_block", "view_file"]
 
 ContentBlocks = list[dict[str, Any]]
-"""The blocks of a result, as they go over the wire."""
+"""Content blocks of a result, as sent to the client."""
 
 _MAX_IMAGE_BYTES = 4 * 1024 * 1024
 _MAX_LINE_CHARACTERS = 2000
-"""Characters of one line that are shown."""
+"""Maximum characters shown of one line."""
 _READ_CHUNK_SIZE = 64 * 1024
 
 
 def text_block(text: str) -> ContentBlocks:
-    """A result that is one text."""
+    """Return a result that consists of one text."""
     return [{"type": "text", "text": text}]
 
 
@@ -37,22 +37,22 @@ def view_file(
     max_characters: int,
     cancellation: CancellationToken,
 ) -> ContentBlocks:
-    """Lines from ``first`` on, numbered, at most ``most`` and in ``room`` characters; a picture as a picture.
+    """Return numbered lines from ``first_line``, limited in number and characters, or an image.
 
-    Raises NativeFailure for what is neither.
+    Raises NativeToolError for any other file.
     """
-    with workspace.file(path) as found:
-        head = os.pread(found.fd, HEAD_BYTES, 0)
+    with workspace.file(path) as file:
+        head = os.pread(file.fd, HEAD_BYTES, 0)
         kind = detect_file_type(head)
         if kind.image_mime_type is not None:
-            return _image_content(found, kind)
+            return _image_content(file, kind)
         if kind.encoding is None:
-            size = f"{found.stat_result.st_size:,} bytes"
+            size = f"{file.stat_result.st_size:,} bytes"
             raise NativeToolError(
-                f"'{escape_path(found.path)}' is {kind.words} ({size}), which cannot be shown as text"
+                f"'{escape_path(file.path)}' is {kind.words} ({size}), which cannot be shown as text"
             )
         return text_block(
-            _format_lines(found, kind.encoding, first_line, max_lines, max_characters, cancellation)
+            _format_lines(file, kind.encoding, first_line, max_lines, max_characters, cancellation)
         )
 
 
@@ -60,18 +60,17 @@ def _image_content(file: OpenedPath, file_type: FileType) -> ContentBlocks:
     if file.stat_result.st_size > _MAX_IMAGE_BYTES:
         raise NativeToolError(
             f"'{escape_path(file.path)}' is {file_type.words} of {file.stat_result.st_size:,} "
-            "bytes, more than the "
-            f"{_MAX_IMAGE_BYTES:,} that can be shown"
+            f"bytes; the maximum is {_MAX_IMAGE_BYTES:,}"
         )
     with os.fdopen(os.dup(file.fd), "rb") as stream:
         data = stream.read(_MAX_IMAGE_BYTES + 1)[:_MAX_IMAGE_BYTES]
-    told = f"{escape_path(file.path)}: {file_type.words}, {len(data):,} bytes"
+    description = f"{escape_path(file.path)}: {file_type.words}, {len(data):,} bytes"
     image = {
         "type": "image",
         "mimeType": file_type.image_mime_type,
         "data": base64.b64encode(data).decode("ascii"),
     }
-    return [*text_block(told), image]
+    return [*text_block(description), image]
 
 
 def _format_lines(
@@ -82,27 +81,29 @@ def _format_lines(
     max_characters: int,
     cancellation: CancellationToken,
 ) -> str:
-    taken: list[str] = []
-    number, left, full = 0, max_characters, False
+    shown_lines: list[str] = []
+    number, characters_left, is_full = 0, max_characters, False
     with _open_text(file.fd, encoding) as stream:
         while (line := _read_line(stream, cancellation)) is not None:
             number += 1
             if number < first_line:
                 continue
-            told = f"{number}\t{line}"
-            if len(taken) == max_lines or (taken and len(told) + 1 > left):
-                full = True
+            numbered_line = f"{number}\t{line}"
+            if len(shown_lines) == max_lines or (shown_lines and len(numbered_line) + 1 > characters_left):
+                is_full = True
                 break
-            taken.append(told[:max_characters])
-            left -= len(told) + 1
-    where = escape_path(file.path)
-    if not taken:
+            shown_lines.append(numbered_line[:max_characters])
+            characters_left -= len(numbered_line) + 1
+    path = escape_path(file.path)
+    if not shown_lines:
         if number == 0:
-            return f"{where} is empty"
-        raise NativeToolError(f"'{where}' has {number:,} lines, so none from {first_line:,} on")
-    last = first_line + len(taken) - 1
-    total = f"more follow: offset {last + 1}" if full else f"of {number:,}"
-    return "\n".join((f"{where}, lines {first_line:,} to {last:,}{' ' if not full else '; '}{total}", *taken))
+            return f"{path} is empty"
+        raise NativeToolError(f"'{path}' has {number:,} lines; line {first_line:,} does not exist")
+    last = first_line + len(shown_lines) - 1
+    total = f"continue with offset {last + 1}" if is_full else f"of {number:,}"
+    return "\n".join(
+        (f"{path}, lines {first_line:,} to {last:,}{' ' if not is_full else '; '}{total}", *shown_lines)
+    )
 
 
 def _open_text(fd: int, encoding: str) -> io.TextIOWrapper:
@@ -115,21 +116,22 @@ def _open_text(fd: int, encoding: str) -> io.TextIOWrapper:
 
 
 def _read_line(stream: io.TextIOWrapper, cancellation: CancellationToken) -> str | None:
-    """The next line, without its end and not longer than is shown; None where there is none."""
+    """Return the next line without its end, truncated for display; None at the end of the file."""
     piece = stream.readline(_READ_CHUNK_SIZE)
     cancellation.check()
     if not piece:
         return None
-    kept, length = piece[: _MAX_LINE_CHARACTERS + 1], len(piece)
+    shown, length = piece[: _MAX_LINE_CHARACTERS + 1], len(piece)
+    # Read past the rest of a long line piece by piece, without holding it in memory.
     while not piece.endswith("\n"):
         piece = stream.readline(_READ_CHUNK_SIZE)
         cancellation.check()
         length += len(piece)
         if not piece:
             break
-    kept = kept.rstrip("\n").removesuffix("\r").replace("\0", "\ufffd")
+    shown = shown.rstrip("\n").removesuffix("\r").replace("\0", "\ufffd")
     return (
-        kept
-        if len(kept) <= _MAX_LINE_CHARACTERS
-        else f"{kept[:_MAX_LINE_CHARACTERS]} … ({length:,} characters in this line)"
+        shown
+        if len(shown) <= _MAX_LINE_CHARACTERS
+        else f"{shown[:_MAX_LINE_CHARACTERS]} … ({length:,} characters in this line)"
     )

@@ -1,7 +1,7 @@
-"""Work that may take for ever, in a process of its own that can be ended.
+"""Run untrusted work in a separate process that can be killed.
 
-A regular expression, or a page that somebody made for it, keeps an interpreter busy where no thread can stop
-it. So such work is done by a small program that knows nothing but what it is sent, and may open nothing.
+A regular expression or a crafted page can keep an interpreter busy in a way that no thread can interrupt.
+Such work runs in a small program that receives only its input and cannot open files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toolyard.transports.stdio.supervisor import build_child_environment
 __all__ = ["WorkerProcess"]
 
 _LIFETIME_SECONDS = 120
-"""Seconds after which the program ends itself, should we be gone."""
+"""Time after which the program ends by itself, in case the parent process has died."""
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _BOOTSTRAP_CODE = (
     "import importlib, os, sys; sys.path[:0] = sys.argv[1].split(os.pathsep); "
@@ -30,25 +30,30 @@ _BOOTSTRAP_CODE = (
 
 
 class WorkerProcess:
-    """A program, a module with ``main``, while it is used: ``async with Apart("grep_worker") as program``."""
+    """A running worker program, a module with ``main``: ``async with WorkerProcess("grep_worker") as
+    worker``.
+    """
 
     def __init__(self, module: str, *, with_site_packages: bool = False) -> None:
-        """``module`` is one of this package, or a full name. ``installed``: it uses installed packages."""
+        """``module`` is a module of this package or a full name.
+
+        ``with_site_packages`` makes installed packages importable.
+        """
         self._module = module if "." in module else f"{__name__.rpartition('.')[0]}.{module}"
         self._with_site_packages = with_site_packages
         self._process: Process | None = None
 
     async def __aenter__(self) -> WorkerProcess:
-        where = str(Path(toolyard.__file__).parent.parent)
+        import_path = str(Path(toolyard.__file__).parent.parent)
         if self._with_site_packages:
-            where = os.pathsep.join((where, *filter(None, sys.path)))
+            import_path = os.pathsep.join((import_path, *filter(None, sys.path)))
         command = (
             sys.executable,
             "-I",
             "-S",
             "-c",
             _BOOTSTRAP_CODE,
-            where,
+            import_path,
             self._module,
             str(_LIFETIME_SECONDS),
         )
@@ -76,7 +81,10 @@ class WorkerProcess:
         await asyncio.shield(process.wait())
 
     async def send_request(self, message: bytes) -> bytes:
-        """What it answers. Raises NativeFailure where it ended instead; whoever asks bounds the time."""
+        """Return the worker's response.
+
+        Raises NativeToolError if it exited instead; the caller limits the time.
+        """
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise RuntimeError("the program is not running")
@@ -89,4 +97,4 @@ class WorkerProcess:
                 raise ValueError("too long")
             return await process.stdout.readexactly(length)
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            raise NativeToolError("was too much for the program that looks at it") from None
+            raise NativeToolError("the worker process failed, probably at a resource limit") from None

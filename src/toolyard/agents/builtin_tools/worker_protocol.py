@@ -1,6 +1,7 @@
-"""How a program that works apart is spoken to: a length in a line, then as many bytes; the same way back.
+"""Framing between Toolyard and its worker processes: the length on a line, then as many bytes, in both
+directions.
 
-Loaded by the programs themselves, where nothing is installed, so it uses the standard library alone.
+The worker programs import this module without site-packages, so it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ _MAX_MEMORY_BYTES = 1024 * 1024 * 1024
 
 
 def serve_requests(handle_message: Callable[[bytes], bytes], *, max_open_files: int = 3) -> None:
-    """Answer until nobody asks any more. What is stuck is ended by the system after so many seconds.
+    """Answer requests on standard input until it ends.
 
-    ``files`` is how many can be open; by default no more than the standard streams."""
+    The operating system ends a stuck process after the number of seconds in the last argument.
+    ``max_open_files`` defaults to the standard streams only.
+    """
+    # The worker processes untrusted patterns and pages, so limits are set before the first request is read.
     _limit_resources(int(sys.argv[-1]), max_open_files)
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     while line := stdin.readline(32):
@@ -26,9 +30,9 @@ def serve_requests(handle_message: Callable[[bytes], bytes], *, max_open_files: 
         message = stdin.read(length)
         if len(message) < length:
             return
-        said = handle_message(message)
-        stdout.write(b"%d\n" % len(said))
-        stdout.write(said)
+        response = handle_message(message)
+        stdout.write(b"%d\n" % len(response))
+        stdout.write(response)
         stdout.flush()
 
 
@@ -37,11 +41,11 @@ def _limit_resources(seconds: int, max_open_files: int) -> None:
         return
     import resource  # not on every system
 
-    for what, most in (
+    for resource_kind, limit in (
         (resource.RLIMIT_AS, _MAX_MEMORY_BYTES),
         (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_NOFILE, max_open_files),
     ):
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(what, (most, most))
+            resource.setrlimit(resource_kind, (limit, limit))
     signal.alarm(seconds)

@@ -1,8 +1,8 @@
-"""The folder that native tools may read, and no way out of it.
+"""Open files and folders of the workspace without ever leaving it.
 
-A path is walked one name at a time, each opened below the descriptor of the one before and never through a
-link. A link is read and walked in the same way, from within; ``..`` goes back to a descriptor that is still
-held. So nothing outside is ever opened, whatever is renamed or replaced meanwhile.
+A path is resolved one name at a time. Each name is opened relative to the descriptor of its parent, never
+through a symbolic link; a link's target is read and resolved in the same way. ``..`` returns to a descriptor
+that is still open. So nothing outside is ever opened, even if files are renamed or replaced concurrently.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DEVICE_FOLDER = "/dev"
 
 
 def virtual_device_ids() -> frozenset[int]:
-    """The devices, as ``st_dev`` names them, of all such file systems that are mounted."""
+    """Return the devices (``st_dev``) of all mounted virtual file systems, such as proc and sysfs."""
     try:
         lines = _MOUNT_TABLE_PATH.read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
@@ -49,7 +49,9 @@ def virtual_device_ids() -> frozenset[int]:
 
 
 def _parse_virtual_device(line: str) -> int | None:
-    """``36 35 98:0 / /mnt rw - proc proc rw``: the device of a line whose type is one of these."""
+    """Return the device of a mountinfo line (``36 35 98:0 / /mnt rw - proc proc rw``) of a virtual file
+    system.
+    """
     before, _, after = line.partition(" - ")
     fields, kind = before.split(), after.split()
     if len(fields) < 3 or not kind or kind[0] not in _VIRTUAL_FILESYSTEMS:
@@ -65,16 +67,17 @@ _MAX_QUOTED_CHARACTERS = 200
 FOLDER_OPEN_FLAGS = (
     os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 )
-"""How a folder below another is opened."""
+"""Flags for opening a folder relative to its parent."""
 FILE_OPEN_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_NOFOLLOW", 0)
-    # Nobody may keep us waiting, or become our terminal, by putting something else in a file's place.
+    # If a file is replaced by a pipe or terminal, opening it must neither block nor acquire a controlling
+    # terminal.
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_NOCTTY", 0)
 )
-"""How a file below a folder is opened."""
+"""Flags for opening a file relative to its folder."""
 SPECIAL_FILE_DESCRIPTIONS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -82,11 +85,11 @@ SPECIAL_FILE_DESCRIPTIONS = {
     stat.S_IFBLK: "a device",
     stat.S_IFLNK: "a link",
 }
-"""What is neither file nor folder, in words."""
+"""Descriptions of file types that are neither files nor folders."""
 
 
 def can_confine() -> bool:
-    """Whether this system can open files below a descriptor, which confinement needs."""
+    """Return whether this system can open files relative to a descriptor, which confinement requires."""
     return os.open in os.supports_dir_fd and os.scandir in os.supports_fd and hasattr(os, "O_NOFOLLOW")
 
 
@@ -96,7 +99,7 @@ class OpenedPath:
 
     fd: int
     path: str
-    """From the root, with slashes; ``.`` is the root itself."""
+    """Relative to the root, with slashes; ``.`` is the root itself."""
     stat_result: os.stat_result
 
     @property
@@ -105,8 +108,11 @@ class OpenedPath:
 
 
 class Workspace:
-    """Opens what lies in a folder. ``hidden`` is one that is never opened, wherever it lies: the data
-    directory. Its files are not opened by another name (a hard link) either."""
+    """Opens files below a root folder.
+
+    ``excluded_folder``, the data directory, is never opened, wherever it is; nor are its files through hard
+    links.
+    """
 
     def __init__(self, root: Path, excluded_folder: Path | None = None) -> None:
         self.root = root
@@ -116,9 +122,10 @@ class Workspace:
 
     @contextmanager
     def open(self, path: str) -> Generator[OpenedPath]:
-        """A file or folder by its path from the root, or from ``/`` where that leads into the workspace.
+        """Open a file or folder by its path relative to the root, or by an absolute path inside the
+        workspace.
 
-        Raises NativeFailure for what is not there, not inside, or neither file nor folder.
+        Raises NativeToolError if it does not exist, is outside, or is neither file nor folder.
         """
         *others, last = candidate_paths(path)
         for each in others:
@@ -142,7 +149,7 @@ class Workspace:
 
     @contextmanager
     def open_folder(self, path: str) -> Generator[OpenedPath]:
-        """A folder. Raises NativeFailure."""
+        """Open a folder. Raises NativeToolError."""
         with self.open(path) as found:
             if not found.is_folder:
                 raise NativeToolError(f"'{escape_path(path)}' is a file, not a folder")
@@ -150,14 +157,14 @@ class Workspace:
 
     @contextmanager
     def file(self, path: str) -> Generator[OpenedPath]:
-        """A file. Raises NativeFailure."""
+        """Open a file. Raises NativeToolError."""
         with self.open(path) as found:
             if found.is_folder:
-                raise NativeToolError(f"'{escape_path(path)}' is a folder, not a file; list_dir lists it")
+                raise NativeToolError(f"'{escape_path(path)}' is a folder, not a file; use list_dir")
             yield found
 
     def excludes(self, info: os.stat_result) -> bool:
-        """Whether something that lies inside must not be read all the same."""
+        """Return whether a file or folder inside the workspace must not be read."""
         if info.st_dev in self._virtual_devices:
             return True
         hidden = self._excluded_folder_id()
@@ -166,8 +173,11 @@ class Workspace:
         return stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and self._is_hidden_file(info)
 
     def _is_hidden_file(self, info: os.stat_result) -> bool:
-        """Compare with each file of the data directory. They all lie in the folder itself; links in package
-        stores and worktrees lead elsewhere and can be read."""
+        """Compare with each file of the data directory, to detect hard links to it.
+
+        All its files are directly in that folder. Other hard links, such as those of package stores, can be
+        read.
+        """
         if self._excluded_folder is None:
             return False
         try:
@@ -188,17 +198,17 @@ class Workspace:
 
     def _split_path(self, path: str) -> list[str]:
         if len(path) > _MAX_PATH_CHARACTERS:
-            raise NativeToolError(f"a path has at most {_MAX_PATH_CHARACTERS:,} characters")
+            raise NativeToolError(f"the path is longer than {_MAX_PATH_CHARACTERS:,} characters")
         inside = self.relative_to_root(path)
         if inside is None:
             where = escape_path(path[:_MAX_QUOTED_CHARACTERS])
             raise NativeToolError(
-                f"'{where}' is outside the workspace; give a path from its root, as src/app"
+                f"'{where}' is outside the workspace; use a path relative to its root, such as src/app"
             )
         return inside.split("/")
 
     def relative_to_root(self, path: str) -> str | None:
-        """A path from the root; None for one from ``/`` that does not lead there."""
+        """Return a path relative to the root; None for an absolute path outside of it."""
         if not path.startswith("/"):
             return path
         for base in self._root_paths:
@@ -207,7 +217,7 @@ class Workspace:
         return None
 
     def open_root(self) -> int:
-        """The root's descriptor. Raises NativeFailure."""
+        """Return a descriptor of the root. Raises NativeToolError."""
         try:
             fd = os.open(self.root, FOLDER_OPEN_FLAGS & ~getattr(os, "O_NOFOLLOW", 0))
         except OSError as error:
@@ -221,7 +231,9 @@ class Workspace:
 
 
 class _PathResolver:
-    """The way to one path: the descriptors from the root to here, and the names that are still to come."""
+    """Resolves one path, holding the descriptors from the root to the current folder and the remaining
+    names.
+    """
 
     def __init__(self, workspace: Workspace, parts: list[str]) -> None:
         self._workspace = workspace
@@ -272,15 +284,16 @@ class _PathResolver:
 
     def _enter_folder(self, part: str) -> None:
         if len(self._names) >= _MAX_FOLDER_DEPTH:
-            raise _PathRejected(f"lies more than {_MAX_FOLDER_DEPTH} folders deep")
+            raise _PathRejected(f"is nested more than {_MAX_FOLDER_DEPTH} folders deep")
         self._fds.append(os.open(part, FOLDER_OPEN_FLAGS, dir_fd=self._fds[-1]))
         self._names.append(part)
         self._check_not_excluded(os.fstat(self._fds[-1]))
 
     def _open_file(self, part: str, before: os.stat_result) -> OpenedPath:
         if any(each not in ("", ".") for each in self._pending_parts):
-            raise NotADirectoryError(errno.ENOTDIR, "a name in the middle is no folder")
-        # Devices and pipes notice when they are opened, so they are told apart before that.
+            raise NotADirectoryError(errno.ENOTDIR, "a parent is not a folder")
+        # Opening a device or pipe has side effects, so the type is checked before opening, and again
+        # afterwards in case the file was replaced.
         self._check_regular_file(before)
         self._fds.append(os.open(part, FILE_OPEN_FLAGS, dir_fd=self._fds[-1]))
         info = os.fstat(self._fds[-1])
@@ -291,8 +304,7 @@ class _PathResolver:
     def _check_regular_file(self, info: os.stat_result) -> None:
         if not stat.S_ISREG(info.st_mode):
             raise _PathRejected(
-                "is "
-                f"{SPECIAL_FILE_DESCRIPTIONS.get(stat.S_IFMT(info.st_mode), 'something special')}, not a file"
+                f"is {SPECIAL_FILE_DESCRIPTIONS.get(stat.S_IFMT(info.st_mode), 'a special file')}, not a file"
             )
 
     def _check_not_excluded(self, info: os.stat_result) -> None:
@@ -305,20 +317,20 @@ class _PathResolver:
 
 
 class _PathRejected(ValueError):
-    """Not inside, or not to be read."""
+    """Raised for a path that is outside the workspace or must not be read."""
 
 
 def _describe_error(error: OSError | ValueError) -> str:
     if isinstance(error, _PathRejected):
         return str(error)
     if isinstance(error, UnicodeError) or not isinstance(error, OSError):
-        return "is no path"
+        return "is not a valid path"
     return {
         errno.ENOENT: "does not exist",
-        errno.ENOTDIR: "does not exist: a name in the middle is no folder",
+        errno.ENOTDIR: "does not exist: one of its parents is not a folder",
         errno.ENAMETOOLONG: "is too long",
-        errno.EACCES: "may not be read by this process",
-        errno.EPERM: "may not be read by this process",
-        # What was a folder or a file a moment ago is a link now.
+        errno.EACCES: "cannot be read: permission denied",
+        errno.EPERM: "cannot be read: permission denied",
+        # A file or folder was replaced by a symbolic link after its type was checked.
         errno.ELOOP: "was replaced while it was read; try again",
     }.get(error.errno or 0, f"cannot be read: {os.strerror(error.errno or 0)}")

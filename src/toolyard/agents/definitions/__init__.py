@@ -1,1 +1,6 @@
-"""Agent definitions: AGENTS.md, its sections, front matter and tool patterns, and a watch on the file."""
+"""Agent definitions in AGENTS.md.
+
+``agents_md`` parses the file with the help of ``sections``, ``front_matter`` and ``tool_patterns``; ``watch``
+reloads it on changes, and ``pattern_check`` compares tool patterns with the existing tools. May import
+``config``, ``policy``, ``errors`` and ``types``.
+"""

@@ -1,4 +1,4 @@
-"""AGENTS.md: from its text to its agents."""
+"""Parse AGENTS.md into agents."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["AgentsFile", "agent_id", "find_agents_file", "parse_agents", "read_a
 
 @dataclass(frozen=True, slots=True)
 class AgentsFile:
-    """The agents of a file in their order, and what its author may want to know."""
+    """The agents of a file in order, and hints for its author."""
 
     agents: tuple[Agent, ...]
     hints: tuple[Problem, ...] = ()
 
 
 def parse_agents(text: str, file: str | None = None) -> AgentsFile:
-    """Read the text of an AGENTS.md file; one without agents is no mistake.
+    """Parse the text of an AGENTS.md file; a file without agents is valid.
 
-    Raises AgentsError with all problems at once, each with its line.
+    Raises AgentsError with all problems, each with its line.
     """
     sections = split_sections(text, file)
     problems, hints = list(sections.problems), list(sections.hints)
@@ -50,13 +50,13 @@ def parse_agents(text: str, file: str | None = None) -> AgentsFile:
 
 
 def find_agents_file(configured_path: Path | None, data_dir: Path) -> Path | None:
-    """Where the file stands: where the setting says, else in the data directory, where it may be missing."""
-    own = data_dir / "AGENTS.md"
-    return configured_path or (own if own.is_file() else None)
+    """Return the configured path, else the file in the data directory if it exists."""
+    default_path = data_dir / "AGENTS.md"
+    return configured_path or (default_path if default_path.is_file() else None)
 
 
 def read_agents(path: Path) -> AgentsFile:
-    """The agents of a file. Raises AgentsError, also where it cannot be read."""
+    """Return the agents of a file. Raises AgentsError, also if it cannot be read."""
     try:
         text = decode_utf8(read_regular_file(path), str(path))
     except ConfigError as error:
@@ -65,7 +65,9 @@ def read_agents(path: Path) -> AgentsFile:
 
 
 def agent_id(name: str) -> str:
-    """The name in lower case, with a dash for whatever is neither letter nor digit."""
+    """Return the name in lower case, with a hyphen for each run of characters other than letters and
+    digits.
+    """
     letters = unicodedata.normalize("NFC", name.lower())
     words = "".join(letter if letter.isalnum() else " " for letter in letters)
     return "-".join(words.split())
@@ -90,7 +92,7 @@ def _build_agent(section: AgentSection, front_matter: FrontMatter, file: str | N
 
 
 def _prefix_agent_name(problems: list[Problem], agent: Agent) -> list[Problem]:
-    """The same problems, with the agent's name before the key."""
+    """Return the problems with the agent's name in front of the key."""
     return [
         replace(each, path=".".join(part for part in (agent.name, each.path) if part)) for each in problems
     ]
@@ -98,22 +100,22 @@ def _prefix_agent_name(problems: list[Problem], agent: Agent) -> list[Problem]:
 
 def _missing_name_problem(section: AgentSection, front_matter: FrontMatter, file: str | None) -> Problem:
     if section.name is None and front_matter.name is None:
-        hint = "add name: to it, or put a ## heading before it"
+        hint = "add a name: key, or put a ## heading before the front matter"
         return Problem(
-            "a file that begins with front matter is one agent, and needs a name",
+            "a file that starts with front matter defines one agent and needs a name",
             file,
             section.line,
             hint=hint,
         )
     name = section.name or front_matter.name
-    return Problem(f"the name '{name}' has neither letter nor digit", file, section.line)
+    return Problem(f"the name '{name}' contains no letter or digit", file, section.line)
 
 
 def _duplicate_id_problem(agent: Agent, first: Agent) -> Problem:
     return Problem(
-        f"two agents have the id '{agent.id}', the first stands on line {first.line}",
+        f"two agents have the id '{agent.id}'; the first is on line {first.line}",
         agent.file,
         agent.line,
         agent.name,
-        "give one of them another name",
+        "rename one of them",
     )

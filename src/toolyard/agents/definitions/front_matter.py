@@ -1,4 +1,4 @@
-"""An agent's front matter: YAML for all keys but ``tools``."""
+"""Parse an agent's front matter: YAML for all keys except ``tools``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class YamlProblem:
-    """Why a text is no YAML mapping. ``line`` is counted from 0."""
+    """Why a text is not a valid YAML mapping. ``line`` counts from 0."""
 
     line: int
     message: str
@@ -32,7 +32,7 @@ class YamlProblem:
 
 @dataclass(frozen=True, slots=True)
 class YamlValue:
-    """What stands after a key: a text, a list of values, or something else, which is neither."""
+    """Value of a key: text, a list of values, or neither for any other value."""
 
     line: int
     text: str | None = None
@@ -47,7 +47,7 @@ class YamlValue:
 
 @dataclass(frozen=True, slots=True)
 class YamlEntry:
-    """One key with its value. Lines are counted from 0."""
+    """A key with its value. Lines count from 0."""
 
     key: str
     line: int
@@ -55,39 +55,40 @@ class YamlEntry:
 
 
 def parse_yaml_mapping(text: str) -> list[YamlEntry] | YamlProblem:
-    """The keys of a YAML mapping in their order, also those that stand twice. Never raises."""
-    # PyYAML takes a while to load, and only a file with agents in it needs it.
+    """Return the keys of a YAML mapping in order, including duplicates. Never raises."""
+    # PyYAML is slow to import, and only files with agents need it.
     import yaml
 
     compose = cast(Any, yaml).compose
     try:
-        # Nodes, because they know their lines, and because building values from tags can raise anything.
+        # Compose nodes instead of loading values: nodes have line numbers, and constructing values from tags
+        # can raise anything.
         root = compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        words = ", ".join(part for part in (error.context, error.problem) if part)
-        return YamlProblem(mark.line if mark else 0, words)
+        message = ", ".join(part for part in (error.context, error.problem) if part)
+        return YamlProblem(mark.line if mark else 0, message)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         return YamlProblem(0, str(error).partition("\n")[0] or type(error).__name__)
     if root is None:
         return []
     if not isinstance(root, yaml.MappingNode):
-        return YamlProblem(_node_line(root), "expected one 'key: value' a line")
+        return YamlProblem(_node_line(root), "expected one 'key: value' per line")
     pairs = cast(list[tuple[Any, Any]], root.value)
     for key, _ in pairs:
         if not isinstance(key.value, str):
-            return YamlProblem(_node_line(key), "a list or an object stands where a key should")
+            return YamlProblem(_node_line(key), "a key must be text, not a list or an object")
     return [YamlEntry(key.value, _node_line(key), _convert_node(value)) for key, value in pairs]
 
 
 def _convert_node(node: Any, *, is_nested: bool = False) -> YamlValue:
-    found: object = node.value
-    if isinstance(found, str):
-        return YamlValue(_node_line(node), text=found.strip(), is_quoted=node.style is not None)
+    node_value: object = node.value
+    if isinstance(node_value, str):
+        return YamlValue(_node_line(node), text=node_value.strip(), is_quoted=node.style is not None)
     if node.id == "sequence" and not is_nested:
         return YamlValue(
             _node_line(node),
-            items=tuple(_convert_node(item, is_nested=True) for item in cast(list[Any], found)),
+            items=tuple(_convert_node(item, is_nested=True) for item in cast(list[Any], node_value)),
         )
     return YamlValue(_node_line(node))
 
@@ -106,7 +107,7 @@ _COUNT_PATTERN = re.compile(r"[0-9]{1,9}")
 
 @dataclass(slots=True)
 class FrontMatter:
-    """What the keys say, what is wrong with them, and what is worth a hint."""
+    """Values of the keys, with problems and hints about them."""
 
     name: str | None = None
     description: str = ""
@@ -123,9 +124,9 @@ class FrontMatter:
 def parse_front_matter(
     lines: Sequence[str], first_line: int, file: str | None, *, has_heading_name: bool
 ) -> FrontMatter:
-    """Read the lines between the dashes. Never raises: what is wrong is in ``problems``.
+    """Parse the lines between the dashes. Never raises; errors are in ``problems``.
 
-    ``named`` tells whether a heading has named the agent already; otherwise the key ``name`` does.
+    ``has_heading_name`` means that a heading names the agent; otherwise the key ``name`` does.
     """
     reader = _FrontMatterReader(first_line, file, has_heading_name)
     reader.parse_keys(reader.extract_tools(lines))
@@ -133,7 +134,7 @@ def parse_front_matter(
 
 
 class _FrontMatterReader:
-    """Collects into one ``Matter``. Lines are counted from 0 here, from the first between the dashes."""
+    """Collects values into one ``FrontMatter``. Lines count from 0, starting after the opening dashes."""
 
     def __init__(self, first_line: int, file: str | None, has_heading_name: bool) -> None:
         self.front_matter = FrontMatter()
@@ -143,51 +144,55 @@ class _FrontMatterReader:
         self._first_line_by_key: dict[str, int] = {}
 
     def extract_tools(self, lines: Sequence[str]) -> str:
-        """Take the tools out; what is left is YAML, with every line in its place."""
-        left = list(lines)
+        """Parse and blank out the ``tools`` lines; the rest is YAML with unchanged line numbers."""
+        yaml_lines = list(lines)
         at = 0
         while at < len(lines):
             if not is_tools_line(lines[at]):
                 at += 1
                 continue
             self._check_duplicate("tools", at)
-            read = parse_tool_list(lines, at)
-            for each in read.problems:
+            tool_list = parse_tool_list(lines, at)
+            for each in tool_list.problems:
                 self._add_problem(each.at, "tools", each.message, each.hint)
-            self.front_matter.tools = tuple(read.items)
-            left[at : read.end] = [""] * (read.end - at)
-            at = read.end
-        return "\n".join(left)
+            self.front_matter.tools = tuple(tool_list.items)
+            yaml_lines[at : tool_list.end] = [""] * (tool_list.end - at)
+            at = tool_list.end
+        return "\n".join(yaml_lines)
 
     def parse_keys(self, text: str) -> None:
         entries = parse_yaml_mapping(text)
         if isinstance(entries, YamlProblem):
-            hint = "put a text that holds a colon, a # or a * in quotes"
-            self._add_problem(entries.line, "", f"the front matter is no YAML: {entries.message}", hint)
+            hint = "put text that contains a colon, a # or a * in quotes"
+            self._add_problem(
+                entries.line, "", f"the front matter is not valid YAML: {entries.message}", hint
+            )
             return
         for entry in entries:
             self._check_duplicate(entry.key, entry.line)
             self._apply_entry(entry)
 
     def _apply_entry(self, entry: YamlEntry) -> None:
-        key, read = entry.key, _SETTER_BY_KEY.get(entry.key)
+        key, setter = entry.key, _SETTER_BY_KEY.get(entry.key)
         if key == NAME_KEY and self._has_heading_name:
             self._add_hint(entry.line, key, "the heading names the agent, so this name is ignored")
         elif key == "tools":
-            self._add_problem(entry.line, key, "tools must stand at the beginning of a line")
-        elif read is None:
+            self._add_problem(entry.line, key, "tools must start at the beginning of a line")
+        elif setter is None:
             similar = get_close_matches(key, FRONT_MATTER_KEYS, n=1, cutoff=0.5)
-            hint = f"did you mean '{similar[0]}'?" if similar else f"there are {', '.join(FRONT_MATTER_KEYS)}"
-            self._add_hint(entry.line, key, "an unknown key, which is ignored", hint)
+            hint = (
+                f"did you mean '{similar[0]}'?" if similar else f"known keys: {', '.join(FRONT_MATTER_KEYS)}"
+            )
+            self._add_hint(entry.line, key, "unknown key, which is ignored", hint)
         else:
-            expected = read(self.front_matter, entry.value)
+            expected = setter(self.front_matter, entry.value)
             if expected is not None:
                 self._add_problem(entry.value.line, key, f"expected {expected}, found {entry.value}")
 
     def _check_duplicate(self, key: str, at: int) -> None:
         if key in self._first_line_by_key:
             first = self._first_line_by_key[key] + self._first_line
-            self._add_problem(at, key, f"the key stands twice, first on line {first}", "keep one of the two")
+            self._add_problem(at, key, f"duplicate key, first used on line {first}", "remove one of them")
         self._first_line_by_key.setdefault(key, at)
 
     def _add_problem(self, at: int, key: str, message: str, hint: str | None = None) -> None:
@@ -197,7 +202,7 @@ class _FrontMatterReader:
         self.front_matter.hints.append(Problem(message, self._file, self._first_line + at, key, hint))
 
 
-# Each takes its value over, or says what it expected instead.
+# Each setter stores its value, or returns a description of the value it expects.
 
 
 def _set_name(matter: FrontMatter, value: YamlValue) -> str | None:
@@ -228,7 +233,7 @@ def _set_max_steps(matter: FrontMatter, value: YamlValue) -> str | None:
     if value.text and not value.is_quoted and _COUNT_PATTERN.fullmatch(value.text) and int(value.text) > 0:
         matter.max_steps = int(value.text)
         return None
-    return "a whole number from 1 on"
+    return "a whole number of at least 1"
 
 
 def _set_mode(matter: FrontMatter, value: YamlValue) -> str | None:
@@ -241,7 +246,7 @@ def _set_mode(matter: FrontMatter, value: YamlValue) -> str | None:
 def _set_bundles(matter: FrontMatter, value: YamlValue) -> str | None:
     ids = [item.text for item in value.items or () if item.text]
     if value.items is None or len(ids) < len(value.items):
-        return "a list of bundles, each by its id"
+        return "a list of bundle ids"
     matter.bundles = tuple(ids)
     return None
 

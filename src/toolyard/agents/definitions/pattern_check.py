@@ -1,4 +1,4 @@
-"""An agent's patterns against the tools that there are."""
+"""Check an agent's tool patterns against the existing tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ToolPatternProblems", "check_tool_patterns"]
 
 @dataclass(frozen=True, slots=True)
 class ToolPatternProblems:
-    """``errors`` keep an agent from being used; ``warnings`` are for whoever wrote it."""
+    """``errors`` prevent an agent from being used; ``warnings`` are for its author."""
 
     errors: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
@@ -24,18 +24,18 @@ class ToolPatternProblems:
 def check_tool_patterns(
     agent: Agent, known_tools: Collection[str], unlisted_prefixes: Mapping[str, str]
 ) -> ToolPatternProblems:
-    """Which of the agent's patterns match nothing.
+    """Return problems for the agent's patterns that match nothing.
 
-    ``known`` are all exposed names. ``unlisted`` maps the beginning of the names of a server that has not
-    been listed to that server's id: a name that may be one of its tools is a warning until then. A pattern
-    with a star is never an error, since tools come and go.
+    ``known_tools`` are all exposed names. ``unlisted_prefixes`` maps the name prefix of each server that has
+    not been listed to its id: a name that may belong to such a server is only a warning. A pattern with a
+    star is never an error, because tools come and go.
     """
     errors: list[Problem] = []
     warnings: list[Problem] = []
     for text in unused_patterns(agent.tools or (), known_tools):
-        waiting = sorted(set(_possible_servers(text, unlisted_prefixes)))
-        if waiting:
-            servers = ", ".join(f"'{server}'" for server in waiting)
+        possible_servers = sorted(set(_possible_servers(text, unlisted_prefixes)))
+        if possible_servers:
+            servers = ", ".join(f"'{server}'" for server in possible_servers)
             warnings.append(
                 _tools_problem(agent, f"'{text}' matches no tool yet; not listed so far: {servers}")
             )
@@ -51,16 +51,18 @@ def check_tool_patterns(
 
 
 def _possible_servers(text: str, unlisted_prefixes: Mapping[str, str]) -> Iterator[str]:
-    fixed, star, _ = strip_deny_prefix(text).partition("*")
+    literal_prefix, star, _ = strip_deny_prefix(text).partition("*")
     for prefix, server in unlisted_prefixes.items():
-        if fixed.startswith(prefix) or (star and prefix.startswith(fixed)):
+        if literal_prefix.startswith(prefix) or (star and prefix.startswith(literal_prefix)):
             yield server
 
 
 def _suggest_tool(text: str, known_tools: Collection[str]) -> str:
     similar = get_close_matches(strip_deny_prefix(text), known_tools, n=1)
     return (
-        f"did you mean '{similar[0]}'?" if similar else "a pattern such as context7_* may name tools to come"
+        f"did you mean '{similar[0]}'?"
+        if similar
+        else "a pattern such as context7_* may refer to future tools"
     )
 
 

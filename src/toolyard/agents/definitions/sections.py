@@ -1,4 +1,4 @@
-"""Where agents begin and end in an AGENTS.md file."""
+"""Split an AGENTS.md file into the sections of its agents."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _YAML_KEY_PATTERN = re.compile(r"""["']?[A-Za-z_][\w-]*["']?[ \t]*:(?=[ \t\[]|$)
 
 @dataclass(frozen=True, slots=True)
 class AgentSection:
-    """One agent's part of the file. Lines are counted from 1, as editors do."""
+    """One agent's part of the file. Lines count from 1."""
 
     name: str | None
-    """From the heading; None for a file that is one agent and says its name in the front matter."""
+    """From the heading; None if the whole file is one agent that is named in its front matter."""
     line: int
     front_matter: tuple[str, ...]
     front_matter_line: int
-    """The line on which ``matter`` begins."""
+    """The line on which ``front_matter`` starts."""
     prompt: str
 
 
 @dataclass(slots=True)
 class AgentSections:
-    """The parts of a file, what is wrong with them, and what is worth a hint."""
+    """The sections of a file, with problems and hints about them."""
 
     agent_sections: list[AgentSection] = field(default_factory=list[AgentSection])
     problems: list[Problem] = field(default_factory=list[Problem])
@@ -41,8 +41,8 @@ class AgentSections:
 def split_sections(text: str, file: str | None) -> AgentSections:
     """Find the agents of a file.
 
-    One begins at a ``## Name`` line that is followed, blank lines aside, by front matter between ``---``
-    lines, and ends where the next begins. Other headings, and fenced code, belong to the prompt.
+    An agent starts at a ``## Name`` line followed, apart from blank lines, by front matter between ``---``
+    lines, and ends where the next one starts. Other headings and fenced code belong to the prompt.
     """
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     sections = AgentSections()
@@ -65,7 +65,7 @@ def _add_whole_file(lines: Sequence[str], opening: int, sections: AgentSections,
 
 
 def _add_headed_sections(lines: Sequence[str], sections: AgentSections, file: str | None) -> None:
-    begun: _UnfinishedSection | None = None
+    unfinished: _UnfinishedSection | None = None
     at, code = 0, _CodeFenceTracker()
     while at < len(lines):
         name = None if code.consume_line(at, lines[at]) else _match_heading(lines[at])
@@ -76,22 +76,22 @@ def _add_headed_sections(lines: Sequence[str], sections: AgentSections, file: st
             sections.hints.append(_not_front_matter_hint(name, opening, file))
             at = opening + 1
         else:
-            if begun is not None:
-                sections.agent_sections.append(begun.build_section(lines, at))
+            if unfinished is not None:
+                sections.agent_sections.append(unfinished.build_section(lines, at))
             closing = _find_closing_line(lines, opening)
             if closing is None:
                 sections.problems.append(_unclosed_matter_problem(opening, f"agent '{name}'", file))
-                begun, at = None, opening + 1
+                unfinished, at = None, opening + 1
             else:
-                begun, at = _UnfinishedSection(name, at, opening, closing), closing + 1
-    if begun is not None:
-        sections.agent_sections.append(begun.build_section(lines, len(lines)))
+                unfinished, at = _UnfinishedSection(name, at, opening, closing), closing + 1
+    if unfinished is not None:
+        sections.agent_sections.append(unfinished.build_section(lines, len(lines)))
     if code.open_line is not None:
         sections.hints.append(_unclosed_code_hint(code.open_line, file))
 
 
 class _UnfinishedSection(NamedTuple):
-    """An agent whose end has not been seen. Lines are counted from 0."""
+    """An agent whose end has not been found yet. Lines count from 0."""
 
     name: str | None
     line: int
@@ -107,27 +107,27 @@ class _UnfinishedSection(NamedTuple):
 
 
 class _CodeFenceTracker:
-    """Follows fenced code from line to line."""
+    """Tracks fenced code blocks line by line."""
 
     def __init__(self) -> None:
         self.open_line: int | None = None
         self._fence_marks = ""
 
     def consume_line(self, at: int, line: str) -> bool:
-        """Whether the line is code, or begins or ends it."""
-        found = _CODE_FENCE_PATTERN.fullmatch(line)
+        """Return whether the line is part of a code block, including its fences."""
+        match = _CODE_FENCE_PATTERN.fullmatch(line)
         if self.open_line is None:
-            if found is None:
+            if match is None:
                 return False
-            self.open_line, self._fence_marks = at, found["marks"]
-        elif found and found["marks"].startswith(self._fence_marks) and not found["rest"].strip():
+            self.open_line, self._fence_marks = at, match["marks"]
+        elif match and match["marks"].startswith(self._fence_marks) and not match["rest"].strip():
             self.open_line = None
         return True
 
 
 def _match_heading(line: str) -> str | None:
-    found = _HEADING_PATTERN.fullmatch(line)
-    return found["name"] if found else None
+    match = _HEADING_PATTERN.fullmatch(line)
+    return match["name"] if match else None
 
 
 def _next_nonblank_line(lines: Sequence[str], at: int) -> int:
@@ -141,7 +141,7 @@ def _is_dashes_line(lines: Sequence[str], at: int) -> bool:
 
 
 def _opens_front_matter(lines: Sequence[str], at: int) -> bool:
-    """Whether a ``---`` line opens front matter, and is no line drawn across a text."""
+    """Return whether a ``---`` line opens front matter, rather than being a horizontal rule."""
     if not _is_dashes_line(lines, at):
         return False
     at = _next_nonblank_line(lines, at + 1)
@@ -151,7 +151,7 @@ def _opens_front_matter(lines: Sequence[str], at: int) -> bool:
 
 
 def _is_agent_start(lines: Sequence[str], at: int) -> bool:
-    """Whether an agent begins here, inside front matter that nobody closed."""
+    """Return whether an agent starts here, inside front matter that was never closed."""
     if _match_heading(lines[at]) is None:
         return False
     opening = _next_nonblank_line(lines, at + 1)
@@ -177,23 +177,23 @@ def _unclosed_matter_problem(opening: int, owner: str, file: str | None) -> Prob
         f"the front matter of {owner} is never closed",
         file,
         opening + 1,
-        hint="put a line of three dashes, ---, after its last key",
+        hint="add a line of three dashes, ---, after its last key",
     )
 
 
 def _not_front_matter_hint(name: str, opening: int, file: str | None) -> Problem:
     return Problem(
-        f"the line of dashes after '## {name}' opens no front matter, so the heading is read as text",
+        f"the line of dashes after '## {name}' does not open front matter, so the heading is read as text",
         file,
         opening + 1,
-        hint="an agent's front matter begins with a key, such as description:",
+        hint="front matter of an agent starts with a key, such as description:",
     )
 
 
-def _unclosed_code_hint(opened: int, file: str | None) -> Problem:
+def _unclosed_code_hint(opening: int, file: str | None) -> Problem:
     return Problem(
-        "fenced code begins here and never ends, so no agent begins after it",
+        "the code block that starts here is never closed, so no agent is found after it",
         file,
-        opened + 1,
-        hint="close it with the same marks",
+        opening + 1,
+        hint="close it with the same fence",
     )

@@ -1,4 +1,7 @@
-"""The reader of ``tools:``, because ``[*, !web_*]`` is not what YAML takes it for."""
+"""Parse the ``tools:`` list of an agent.
+
+A separate parser, because ``[*, !web_*]`` is not valid YAML: ``*`` and ``!`` are aliases and tags there.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ _TOKEN_PATTERN = re.compile(
     """,
     re.VERBOSE,
 )
-NOT_A_LIST_MESSAGE = "tools: is no list"
-LIST_HINT = "write tools: [view_file, context7_*], or leave tools out for all of them"
+NOT_A_LIST_MESSAGE = "tools: is not a list"
+LIST_HINT = "write tools: [view_file, context7_*], or omit tools for all of them"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolListProblem:
-    """What is wrong, and on which of the lines, counted from 0."""
+    """A problem and its line, counted from 0."""
 
     at: int
     message: str
@@ -36,21 +39,21 @@ class ToolListProblem:
 
 @dataclass(slots=True)
 class ToolList:
-    """The patterns as they were written, in their order; where the list ended; what was wrong with it."""
+    """The patterns as written, in order, and problems with the list."""
 
     items: list[str] = field(default_factory=list[str])
     end: int = 0
-    """The first line that is no longer part of the list."""
+    """The first line after the list."""
     problems: list[ToolListProblem] = field(default_factory=list[ToolListProblem])
 
 
 def is_tools_line(line: str) -> bool:
-    """Whether the key ``tools`` stands at the beginning of the line."""
+    """Return whether the line starts with the key ``tools``."""
     return _TOOLS_KEY_PATTERN.match(line) is not None
 
 
 def parse_tool_list(lines: Sequence[str], at: int) -> ToolList:
-    """Read the list whose key stands on line ``at``. Never raises: what is wrong is in ``complaints``."""
+    """Parse the list whose key is on line ``at``. Never raises; errors are in ``problems``."""
     key = _TOOLS_KEY_PATTERN.match(lines[at])
     start = key.end() if key else 0
     value = lines[at][start:].strip()
@@ -78,8 +81,8 @@ def _next_content_line(lines: Sequence[str], at: int) -> int:
 
 
 def _parse_block_list(lines: Sequence[str], key: int) -> ToolList:
-    made = ToolList(end=key + 1)
-    seen = False
+    tool_list = ToolList(end=key + 1)
+    has_items = False
     for at in range(key + 1, len(lines)):
         line = lines[at]
         if not line.strip() or line.lstrip().startswith("#"):
@@ -87,56 +90,58 @@ def _parse_block_list(lines: Sequence[str], key: int) -> ToolList:
         item = _BLOCK_ITEM_PATTERN.fullmatch(line)
         if item is None and not line[0].isspace() and not line.startswith("-"):
             break
-        seen, made.end = True, at + 1
+        has_items, tool_list.end = True, at + 1
         if item is None:
-            made.problems.append(ToolListProblem(at, f"expected '- name', found '{line.strip():.60}'"))
+            tool_list.problems.append(ToolListProblem(at, f"expected '- name', found '{line.strip():.60}'"))
         else:
-            _add_block_item(made, at, item["rest"] or "")
-    if not seen:
-        made.problems.append(ToolListProblem(key, NOT_A_LIST_MESSAGE, LIST_HINT))
-    return made
+            _add_block_item(tool_list, at, item["rest"] or "")
+    if not has_items:
+        tool_list.problems.append(ToolListProblem(key, NOT_A_LIST_MESSAGE, LIST_HINT))
+    return tool_list
 
 
-def _add_block_item(made: ToolList, at: int, rest: str) -> None:
+def _add_block_item(tool_list: ToolList, at: int, rest: str) -> None:
     tokens = list(_iter_tokens(rest))
     if len(tokens) == 1 and tokens[0].lastgroup != "mark":
-        _add_item(made, at, tokens[0])
+        _add_item(tool_list, at, tokens[0])
     elif tokens:
-        made.problems.append(ToolListProblem(at, f"'{rest.strip():.60}' is no tool name", "one name a line"))
+        tool_list.problems.append(
+            ToolListProblem(at, f"'{rest.strip():.60}' is not a valid tool name", "write one name per line")
+        )
     else:
-        made.problems.append(ToolListProblem(at, "an item of tools is empty"))
+        tool_list.problems.append(ToolListProblem(at, "an item of tools is empty"))
 
 
 def _parse_inline_list(lines: Sequence[str], first: int, start: int) -> ToolList:
     end = next((at for at in range(first + 1, len(lines)) if _ANY_KEY_PATTERN.match(lines[at])), len(lines))
-    made = ToolList(end=end)
-    depth, before = 0, ""
+    tool_list = ToolList(end=end)
+    depth, previous_item = 0, ""
     tokens = _iter_tokens_of_lines(lines, first, start, end)
     for at, token in tokens:
         text = token[0]
         if text == "[":
             depth += 1
             if depth > 1:
-                made.problems.append(ToolListProblem(at, "a list inside the list of tools"))
+                tool_list.problems.append(ToolListProblem(at, "the list of tools contains another list"))
         elif text == "]":
             depth -= 1
             if depth == 0:
-                made.end = at + 1
+                tool_list.end = at + 1
                 if next(tokens, (end, token))[0] == at:
-                    made.problems.append(ToolListProblem(at, "something stands after the list of tools"))
-                return made
+                    tool_list.problems.append(ToolListProblem(at, "unexpected text after the list of tools"))
+                return tool_list
         elif text == ",":
-            if not before:
-                made.problems.append(ToolListProblem(at, "an item of tools is empty"))
-            before = ""
+            if not previous_item:
+                tool_list.problems.append(ToolListProblem(at, "an item of tools is empty"))
+            previous_item = ""
         else:
-            if before:
-                message = f"a comma is missing between '{before:.60}' and '{text:.60}'"
-                made.problems.append(ToolListProblem(at, message))
-            _add_item(made, at, token)
-            before = text
-    made.problems.append(ToolListProblem(first, "the list of tools is never closed", "close it with ]"))
-    return made
+            if previous_item:
+                message = f"a comma is missing between '{previous_item:.60}' and '{text:.60}'"
+                tool_list.problems.append(ToolListProblem(at, message))
+            _add_item(tool_list, at, token)
+            previous_item = text
+    tool_list.problems.append(ToolListProblem(first, "the list of tools is never closed", "close it with ]"))
+    return tool_list
 
 
 def _iter_tokens_of_lines(
@@ -151,8 +156,8 @@ def _iter_tokens(line: str, start: int = 0) -> Iterator[re.Match[str]]:
     return (token for token in _TOKEN_PATTERN.finditer(line, start) if token.lastgroup != "comment")
 
 
-def _add_item(made: ToolList, at: int, token: re.Match[str]) -> None:
-    """Add one item, or the complaint about it."""
+def _add_item(tool_list: ToolList, at: int, token: re.Match[str]) -> None:
+    """Add one item, or the problem with it."""
     text = token[0]
     sign = "!" if text.startswith("!") else ""
     name = text.removeprefix("!")
@@ -161,11 +166,13 @@ def _add_item(made: ToolList, at: int, token: re.Match[str]) -> None:
     elif token.lastgroup == "single":
         name = name[1:-1].replace("''", "'")
     elif name[:1] in ('"', "'"):
-        made.problems.append(ToolListProblem(at, f"the quote before {name[1:61]} is never closed"))
+        tool_list.problems.append(ToolListProblem(at, f"the quote before {name[1:61]} is never closed"))
         return
     if not name.removeprefix("!"):
-        made.problems.append(ToolListProblem(at, f"'{text}' names no tool"))
+        tool_list.problems.append(ToolListProblem(at, f"'{text}' does not name a tool"))
     elif re.search(r"\s", name):
-        made.problems.append(ToolListProblem(at, f"'{name:.60}' is no tool name", "names have no blanks"))
+        tool_list.problems.append(
+            ToolListProblem(at, f"'{name:.60}' is not a valid tool name", "tool names contain no spaces")
+        )
     else:
-        made.items.append(sign + name)
+        tool_list.items.append(sign + name)

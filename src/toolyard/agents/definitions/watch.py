@@ -1,4 +1,4 @@
-"""AGENTS.md while Toolyard runs: what it says now, and what stays in force where that cannot be used."""
+"""Reload AGENTS.md while Toolyard runs; the last valid content stays in use if the file becomes invalid."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from toolyard.types.agent import Agent
 __all__ = ["LoadedAgents", "load_agents", "watch_agents"]
 
 _SETTLE_SECONDS = 0.05
-"""Seconds for which a file that changed must stay the same."""
+"""Time for which a changed file must stay unchanged."""
 _MAX_SETTLE_CHECKS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedAgents:
-    """The agents in force. ``problems`` says, each with its line, why the file as it is now is not."""
+    """The agents in use. ``problems`` lists, with lines, why the current file content is not used."""
 
     path: Path
-    """Where the file stands, or would."""
+    """Path of the file, even if it does not exist."""
     agents: tuple[Agent, ...] = ()
     hints: tuple[Problem, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -37,50 +37,51 @@ class LoadedAgents:
 def load_agents(
     configured_path: Path | None, data_dir: Path, previous: LoadedAgents | None = None
 ) -> LoadedAgents:
-    """What the file says: that of the setting, else the one in the data directory, which may be missing.
+    """Load the configured file, else the one in the data directory, which may be missing. Never raises.
 
-    Where it cannot be used, the agents that were in force stay; at the start there are none. Never raises.
+    If it is invalid, the previous agents stay in use; at the start there are none.
     """
     path = configured_path or data_dir / "AGENTS.md"
-    last = previous or LoadedAgents(path)
+    fallback = previous or LoadedAgents(path)
     try:
         if configured_path is None and not path.exists():
-            if not last.agents:
+            if not fallback.agents:
                 return LoadedAgents(path)
-            # An editor may remove the file for a moment; chats do not lose their agents for that.
-            message = "the file is gone; its last content stays in force"
-            problem = Problem(message, file=str(path), hint="put it back, or restart Toolyard")
-            return replace(last, problems=(problem,))
-        found = read_agents(path)
+            # An editor may remove the file briefly while saving; chats must not lose their agents because of
+            # that.
+            message = "the file was removed; its last content stays in use"
+            problem = Problem(message, file=str(path), hint="restore it, or restart Toolyard")
+            return replace(fallback, problems=(problem,))
+        agents_file = read_agents(path)
     except AgentsError as error:
-        return replace(last, problems=tuple(error.problems))
+        return replace(fallback, problems=tuple(error.problems))
     except OSError as error:
-        return replace(last, problems=(Problem(f"cannot be read: {error}", file=str(path)),))
-    return LoadedAgents(path, found.agents, found.hints)
+        return replace(fallback, problems=(Problem(f"cannot be read: {error}", file=str(path)),))
+    return LoadedAgents(path, agents_file.agents, agents_file.hints)
 
 
 async def watch_agents(
     current: LoadedAgents, configured_path: Path | None, data_dir: Path
 ) -> AsyncGenerator[LoadedAgents, None]:
-    """Yield every change after ``current``, good or not. Ends by cancelling the task that iterates."""
+    """Yield every change after ``current``, valid or not. Cancel the iterating task to end it."""
     async with aclosing(watch_file(current.path)) as ticks:
         async for _ in ticks:
-            fresh = await asyncio.to_thread(load_agents, configured_path, data_dir, current)
-            if fresh != current:
-                fresh = await _wait_until_stable(fresh, configured_path, data_dir, current)
-            if fresh != current:
-                current = fresh
+            reloaded = await asyncio.to_thread(load_agents, configured_path, data_dir, current)
+            if reloaded != current:
+                reloaded = await _wait_until_stable(reloaded, configured_path, data_dir, current)
+            if reloaded != current:
+                current = reloaded
                 yield current
 
 
 async def _wait_until_stable(
-    found: LoadedAgents, configured_path: Path | None, data_dir: Path, previous: LoadedAgents
+    latest: LoadedAgents, configured_path: Path | None, data_dir: Path, previous: LoadedAgents
 ) -> LoadedAgents:
-    """What the file says once nobody writes it any more: many editors empty a file before they fill it."""
+    """Return the content once it no longer changes: many editors truncate a file before writing it."""
     for _ in range(_MAX_SETTLE_CHECKS):
         await asyncio.sleep(_SETTLE_SECONDS)
-        again = await asyncio.to_thread(load_agents, configured_path, data_dir, previous)
-        if again == found:
+        reloaded = await asyncio.to_thread(load_agents, configured_path, data_dir, previous)
+        if reloaded == latest:
             break
-        found = again
-    return found
+        latest = reloaded
+    return latest

@@ -1,4 +1,4 @@
-"""The models that a person can pick, and the way to ask one."""
+"""The configured models, and the way to send requests to one."""
 
 from __future__ import annotations
 
@@ -29,30 +29,31 @@ if TYPE_CHECKING:
 __all__ = ["Models", "PickedModel"]
 
 _DEFAULT_CONTEXT_TOKENS, _SELF_HOSTED_CONTEXT_TOKENS, _LOCAL_CONTEXT_TOKENS = 128_000, 32_000, 8_000
-"""Tokens that a model takes at once, where it is not known: a provider's, one at an address of one's own, and
-the small one in our own process."""
-_SETUP_HINT = "name one in the setting model, for example openai:gpt-5-mini, and set its provider's key"
+"""Context windows assumed if unknown: of a provider's model, a self-hosted one, and the local one."""
+_SETUP_HINT = "set model, for example to openai:gpt-5-mini, and the API key of its provider"
 
 
 @dataclass(frozen=True, slots=True)
 class PickedModel:
-    """A model that can be asked."""
+    """A selected model, ready for requests."""
 
     choice: ModelChoice
     get_model: Callable[[], Awaitable[tuple[Model, ModelRef]]]
-    """Makes what asks it."""
+    """Creates the client of the model."""
     _silence_timeout: float
     _temperature: float | None = None
     _context_tokens: int | None = None
 
     async def get_context_window(self) -> int:
-        """How many tokens it takes at once: as was set, as is known, or else a guess. Raises a ModelError."""
+        """Return the context window in tokens: configured, known, or else assumed. Raises a ModelError."""
         if self._context_tokens is not None:
             return self._context_tokens
-        model, asked = await self.get_model()
-        # What a server of one's own takes is set where it is started, whatever the model could.
-        own = self.choice.provider == "ollama" or asked.access.base_url is not None
-        return _SELF_HOSTED_CONTEXT_TOKENS if own else model.context_window or _DEFAULT_CONTEXT_TOKENS
+        model, model_ref = await self.get_model()
+        # A self-hosted server's window is set when it is started, whatever the model supports.
+        is_self_hosted = self.choice.provider == "ollama" or model_ref.access.base_url is not None
+        return (
+            _SELF_HOSTED_CONTEXT_TOKENS if is_self_hosted else model.context_window or _DEFAULT_CONTEXT_TOKENS
+        )
 
     def stream(
         self,
@@ -62,15 +63,17 @@ class PickedModel:
         instructions: str | None,
         temperature: float | None,
     ) -> AbstractAsyncContextManager[ModelStream]:
-        """Ask. Entering it and iterating what it gives raise ModelErrors, and nothing else."""
-        warmth = self._temperature if temperature is None else temperature
+        """Send a request. Entering the context and iterating its stream raise only ModelErrors."""
+        effective_temperature = self._temperature if temperature is None else temperature
         return ModelStreamContext(
-            self.get_model, ModelRequest(messages, tools, instructions, warmth), self._silence_timeout
+            self.get_model,
+            ModelRequest(messages, tools, instructions, effective_temperature),
+            self._silence_timeout,
         )
 
 
 class Models:
-    """Every model of this process. Nothing is imported, opened or started before one is asked."""
+    """All models of this process. Nothing is imported, opened or started before the first request."""
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class Models:
         local: LocalModel | None = None,
         silence_timeout: float = 120.0,
     ) -> None:
-        """``accesses``: how each provider is reached by models that no entry names."""
+        """``accesses`` is how to reach each provider for models without an entry."""
         self._entries = {entry.name: entry for entry in entries}
         self._accesses = {access.provider: access for access in accesses}
         self._local = None if local is None or LOCAL_MODEL_ID in self._entries else local
@@ -92,12 +95,12 @@ class Models:
             *(self._build_choice(entry) for entry in entries),
             *(() if self._local is None else (self._local.choice,)),
         )
-        """What a picker shows. Empty: there is no model."""
+        """Models for a picker; empty if none is configured."""
         self.default: str | None = default or next((choice.id for choice in self.choices), None)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Models:
-        """The models that the settings name."""
+        """Return the models of these settings."""
         entries = list(settings.models)
         if settings.model is not None and model_ref_fault(settings.model) is None:
             entries.insert(
@@ -119,24 +122,29 @@ class Models:
         )
 
     def pick(self, model_id: str | None) -> PickedModel:
-        """The model of this id, or ``provider:name``; None: the default. Raises NoSuchModel."""
+        """Return the model with this id or ``provider:name``; None selects the default.
+
+        Raises NoSuchModel.
+        """
         model_id = model_id or self.default
         if model_id is None:
             raise NoSuchModel("no model is configured", hint=_SETUP_HINT)
         if model_id == LOCAL_MODEL_ID and self._local is not None:
             return self._pick_local(self._local)
         entry = self._entries.get(model_id) or self._entry_for_unlisted(model_id)
-        asked = ModelRef(self._resolve_access(entry), entry.model.partition(":")[2])
+        model_ref = ModelRef(self._resolve_access(entry), entry.model.partition(":")[2])
 
         async def get_model() -> tuple[Model, ModelRef]:
-            return await self._provider_clients.model(asked), asked
+            return await self._provider_clients.model(model_ref), model_ref
 
         choice = self._build_choice(entry)
         return PickedModel(choice, get_model, self._silence_timeout, entry.temperature, entry.context)
 
     async def preload(self, model_id: str | None = None) -> None:
-        """Load what this model, or the default, is asked with. Nobody is asked and nothing is started. What
-        is wrong is told to whoever asks."""
+        """Load the libraries of this model or the default, without sending a request or starting a server.
+
+        Errors are suppressed here; the first request reports them.
+        """
         with suppress(ModelError):
             if (model_id or self.default) == LOCAL_MODEL_ID and self._local is not None:
                 await self._provider_clients.load_openai_compatible()
@@ -144,7 +152,7 @@ class Models:
                 await self.pick(model_id).get_model()
 
     async def close(self) -> None:
-        """Stop loading, close connections, and the local model's server. Bounded."""
+        """Stop loading, close connections, and stop the local model's server. Takes bounded time."""
         self.loader.stop()
         await self._provider_clients.close()
         if self._local is not None:
@@ -152,15 +160,15 @@ class Models:
 
     def _pick_local(self, local: LocalModel) -> PickedModel:
         async def get_model() -> tuple[Model, ModelRef]:
-            asked = ModelRef(await local.ensure_running(), LOCAL_MODEL_ID)
-            return await self._provider_clients.model(asked), asked
+            model_ref = ModelRef(await local.ensure_running(), LOCAL_MODEL_ID)
+            return await self._provider_clients.model(model_ref), model_ref
 
         return PickedModel(
             local.choice, get_model, self._silence_timeout, _context_tokens=_LOCAL_CONTEXT_TOKENS
         )
 
     def _entry_for_unlisted(self, model_id: str) -> ModelEntry:
-        """A model of a provider that needs no entry, because its provider can be reached."""
+        """Return an entry for a model that is not configured, if its provider is."""
         fault = model_ref_fault(model_id)
         known = [choice.id for choice in self.choices]
         if fault is not None:
@@ -175,33 +183,35 @@ class Models:
 
     def _resolve_access(self, entry: ModelEntry) -> ProviderAccess:
         provider = entry.model.partition(":")[0]
-        usual = self._accesses.get(provider, ProviderAccess(provider))
+        default_access = self._accesses.get(provider, ProviderAccess(provider))
         access = ProviderAccess(
-            provider, _non_default_url(provider, entry.base_url or usual.url), entry.api_key
+            provider, _non_default_url(provider, entry.base_url or default_access.url), entry.api_key
         )
-        # A provider's key goes to the address that it was set for, and to no other.
-        if access.api_key is None and access.base_url == usual.base_url:
-            return usual
+        # A provider's key is sent only to the address for which it was set.
+        if access.api_key is None and access.base_url == default_access.base_url:
+            return default_access
         return access
 
     def _build_choice(self, entry: ModelEntry) -> ModelChoice:
         provider, _, name = entry.model.partition(":")
         url = self._resolve_access(entry).base_url
-        # The Responses protocol takes no sounds, whatever the model.
-        deaf = provider == "openai-responses" or (provider == "openai" and url is None)
+        # The Responses API accepts no audio, whatever the model.
+        lacks_audio = provider == "openai-responses" or (provider == "openai" and url is None)
         return ModelChoice(
             id=entry.name,
             label=entry.label or entry.name,
             provider=provider,
             sees=can_take_images(name) if entry.sees is None else entry.sees,
-            hears=(not deaf and can_take_audio(name)) if entry.hears is None else entry.hears,
+            hears=(not lacks_audio and can_take_audio(name)) if entry.hears is None else entry.hears,
             base_url=None if url is None else mask_user_info(url),
         )
 
 
 def _provider_accesses(settings: Settings) -> Sequence[ProviderAccess]:
-    """How each provider is reached: as the setting ``model`` has it for its own, else by the usual keys."""
-    usual = {
+    """Return how to reach each provider: by the setting ``model`` for its own provider, else by the usual
+    keys.
+    """
+    accesses = {
         "openai": (settings.openai_base_url, settings.openai_api_key),
         "openai-responses": (settings.openai_base_url, settings.openai_api_key),
         "anthropic": (settings.anthropic_base_url, settings.anthropic_api_key),
@@ -209,13 +219,15 @@ def _provider_accesses(settings: Settings) -> Sequence[ProviderAccess]:
         "ollama": (None, None),
     }
     provider = (settings.model or "").partition(":")[0]
-    if provider in usual and settings.model_base_url is not None:
-        usual[provider] = (settings.model_base_url, settings.model_api_key)
-    elif provider in usual and settings.model_api_key is not None:
-        usual[provider] = (usual[provider][0], settings.model_api_key)
-    return tuple(ProviderAccess(each, _non_default_url(each, url), key) for each, (url, key) in usual.items())
+    if provider in accesses and settings.model_base_url is not None:
+        accesses[provider] = (settings.model_base_url, settings.model_api_key)
+    elif provider in accesses and settings.model_api_key is not None:
+        accesses[provider] = (accesses[provider][0], settings.model_api_key)
+    return tuple(
+        ProviderAccess(each, _non_default_url(each, url), key) for each, (url, key) in accesses.items()
+    )
 
 
 def _non_default_url(provider: str, url: str | None) -> str | None:
-    """An address that is not the provider's own."""
+    """Return the URL unless it is the provider's own."""
     return None if url == DEFAULT_BASE_URLS[provider] else url

@@ -1,11 +1,11 @@
-"""What can go wrong with a model.
+"""Errors of models.
 
 ModelError           what happened, without the key; ``hint`` says what to do next
-├── NoSuchModel      there is none of that name, here or at its provider
+├── NoSuchModel      no model of that name is configured, or the provider has none
 ├── KeyRefused       the key is missing, wrong, or does not cover the model
-├── RateLimited      too many requests: come back later (``retry_after``)
-├── ModelSilent      nothing came in time
-└── ModelFailed      everything else: not reachable, refused, broken off, no answer
+├── RateLimited      too many requests; retry later (``retry_after``)
+├── ModelSilent      nothing arrived in time
+└── ModelFailed      all other failures: unreachable, refused, interrupted, empty answer
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ __all__ = ["KeyRefused", "ModelError", "ModelFailed", "ModelSilent", "NoSuchMode
 
 
 class ModelError(ToolyardError):
-    """A model could not be asked, or did not answer."""
+    """Base class: a request to a model failed."""
 
 
 class NoSuchModel(ModelError):
-    """There is no model of that name."""
+    """Raised when there is no model of that name."""
 
 
 class KeyRefused(ModelError):
-    """The provider wants a key, or another one."""
+    """Raised when the provider requires a key, or another one."""
 
 
 class RateLimited(ModelError):
-    """The provider wants fewer requests. ``retry_after``: in so many seconds, where it said so."""
+    """Raised when the provider limits requests.
+
+    ``retry_after`` is the delay in seconds that it requested, if any.
+    """
 
     def __init__(self, cause: str, *, retry_after: float | None = None, hint: str | None = None) -> None:
         super().__init__(cause, hint=hint)
@@ -36,8 +39,10 @@ class RateLimited(ModelError):
 
 
 class ModelSilent(ModelError):
-    """The model sent nothing for too long."""
+    """Raised when the model sent nothing for too long."""
 
 
 class ModelFailed(ModelError):
-    """The model could not be reached, refused the request, broke off, or answered nothing."""
+    """Raised when the model is unreachable, refuses the request, stops in the middle, or sends an empty
+    answer.
+    """

@@ -1,8 +1,8 @@
-"""Loading what talks to models: large libraries whose modules import one another in circles.
+"""Load the model libraries, large packages whose modules import each other in cycles.
 
-Two threads that enter such a circle at different places see half a module. So whoever loads a part of it, in
-whichever thread, does it here, one after the other. It takes seconds, and neither a request that is answered
-meanwhile nor the end of the process waits for them.
+Two threads that enter such a cycle at different modules can see partially initialized modules. All imports of
+these libraries therefore go through this module, one at a time. They take seconds; neither other requests nor
+the shutdown of the process wait for them.
 """
 
 from __future__ import annotations
@@ -19,41 +19,43 @@ from toolyard.agents.models.errors import ModelFailed
 __all__ = ["LibraryLoader"]
 
 _IMPORT_LOCK = threading.Lock()
-"""Of the process, as the modules are."""
+"""Shared by the whole process, as modules are."""
 _SWITCH_INTERVAL_SECONDS = 0.0005
-"""Seconds after which a thread that loads lets others run. The usual 5 ms are spent at each of the dozens of
-changes between threads that a request takes."""
+"""Thread switch interval during imports.
+
+The default of 5 ms would be lost at each of the dozens of thread switches that a concurrent request needs.
+"""
 
 
 class LibraryLoader:
-    """Loads for one owner, who can stop it."""
+    """Loads libraries for one owner, which can stop the loading."""
 
     def __init__(self) -> None:
         self._stop_event = threading.Event()
 
     def stop(self) -> None:
-        """Whoever loads gives up before the next module, and whoever waits for that does not begin."""
+        """Abort before the next module is imported, and refuse further loading."""
         self._stop_event.set()
 
     async def load_in_thread(self, *modules: str) -> None:
-        """Import these, in a thread. Raises ModelFailed."""
+        """Import modules in a thread. Raises ModelFailed."""
         await asyncio.to_thread(self.load, *modules)
 
     def load(self, *modules: str) -> None:
-        """Import these. Not in the event loop. Raises ModelFailed."""
+        """Import modules. Blocks, so do not call it in the event loop. Raises ModelFailed."""
         with self.exclusive_imports():
             for module in modules:
                 import_module(module)
 
     @contextmanager
     def exclusive_imports(self) -> Generator[None]:
-        """Import within this. Raises ModelFailed where a library is not installed, or it was stopped."""
+        """Import inside this context. Raises ModelFailed if a library is missing or loading was stopped."""
         with _IMPORT_LOCK, _shorten_switch_interval(), _install_stop_finder(self._stop_event):
             try:
                 yield
             except ImportError as error:
                 missing = error.name or "pydantic_ai"
-                cause = f"models need libraries that are not installed: there is no {missing}"
+                cause = f"the model libraries are not installed: {missing} is missing"
                 raise ModelFailed(cause, hint="pip install 'toolyard[chat]'") from None
             except _LoadStopped:
                 raise ModelFailed("Toolyard is stopping", hint="try again in a moment") from None
@@ -61,38 +63,45 @@ class LibraryLoader:
 
 @contextmanager
 def _shorten_switch_interval() -> Generator[None]:
-    usual = sys.getswitchinterval()
+    previous = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     try:
         yield
     finally:
-        sys.setswitchinterval(usual)
+        sys.setswitchinterval(previous)
 
 
 class _LoadStopped(BaseException):
-    """No Exception: a library may do without a module that cannot be loaded, and would go on."""
+    """Raised to abort an import.
+
+    A BaseException, because libraries catch Exception around optional imports.
+    """
 
 
 class _StopFinder:
-    """A finder that finds nothing. Every import of one thread asks it first."""
+    """A meta path finder that finds nothing, but is called first for every import of one thread."""
 
     def __init__(self, stop_event: threading.Event) -> None:
         self._stop_event = stop_event
         self._thread = threading.get_ident()
 
     def find_spec(self, *_: object) -> None:
-        """None: others may find it. Raises _Stopped."""
+        """Return None so that other finders are tried. Raises _LoadStopped."""
         if self._stop_event.is_set() and threading.get_ident() == self._thread:
             raise _LoadStopped
 
 
 @contextmanager
 def _install_stop_finder(stop_event: threading.Event) -> Generator[None]:
-    """A thread that dies with the process, within a library, may take the exit code with it; so it ends."""
-    gate = _StopFinder(stop_event)
-    # Lists of their own: other threads may be going through the one that there is.
-    sys.meta_path = [gate, *sys.meta_path]
+    """Abort imports in this thread when the event is set.
+
+    A daemon thread that is killed at shutdown inside a native library may change the exit code, so it must
+    end in time.
+    """
+    finder = _StopFinder(stop_event)
+    # Replace the list instead of changing it: other threads may be iterating over it.
+    sys.meta_path = [finder, *sys.meta_path]
     try:
         yield
     finally:
-        sys.meta_path = [each for each in sys.meta_path if each is not gate]
+        sys.meta_path = [each for each in sys.meta_path if each is not finder]

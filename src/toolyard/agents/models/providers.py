@@ -1,6 +1,6 @@
-"""Providers: how a model of each is made, and the HTTP clients that are kept open for them.
+"""Create models of each provider, and keep HTTP clients open for them.
 
-pydantic-ai is large and optional, so it is imported when a model is first used, in a thread.
+pydantic-ai is large and optional, so it is imported in a thread when a model is first used.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["ProviderClients"]
 
 _PLACEHOLDER_KEY = "no-key"
-"""What is sent to an address that needs no key; the libraries insist on one."""
+"""Sent to an address that needs no key, because the libraries require one."""
 _CONNECT_TIMEOUT_SECONDS = 10.0
 _READ_TIMEOUT_SECONDS = 600.0
 
 
 class ProviderClients:
-    """The models that were used, with one open HTTP client for each way to reach a provider."""
+    """Cache of created models, with one HTTP client for each provider access."""
 
     def __init__(self, silence_timeout: float, loader: LibraryLoader) -> None:
         self._silence_timeout = silence_timeout
@@ -37,18 +37,22 @@ class ProviderClients:
         self._build_lock = asyncio.Lock()
 
     async def model(self, model_ref: ModelRef) -> Model:
-        """The model, ready to be asked. Raises KeyRefused or, without the libraries, ModelFailed."""
-        known = self._models.get(model_ref)
-        if known is not None:
-            return known
+        """Return the model, ready for requests.
+
+        Raises KeyRefused, or ModelFailed if the libraries are missing.
+        """
+        cached = self._models.get(model_ref)
+        if cached is not None:
+            return cached
         async with self._build_lock:
             if model_ref not in self._models:
-                # Importing the libraries and reading certificates takes a second: not in the loop.
+                # Importing the libraries and reading certificates takes about a second, so it runs in a
+                # thread.
                 self._models[model_ref] = await asyncio.to_thread(self._build_model, model_ref)
             return self._models[model_ref]
 
     async def load_openai_compatible(self) -> None:
-        """Load what speaks to OpenAI-compatible addresses, and make nothing. Raises ModelFailed."""
+        """Load the libraries for OpenAI-compatible endpoints without creating a model. Raises ModelFailed."""
         await asyncio.to_thread(self._import_openai_compatible)
 
     def _import_openai_compatible(self) -> None:
@@ -58,7 +62,7 @@ class ProviderClients:
             _load_response_modules()
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         self._models.clear()
         while self._clients:
             _, client = self._clients.popitem()
@@ -68,7 +72,7 @@ class ProviderClients:
         access = model_ref.access
         if access.lacks_key:
             hint = f"set {API_KEY_VARIABLES[access.provider]}, or api_key"
-            raise KeyRefused(f"there is no key for {access.provider}", hint=hint)
+            raise KeyRefused(f"no API key is set for {access.provider}", hint=hint)
         try:
             with self._loader.exclusive_imports():
                 client = self._get_client(access)
@@ -76,7 +80,7 @@ class ProviderClients:
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - a provider's library may raise anything
-            raise ModelFailed(model_ref.words(f"{model_ref.name} could not be made: {error}")) from None
+            raise ModelFailed(model_ref.words(f"{model_ref.name} could not be set up: {error}")) from None
 
     def _get_client(self, access: ProviderAccess) -> httpx2.AsyncClient:
         import httpx2
@@ -92,14 +96,16 @@ class ProviderClients:
 
 
 def _load_response_modules() -> None:
-    """Have all that an answer needs at hand, the price list too: nothing is to be loaded in the loop."""
+    """Load everything that an answer needs, including the price list, so that nothing is imported in the
+    event loop.
+    """
     from pydantic_ai.messages import ModelResponse
 
     import_module("toolyard.agents.models.response_stream")
     ModelResponse(parts=[], model_name="gpt-4o", provider_name="openai").cost()
 
 
-# Each provider.
+# Providers.
 
 
 def _build_openai_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
@@ -108,7 +114,7 @@ def _build_openai_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClien
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-    # What a provider sealed within an answer is given back only to one of the same name.
+    # Opaque data of an answer, such as encrypted reasoning, is returned only to a provider of the same name.
     provider = OpenAICompatibleProvider(
         model_ref.access.place, base_url=model_ref.access.url, api_key=key, http_client=client
     )

@@ -1,6 +1,6 @@
-"""One answer of a model, as it comes. Whatever a provider does, it ends: in an answer or in a ModelError.
+"""Stream one answer of a model. Whatever a provider sends, it ends with an answer or a ModelError.
 
-Imports pydantic-ai, so this module is loaded with the first model that is used.
+Imports pydantic-ai, so this module is loaded only when a model is first used.
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ from toolyard.agents.models.model_request import ModelRequest
 __all__ = ["AnswerDelta", "ModelStream", "stream_request"]
 
 _MAX_ANSWER_CHARACTERS = 2_000_000
-"""Characters of one answer, several times what any model writes: what goes on after that has no end."""
+"""Maximum characters of one answer, several times what any model writes; a longer answer is considered
+endless.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerDelta:
-    """A little more of what the model says or thinks."""
+    """A piece of the model's text or reasoning."""
 
     kind: Literal["text", "reasoning"]
     delta: str
 
 
 class ModelStream:
-    """An answer that is arriving. Iterate it once, to its end; only ModelErrors are raised."""
+    """An arriving answer. Iterate it once, to the end; it raises only ModelErrors."""
 
     def __init__(
         self, streamed_response: StreamedResponse, model_ref: ModelRef, silence_timeout: float
@@ -59,7 +61,7 @@ class ModelStream:
         self._silence_timeout = silence_timeout
         self._answer_size = 0
         self.cost: Decimal | None = None
-        """What the answer cost, in US dollars, once it is whole; None: not known."""
+        """Cost of the complete answer in US dollars; None if unknown."""
 
     def __aiter__(self) -> AsyncIterator[AnswerDelta]:
         return self
@@ -74,12 +76,12 @@ class ModelStream:
             self._answer_size += _event_size(event)
             if self._answer_size > _MAX_ANSWER_CHARACTERS:
                 raise provider_errors.endless_answer_error(self._model_ref, _MAX_ANSWER_CHARACTERS)
-            piece = _delta_from_event(event)
-            if piece is not None:
-                return piece
+            delta = _delta_from_event(event)
+            if delta is not None:
+                return delta
 
     def response(self) -> ModelResponse:
-        """The answer as far as it has arrived, as the provider wants it back."""
+        """Return the answer so far, in the form that the provider expects in later requests."""
         return self._streamed_response.get()
 
     def _finish_answer(self) -> ModelError | None:
@@ -88,8 +90,11 @@ class ModelStream:
         return _find_answer_error(response, self._model_ref)
 
     async def _next_event(self) -> ModelResponseStreamEvent | ModelError | None:
-        """What comes next; None: that was all. An error is given, not raised: none may hold on to another,
-        which may quote the key and keeps the connection."""
+        """Return the next event, None at the end, or an error.
+
+        Errors are returned, not raised, so that no exception keeps a reference to the original, which may
+        contain the key and holds the connection.
+        """
         try:
             async with asyncio.timeout(self._silence_timeout):
                 return await anext(self._events)
@@ -104,11 +109,11 @@ class ModelStream:
 def stream_request(
     model: Model, model_ref: ModelRef, model_request: ModelRequest
 ) -> AbstractAsyncContextManager[StreamedResponse]:
-    """The request itself; it is sent when this is entered."""
-    said = model_request.instructions
+    """Return the request; it is sent on entry."""
+    instructions = model_request.instructions
     parameters = ModelRequestParameters(
         function_tools=list(model_request.tools),
-        instruction_parts=[InstructionPart(content=said)] if said else [],
+        instruction_parts=[InstructionPart(content=instructions)] if instructions else [],
     )
     settings = _build_settings(model_ref, model_request)
     return model_request_stream(
@@ -117,12 +122,13 @@ def stream_request(
 
 
 def _build_settings(model_ref: ModelRef, model_request: ModelRequest) -> ModelSettings:
-    # Second tries are ours alone: those of the libraries would multiply them.
+    # Toolyard retries by itself; retries of the libraries would multiply these.
     settings: ModelSettings = {"max_retries": 0}
     if model_request.temperature is not None:
         settings["temperature"] = model_request.temperature
     if model_ref.access.provider == "anthropic":
-        # The others do it unasked. Every step of a turn repeats what the one before it sent.
+        # Other providers cache prompts automatically. Each step of a turn repeats the messages of the
+        # previous one.
         settings["cache"] = True
     return settings
 
@@ -144,27 +150,29 @@ def _delta_from_event(event: ModelResponseStreamEvent) -> AnswerDelta | None:
 
 
 def _event_size(event: ModelResponseStreamEvent) -> int:
-    """One more than the characters that an event adds: those without any are an answer without end, too."""
-    added: object = None
+    """Return the characters that an event adds, plus one: an endless sequence of empty events must be
+    stopped, too.
+    """
+    added_text: object = None
     if isinstance(event, PartDeltaEvent):
         delta = event.delta
         if isinstance(delta, ToolCallPartDelta):
-            added = delta.args_delta
+            added_text = delta.args_delta
         elif isinstance(delta, TextPartDelta | ThinkingPartDelta):
-            added = delta.content_delta
+            added_text = delta.content_delta
     elif isinstance(event, PartStartEvent):
         part = event.part
-        added = part.content if isinstance(part, TextPart | ThinkingPart) else None
-    return 1 + (len(added) if isinstance(added, str) else 0)
+        added_text = part.content if isinstance(part, TextPart | ThinkingPart) else None
+    return 1 + (len(added_text) if isinstance(added_text, str) else 0)
 
 
 def _find_answer_error(response: ModelResponse, model_ref: ModelRef) -> ModelError | None:
-    """An answer that ended as it should says so, and says something."""
-    finish = response.finish_reason
-    if finish != "content_filter" and "finish_reason" not in (response.provider_details or {}):
+    """Return an error for an answer without a finish reason or without content."""
+    finish_reason = response.finish_reason
+    if finish_reason != "content_filter" and "finish_reason" not in (response.provider_details or {}):
         return provider_errors.unfinished_answer_error(model_ref)
     if not response.tool_calls and not response.text:
-        return provider_errors.empty_answer_error(model_ref, finish)
+        return provider_errors.empty_answer_error(model_ref, finish_reason)
     return None
 
 
