@@ -36,7 +36,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         texts.append(text)
         return render_markdown(text)
 
-    monkeypatch.setattr(markdown_renderer, "markdown", counted)
+    monkeypatch.setattr(markdown_renderer, "render_markdown", counted)
     return texts
 
 
