@@ -148,7 +148,7 @@ def test_code_that_never_ends_is_worth_a_hint() -> None:
     assert [agent.id for agent in read.agents] == ["one"]
     (hint,) = read.hints
     assert hint.line == 5
-    assert "never ends" in hint.message
+    assert "never closed" in hint.message
 
 
 def test_a_line_across_the_text_after_a_heading_is_no_front_matter_and_worth_a_hint() -> None:
@@ -214,7 +214,7 @@ def test_all_mistakes_come_at_once_with_file_and_line() -> None:
     assert problems[1].message == "tools: is not a list"
     assert "expected direct or meta, found 'both'" in problems[2].message
     assert "the first is on line 1" in problems[4].message
-    assert "no YAML" in problems[6].message
+    assert "not valid YAML" in problems[6].message
 
 
 @pytest.mark.parametrize("value", ["-0.1", "2.1", "yes", "'0.5'", "[1]", ".inf", "nan", "", "1_0", "1e400"])

@@ -166,7 +166,7 @@ async def test_a_model_that_the_person_does_not_allow_is_not_asked(house: House,
     before = len(await model.journal())
     await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "decline", None)
     events = await house.over(chat, turn)
-    assert "did not let the model answer" in only(events, Kind.RESULT)[0]["text"]
+    assert "did not allow this request to the model" in only(events, Kind.RESULT)[0]["text"]
     assert len(await model.journal()) == before + 1
 
 

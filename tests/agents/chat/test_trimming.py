@@ -81,7 +81,7 @@ def test_the_oldest_turns_are_left_out_whole_and_the_last_one_stays() -> None:
     assert 0 < window.omitted_turns < 8
     first = sent[0].parts[0]
     assert isinstance(first, UserPromptPart)
-    assert "left out" in str(first.content)
+    assert "omitted" in str(first.content)
 
 
 def test_a_long_turn_keeps_what_the_model_has_not_seen_yet() -> None:
