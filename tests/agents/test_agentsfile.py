@@ -255,7 +255,7 @@ def test_a_description_may_take_several_lines_and_look_like_anything() -> None:
 def test_a_key_that_stands_twice_is_a_mistake() -> None:
     (problem,) = problems_of(matter("model: a", "tools: [x]", "model: b"))
     assert (problem.line, problem.path) == (5, "One.model")
-    assert "first on line 3" in problem.message
+    assert "first used on line 3" in problem.message
     (problem,) = problems_of(matter("tools: [a]", "tools: [b]"))
     assert (problem.line, problem.path) == (4, "One.tools")
 
