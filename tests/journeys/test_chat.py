@@ -164,7 +164,7 @@ class Talk:
         return self.page.locator("article.turn").last
 
     def card(self, name: str) -> Locator:
-        return self.last.get_by_role("article", name=f"Call of {name}", exact=True)
+        return self.last.get_by_role("article", name=f"Call to {name}", exact=True)
 
     async def ended(self) -> None:
         await expect(self.last.get_by_text("Working")).to_have_count(0)
@@ -249,20 +249,20 @@ async def test_an_approval_is_answered_after_a_restart(
     wanted = tmp_path / "files/note.txt"
     arguments = json.dumps({"path": str(wanted), "content": "remember"})
     await talk.say(f"call files_write_file {arguments}", "then", "say Written.")
-    await expect(talk.card("files_write_file")).to_contain_text("Needs your yes")
+    await expect(talk.card("files_write_file")).to_contain_text("Needs approval")
     assert not wanted.exists()
     house.end(signal.SIGTERM)
     house.start()
     await talk.page.reload()
-    await talk.card("files_write_file").get_by_role("button", name=re.compile("^Yes, once")).click()
+    await talk.card("files_write_file").get_by_role("button", name=re.compile("^Allow once")).click()
     await talk.ended()
     await expect(talk.last).to_contain_text("Written.")
     assert wanted.read_text() == "remember"
     # It was good for once.
     await talk.say(f"call files_write_file {arguments}", "then", "say Not again.")
-    await talk.card("files_write_file").get_by_role("button", name="No", exact=False).last.click()
+    await talk.card("files_write_file").get_by_role("button", name="Decline", exact=False).last.click()
     await talk.ended()
-    await expect(talk.card("files_write_file")).to_contain_text("Not allowed")
+    await expect(talk.card("files_write_file")).to_contain_text("Declined")
 
 
 # Stop, reload, kill.
@@ -273,14 +273,14 @@ async def test_stop_ends_the_model_and_the_tools(chromium: Browser, shared: Hous
     await talk.say("say This much is there", "hold")
     await expect(talk.last).to_contain_text("This much is there")
     await talk.page.get_by_role("button", name="Stop").click()
-    await expect(talk.last).to_contain_text("You stopped this turn")
+    await expect(talk.last).to_contain_text("Stopped")
     await expect(talk.last).to_contain_text("This much is there")
     await talk.say('call everything_trigger-long-running-operation {"duration": 60, "steps": 120}')
     await expect(
         talk.card("everything_trigger-long-running-operation").get_by_role("progressbar")
     ).to_be_visible()
     await talk.page.keyboard.press("Escape")
-    await expect(talk.last).to_contain_text("You stopped this turn")
+    await expect(talk.last).to_contain_text("Stopped")
 
 
 async def test_a_reload_in_the_middle_loses_and_repeats_nothing(chromium: Browser, shared: House) -> None:
@@ -304,7 +304,7 @@ async def test_a_killed_server_keeps_what_had_arrived_and_the_turn_can_be_tried_
     house.end(signal.SIGKILL)
     house.start()
     await talk.page.reload()
-    await expect(talk.last).to_contain_text("This turn was interrupted")
+    await expect(talk.last).to_contain_text("Interrupted")
     await expect(talk.last).to_contain_text("This much arrived")
     await house.release()
     await talk.last.get_by_role("button", name="Retry").click()

@@ -130,8 +130,8 @@ async def test_two_people_sign_in_to_one_server_of_the_file(town: Town, people: 
     admin, ann = people
     await admin.accept_invite(town.invite)
     await admin.page.goto("/ui/admin/people")
-    await admin.page.get_by_label("Invite somebody").fill("ann")
-    await admin.page.get_by_role("button", name="Make a link").click()
+    await admin.page.get_by_label("Invite someone").fill("ann")
+    await admin.page.get_by_role("button", name="Create invite link").click()
     await ann.accept_invite(await admin.page.get_by_label("Link", exact=True).input_value())
     ann_id = (await (await ann.context.request.get("/api/v1/me")).json())["id"]
 
@@ -166,7 +166,7 @@ async def test_two_people_sign_in_to_one_server_of_the_file(town: Town, people: 
     # Who signs out leaves nothing behind, not even at the provider.
     token = await token_of(town, f"user:{ann_id}:guarded")
     assert await is_good(town, token)
-    await ann.page.get_by_role("button", name="Sign out of it").click()
+    await ann.page.get_by_role("button", name="Sign out of server").click()
     await expect(ann.page.get_by_role("button", name="Connect", exact=True)).to_be_visible()
     assert (await call(ann))["status"] == 424
     assert (await call(admin))["text"] == "you are admin-there"

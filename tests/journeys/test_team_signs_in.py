@@ -176,7 +176,7 @@ class Person:
     async def accept_invite(self, link: str) -> None:
         await self.page.goto(link)
         await self.page.get_by_label("Password", exact=True).fill(PASSWORD)
-        await self.page.get_by_label("The same again").fill(PASSWORD)
+        await self.page.get_by_label("Repeat password").fill(PASSWORD)
         await self.page.get_by_role("button", name="Set password and sign in").click()
         await expect(self.page.get_by_role("heading", name="Welcome")).to_have_count(0)
 
@@ -252,7 +252,7 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
     if town.registration == "entered":
         await choice.get_by_label("Client id").fill("toolyard")
         await choice.get_by_label("Client secret").fill("entered-by-the-admin")
-    await admin.page.get_by_label("Let it be on private addresses").check()
+    await admin.page.get_by_label("Allow private network addresses").check()
     await admin.page.get_by_role("button", name="Add server").click()
     await expect(admin.page.get_by_role("heading", name="Guarded")).to_be_visible()
     assert "entered-by-the-admin" not in await admin.page.content()
@@ -264,8 +264,8 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
 
     # The admin invites somebody, whose link is shown once.
     await admin.page.goto("/ui/admin/people")
-    await admin.page.get_by_label("Invite somebody").fill("ann")
-    await admin.page.get_by_role("button", name="Make a link").click()
+    await admin.page.get_by_label("Invite someone").fill("ann")
+    await admin.page.get_by_role("button", name="Create invite link").click()
     await ann.accept_invite(await admin.page.get_by_label("Link", exact=True).input_value())
 
     # Two instances of one server, each with an account of its own; that is so however we are registered, and
@@ -321,7 +321,7 @@ async def lose_it_in_a_chat(town: Town, ann: Person) -> None:
         "\n".join([call, "then", "say Now it is held.", "hold", call, "then", "say I go on."])
     )
     await page.get_by_role("textbox", name="Message").press("Enter")
-    cards = page.get_by_role("article", name="Call of mcp_work__whoami")
+    cards = page.get_by_role("article", name="Call to mcp_work__whoami")
     await expect(cards.first).to_contain_text("you are ann-at-work")
     await expect(page.locator(".answer").last).to_contain_text("Now it is held.")
     town.revoke("ann-at-work")

@@ -37,5 +37,5 @@ async def test_an_agent_is_found_and_shows_its_tools(chromium: Browser, yard: Ya
 async def test_without_script_the_tools_are_one_link_away(chromium: Browser, yard: Yard) -> None:
     async with window(chromium, yard, java_script_enabled=False) as looking:
         await looking.page.goto("/ui/agents/everything")
-        await looking.page.get_by_role("link", name="Show its tools").click()
+        await looking.page.get_by_role("link", name="Show tools").click()
         await expect(looking.page.get_by_text("demo_weekday", exact=True)).to_be_visible()

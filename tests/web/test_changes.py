@@ -382,7 +382,7 @@ async def test_pages_tell_what_changed_and_accept_it(office: Office, words: Chan
     words.has(read=EVIL, count="Counts words", more="<b>Something</b> else")
     page = await ada.get(f"/ui/mcp/{office.adas}/tools")
     assert "2 tools changed" in page.text
-    assert "Not usable: in quarantine: its definition has changed since it was accepted" in page.text
+    assert "Not available: in quarantine: its definition has changed since it was accepted" in page.text
     assert page.root.all("a", href=f"/ui/mcp/{office.adas}/changes")
     page = await ada.get(f"/ui/mcp/{office.adas}/changes")
     assert "<b>Something</b> else" in page.text
@@ -399,14 +399,14 @@ async def test_pages_tell_what_changed_and_accept_it(office: Office, words: Chan
     page = await admin.get(f"/ui/admin/mcp/{office.server}/contents")
     assert "2 tools changed" in page.text
     page = await admin.get(f"/ui/admin/mcp/{office.server}/changes")
-    assert "for everybody’s instances of it" in page.text
+    assert "all instances of this server" in page.text
     page = await admin.send(page, page.root.one("main").all("form")[0], {})
     assert page.status == 200
     assert "Accepted: 2 changes." in page.flash
     assert "changed" not in page.root.one("main").text
     assert (await call(office.ada.token, "more")).status == 200
     assert "tools changed" not in (await admin.get("/ui/admin/mcp")).text
-    assert "Nothing is different" in (await admin.get(f"/ui/admin/mcp/{office.server}/changes")).text
+    assert "No changes" in (await admin.get(f"/ui/admin/mcp/{office.server}/changes")).text
 
 
 async def test_a_form_without_its_token_and_a_user_at_an_admins_page_are_turned_away(

@@ -146,11 +146,11 @@ async def test_what_was_chosen_is_kept_when_it_cannot_be_sent(yard: Yard) -> Non
 
 async def test_a_turn_is_tried_again_and_the_first_try_says_so(yard: Yard) -> None:
     page = await yard.settled(await yard.say("fault 500 times=9"))
-    assert "The model could not be asked" in page.text
+    assert "The model request failed" in page.text
     page = await yard.press(page, value="retry")
     page = await yard.settled(page, lambda each: len(each.root.all("article", class_="turn")) == 2)
     assert page.root.all("article", class_="replaced")
-    assert "This was tried again below." in page.text
+    assert "Retried below" in page.text
 
 
 async def test_a_turn_is_stopped(yard: Yard) -> None:
@@ -165,7 +165,7 @@ async def test_a_turn_is_stopped(yard: Yard) -> None:
     )
     assert page.root.one("section", id="chat").attrs["data-state"] == "running"
     page = await yard.settled(await yard.press(page, value="stop"))
-    assert "You stopped this turn" in page.text
+    assert "Stopped" in page.text
     assert "Begins" in page.text
 
 
@@ -211,38 +211,38 @@ async def test_tools_are_ticked_and_a_hidden_one_says_why(yard: Yard) -> None:
 
 async def test_a_call_that_writes_waits_for_a_yes(yard: Yard) -> None:
     page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
-    page = await yard.settled(page, lambda each: "Needs your yes" in each.text)
+    page = await yard.settled(page, lambda each: "Needs approval" in each.text)
     assert page.root.one("section", id="chat").attrs["data-state"] == "waiting"
     card = page.root.one("article", class_="tool-card")
     assert "write_tools is 'ask'" in card.text
     assert '"milk"' in card.one("div", class_="ask").text
     home = await yard.browser.get("/ui/")
-    assert "1 call waits for your yes" in home.text
+    assert "1 call needs your approval" in home.text
     page = await yard.settled(await yard.press(page, value="once"))
-    assert "You allowed it" in page.text
+    assert "You approved this call" in page.text
     assert "- milk" in page.text
     assert "Noted." in page.text
 
 
 async def test_no_is_an_answer(yard: Yard) -> None:
     page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Well.')
-    page = await yard.settled(page, lambda each: "Needs your yes" in each.text)
+    page = await yard.settled(page, lambda each: "Needs approval" in each.text)
     page = await yard.settled(await yard.press(page, value="no"))
-    assert "Not allowed" in page.root.one("article", class_="tool-card").text
+    assert "Declined" in page.root.one("article", class_="tool-card").text
     assert "Well." in page.text
 
 
 async def test_approvals_are_answered_on_their_page_and_taken_back(yard: Yard) -> None:
     page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
-    await yard.settled(page, lambda each: "Needs your yes" in each.text)
+    await yard.settled(page, lambda each: "Needs approval" in each.text)
     approvals = await yard.browser.get("/ui/approvals")
     check(approvals)
     assert "playground_note" in approvals.text
     assert '"milk"' in approvals.text
     assert approvals.root.all("a", href=page.path)
     after = await yard.press(approvals, value="here")
-    assert "The call may be made." in after.flash
-    assert "Nothing waits" in after.text
+    assert "Call approved." in after.flash
+    assert "Nothing to approve" in after.text
     assert "with any arguments" in after.text
     revoke = next(each for each in after.root.all("button") if each.text == "Revoke")
     page = await yard.settled(page)
@@ -250,18 +250,18 @@ async def test_approvals_are_answered_on_their_page_and_taken_back(yard: Yard) -
         await yard.say('call playground_note {"text": "bread"}\nthen\nsay Again.', page),
         lambda each: "- bread" in each.text and each.text.count("Again.") > 1,
     )
-    assert "You allowed it" in page.text
+    assert "You approved this call" in page.text
     gone = await yard.browser.press(after, revoke.attrs["formaction"])
-    assert "Nothing is allowed ahead" in gone.text
+    assert "No standing approvals" in gone.text
     page = await yard.say('call playground_note {"text": "more"}', again)
-    await yard.settled(page, lambda each: "Needs your yes" in each.text)
+    await yard.settled(page, lambda each: "Needs approval" in each.text)
     twice = await yard.browser.press(after, revoke.attrs["formaction"])
     assert twice.status == 404
 
 
 async def test_an_approval_is_answered_once(yard: Yard) -> None:
     page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
-    page = await yard.settled(page, lambda each: "Needs your yes" in each.text)
+    page = await yard.settled(page, lambda each: "Needs approval" in each.text)
     await yard.press(page, value="once")
     after = await yard.press(page, value="no")
     assert "is no longer waiting for an answer" in after.flash
@@ -275,7 +275,7 @@ def question(page: Page) -> tuple[Node, list[str]]:
 
 async def test_a_reply_that_lacks_something_is_shown_again_with_what_was_typed(yard: Yard) -> None:
     page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
-    page = await yard.settled(page, lambda each: "asks you" in each.text)
+    page = await yard.settled(page, lambda each: "is asking" in each.text)
     form, (name, language) = question(page)
     refused = await yard.browser.send(page, form, {name: " ", language: '"de"'}, press=("reply", "accept"))
     assert refused.status == 422
@@ -289,7 +289,7 @@ async def test_a_reply_that_lacks_something_is_shown_again_with_what_was_typed(y
 
 async def test_a_reply_reaches_the_server(yard: Yard) -> None:
     page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
-    page = await yard.settled(page, lambda each: "asks you" in each.text)
+    page = await yard.settled(page, lambda each: "is asking" in each.text)
     form, (name, language) = question(page)
     page = await yard.browser.send(page, form, {name: "Ada", language: '"no"'}, press=("reply", "accept"))
     page = await yard.settled(page)
@@ -301,7 +301,7 @@ async def test_a_reply_reaches_the_server(yard: Yard) -> None:
 
 async def test_a_reply_can_be_declined(yard: Yard) -> None:
     page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
-    page = await yard.settled(page, lambda each: "asks you" in each.text)
+    page = await yard.settled(page, lambda each: "is asking" in each.text)
     form = page.root.one("section", class_="question").one("form")
     page = await yard.settled(await yard.browser.send(page, form, press=("reply", "decline")))
     assert "Then nobody is greeted." in page.text
@@ -312,7 +312,7 @@ async def test_a_server_asks_to_open_a_page_and_the_person_sees_whose_it_is(yard
     page = await yard.say('call asking_ask {"url": "https://evil.test:8443/x?y=1"}\nthen\nsay Ok.')
     page = await yard.settled(page, lambda each: "asks you to open a page" in each.text)
     asked = page.root.one("section", class_="question")
-    assert "It leads to evil.test." in asked.text
+    assert "This opens evil.test." in asked.text
     link = asked.one("a", target="_blank")
     assert link.attrs["href"] == "https://evil.test:8443/x?y=1"
     assert link.attrs["rel"] == "noopener noreferrer nofollow"

@@ -274,7 +274,7 @@ async def test_two_windows_show_the_same(chromium: Browser, yard: ChatYard) -> N
         await ended(one.page)
         async with looking_at(chromium, yard, one.page.url) as two:
             await say(one.page, 'call playground_note {"text": "x"}', "then", "say Seen.")
-            await two.page.get_by_role("button", name="Yes, once").click()
+            await two.page.get_by_role("button", name="Allow once").click()
             for page in (one.page, two.page):
                 await expect((await ended(page)).locator(".md").last).to_have_text("Seen.")
             assert await still(one.page)
@@ -311,13 +311,13 @@ async def test_the_page_follows_to_the_end_unless_somebody_reads_above(
         await expect(turn(page).get_by_text("More lines.").nth(29)).to_be_attached()
         await page.wait_for_function(at_end)
         await page.evaluate("scrollTo(0, 0)")
-        await expect(page.get_by_role("button", name="To the end")).to_be_visible()
+        await expect(page.get_by_role("button", name="Jump to latest")).to_be_visible()
         yard.release()
         await ended(page)
         assert await page.evaluate("scrollY") < 50
-        await page.get_by_role("button", name="To the end").click()
+        await page.get_by_role("button", name="Jump to latest").click()
         await page.wait_for_function(at_end)
-        await expect(page.get_by_role("button", name="To the end")).to_be_hidden()
+        await expect(page.get_by_role("button", name="Jump to latest")).to_be_hidden()
 
 
 # Stopping, answering.
@@ -330,7 +330,7 @@ async def test_escape_stops_and_what_came_stays(chromium: Browser, yard: ChatYar
         await expect(turn(page).locator(".md")).to_contain_text("Half an answer")
         await page.keyboard.press("Escape")
         over = await ended(page)
-        await expect(over).to_contain_text("You stopped this turn")
+        await expect(over).to_contain_text("Stopped")
         await expect(over.locator(".md")).to_contain_text("Half an answer")
         await over.get_by_role("button", name="Retry").click()
         await expect(page.locator(".turn")).to_have_count(2)
@@ -357,16 +357,16 @@ async def test_a_call_is_allowed_in_its_card(chromium: Browser, yard: ChatYard) 
         page = looking.page
         await begin(page, 'call playground_note {"text": "milk"}', "then", "say Noted.")
         card = turn(page).locator(".tool-card")
-        await expect(card.get_by_text("Needs your yes")).to_be_visible()
-        await expect(page.locator(".chat-list .here")).to_contain_text("Waits for you")
+        await expect(card.get_by_text("Needs approval")).to_be_visible()
+        await expect(page.locator(".chat-list .here")).to_contain_text("Waiting for you")
         await page.reload()
         await page.evaluate("window.stillThere = true")
-        await card.get_by_role("button", name="Yes, any arguments, in this chat").click()
+        await card.get_by_role("button", name="Allow any arguments in this chat").click()
         await ended(page)
         await expect(card).to_contain_text("Done")
         await say(page, 'call playground_note {"text": "bread"}', "then", "say Again.")
         await expect((await ended(page)).locator(".md").last).to_have_text("Again.")
-        await expect(turn(page).get_by_text("Needs your yes")).to_have_count(0)
+        await expect(turn(page).get_by_text("Needs approval")).to_have_count(0)
         assert await still(page)
         await page.goto("/ui/approvals")
         grant = page.locator("#grants li").filter(has_text="playground_note").filter(has_text="milk")
@@ -415,7 +415,7 @@ async def test_a_message_that_cannot_be_sent_is_not_lost(chromium: Browser, yard
         await ended(page)
         await page.context.set_offline(True)
         await say(page, "Some long thoughts")
-        await expect(page.locator("#told")).to_contain_text("The server does not answer")
+        await expect(page.locator("#told")).to_contain_text("Toolyard is not responding")
         await expect(page.get_by_label("Message", exact=True)).to_have_value("Some long thoughts")
         await page.context.set_offline(False)
         await page.get_by_label("Message", exact=True).press("Enter")
@@ -436,7 +436,7 @@ async def test_a_message_that_is_too_long_is_told_before_it_is_sent(
         await box.fill("x" * 200_001)
         await box.press("Enter")
         told = await box.evaluate("(one) => one.validationMessage")
-        assert told.startswith("The message has 200,001 characters; 200,000 is the most.")
+        assert told.startswith("The message has 200,001 characters; the limit is 200,000.")
         assert await box.evaluate("(one) => one.value.length") == 200_001
         await expect(looking.page.locator("#turns .turn")).to_have_count(0)
         await box.fill("say One.")
@@ -457,7 +457,7 @@ async def test_a_tool_is_found_filled_in_and_run_in_place(chromium: Browser, yar
         await (
             console.locator("fieldset")
             .filter(has=page.get_by_text("stops", exact=True))
-            .get_by_role("button", name="Add an entry")
+            .get_by_role("button", name="Add entry")
             .first.click()
         )
         await expect(console.get_by_label("city")).to_have_count(2)
@@ -508,13 +508,13 @@ async def test_the_tools_of_a_chat_are_chosen_in_a_dialog(chromium: Browser, yar
         await page.get_by_label("Agent").select_option("Counter")
         await page.get_by_role("link", name="All tools").click()
         dialog = page.get_by_role("dialog")
-        await expect(dialog.get_by_text("As the agent “Counter” has them.")).to_be_visible()
+        await expect(dialog.get_by_text("Tools of the agent “Counter”.")).to_be_visible()
         hidden = dialog.locator(".hidden-tool").filter(has_text="demo_weekday")
         await expect(hidden).to_contain_text("Hidden: no pattern of agent 'counter' matches 'demo_weekday'")
         await expect(hidden.get_by_role("checkbox")).to_be_disabled()
-        await dialog.get_by_role("button", name="Untick all").click()
+        await dialog.get_by_role("button", name="Clear").click()
         await dialog.get_by_role("checkbox", name="demo_count").check()
-        await dialog.get_by_role("button", name="Use those ticked").click()
+        await dialog.get_by_role("button", name="Use selected").click()
         await expect(dialog).to_be_hidden()
         await expect(page.get_by_role("link", name="1 tool", exact=True)).to_be_visible()
         await say(page, "tools?")
@@ -633,8 +633,8 @@ async def test_a_turn_with_an_approval_works_by_keyboard_alone(chromium: Browser
         await page.keyboard.type("say By keys.")
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/ui/chat/*")
-        await expect(turn(page).get_by_text("Needs your yes")).to_be_visible()
-        yes = turn(page).get_by_role("button", name="Yes, once")
+        await expect(turn(page).get_by_text("Needs approval")).to_be_visible()
+        yes = turn(page).get_by_role("button", name="Allow once")
         await page.keyboard.press("/")
         await expect(page.get_by_label("Message", exact=True)).to_be_focused()
         for _ in range(12):
@@ -717,10 +717,10 @@ async def test_an_answer_and_its_code_are_copied(chromium: Browser, yard: ChatYa
     rights = ["clipboard-read", "clipboard-write"]
     async with looking_at(chromium, yard, f"/ui/chat/{yard.ids['chat']}", permissions=rights) as looking:
         page = looking.page
-        await page.get_by_role("button", name="Copy the code").click()
+        await page.get_by_role("button", name="Copy code").click()
         await expect(page.locator("#say")).to_have_text("Copied")
         assert "return sum(days) / 7" in await page.evaluate("navigator.clipboard.readText()")
-        await page.get_by_role("button", name="Copy the answer").click()
+        await page.get_by_role("button", name="Copy answer").click()
         await page.wait_for_function(
             "navigator.clipboard.readText().then((text) => text.startsWith('Let me look.'))"
         )

@@ -192,7 +192,7 @@ async def test_a_sign_in_that_fails_offers_to_try_again(town: Town) -> None:
     async with aiohttp.ClientSession() as session:
         await session.patch(f"{town.program}/control", json={"authorize_error": "access_denied"})
     page = await ann.browser.get(await town.agree(url, "ann-there"))
-    assert "The provider said no" in page.text
+    assert "The provider denied access" in page.text
     assert 'action="/ui/servers/guarded/connect"' in page.text
     assert await whoami(ann.token) == SIGN_IN
 

@@ -154,7 +154,7 @@ def problem(page: Any, *words: str) -> str:
     """What a problem page says, where it is one."""
     assert page.headers["content-type"].startswith("text/html")
     said = unescape(re.sub(r"<[^>]+>", " ", page.text))
-    for each in (*words, "Nothing was stored"):
+    for each in (*words, "Nothing was changed"):
         assert each in said, said
     assert 'href="/ui/mcp"' in page.text
     return said
@@ -165,7 +165,7 @@ async def test_the_provider_says_no(team: Team) -> None:
     url = await team.begin(instance)
     await team.control(authorize_error="access_denied")
     page = await team.ann.browser.get(await team.agree(url))
-    problem(page, "The provider said no", "access_denied (said no)")
+    problem(page, "The provider denied access", "access_denied (said no)")
     assert f'action="/ui/mcp/{instance.id}/connect"' in page.text
     assert not await team.kept(instance)
 
@@ -176,7 +176,7 @@ async def test_the_provider_says_no(team: Team) -> None:
 async def test_a_state_that_is_missing_or_unknown(team: Team, query: str) -> None:
     page = await team.ann.browser.get(CALLBACK + query)
     assert page.status == 400
-    problem(page, "This sign-in cannot be finished")
+    problem(page, "Can’t complete this sign-in")
     assert not await team.log("token")
 
 
@@ -249,7 +249,7 @@ async def test_the_issuer_is_another(team: Team) -> None:
     ("trouble", "status", "words"),
     [
         (503, 502, "HTTP 503"),
-        ("drop", 502, "The provider cannot be reached"),
+        ("drop", 502, "Can’t reach the provider"),
         ("invalid_grant", 424, "invalid_grant"),
         ("invalid_client", 424, "no longer knows Toolyard"),
     ],
@@ -276,7 +276,7 @@ async def test_the_instance_was_deleted_meanwhile(team: Team) -> None:
     await storage.put_pending(pending)
     page = await team.ann.browser.get(path)
     assert page.status == 404
-    problem(page, "This instance is gone", "deleted while you signed in")
+    problem(page, "Instance not found", "deleted while you signed in")
     assert not await team.kept(instance)
 
 
@@ -287,7 +287,7 @@ async def test_it_cannot_begin_and_says_why(team: Team) -> None:
     instance = await team.instance()
     await team.control(metadata={"registration_endpoint": None})
     page = await team.press(instance)
-    problem(page, "Toolyard is not registered there", "does not support dynamic client registration")
+    problem(page, "Can’t register with the provider", "does not support dynamic client registration")
     assert f'action="/ui/mcp/{instance.id}/connect"' in page.text
     as_json = await team.press(instance, headers={"Accept": "application/json"})
     assert as_json.headers["content-type"] == "application/problem+json"

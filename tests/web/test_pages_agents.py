@@ -50,7 +50,7 @@ async def test_the_list_has_every_agent_and_a_way_to_it(alone: Any) -> None:
     assert len(rows) == 3
     assert "reads" in rows[0]
     assert "demo_*, web_fetch, !demo_count, old_*" in rows[0]
-    assert "Cannot be used: there is no bundle 'nothing'" in rows[1]
+    assert "Can’t be used: there is no bundle 'nothing'" in rows[1]
     assert page.root.one("a", href="/ui/agents/reader").text == "Reader"
     assert page.root.one("a", href="/ui/chat?agent=reader").attrs["aria-label"] == "Chat with Reader"
     assert not page.root.all("a", href="/ui/chat?agent=lost")
@@ -76,7 +76,7 @@ async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(
     root, ada = await team.person("root", "admin"), await team.person("ada")
     told = await Browser(root.browser).get("/ui/agents")
     check(told)
-    assert "AGENTS.md cannot be used as it is" in told.text
+    assert "AGENTS.md has errors" in told.text
     assert "Line 3, A.tools" in told.text
     assert "Reader" in told.text
     others = await Browser(ada.browser).get("/ui/agents")
@@ -111,7 +111,7 @@ async def test_an_agents_page_has_its_prompt_and_its_tools_by_server(alone: Any)
     assert "view_file" in hidden
     assert "no pattern of agent 'reader' matches 'view_file'" in hidden
     assert "'!demo_count' is the last pattern of agent 'reader'" in demo.one("details").text
-    assert "Patterns that fit none of your tools" in page.text
+    assert "Patterns that match none of your tools" in page.text
     assert "old_*" in page.root.one("section", id="tools").text
 
 
@@ -121,7 +121,7 @@ async def test_an_agent_that_cannot_be_used_says_why_on_its_page(alone: Any) -> 
         page = await browser.get(path)
         check(page)
         assert page.status == 200
-        assert "This agent cannot be used" in page.text
+        assert "This agent can’t be used" in page.text
 
 
 async def test_nothing_of_an_agent_is_html(alone: Any) -> None:

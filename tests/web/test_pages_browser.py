@@ -377,7 +377,7 @@ async def test_one_press_changes_one_row(chromium: Browser, yard: Yard) -> None:
         await page.evaluate("window.stillThere = true")
         row = page.locator(f"#i-{id_}")
         await row.get_by_role("button", name="Test").click()
-        await expect(page.locator("#flash")).to_contain_text("answers: 3 tools")
+        await expect(page.locator("#flash")).to_contain_text("is working: 3 tools")
         await row.locator("summary").click()
         await row.get_by_role("button", name="Disable").click()
         await expect(row.locator(".pill")).to_have_text("Disabled")
@@ -461,18 +461,18 @@ async def test_tools_are_filtered_while_one_types_and_picked(chromium: Browser, 
         await expect(shown).to_have_count(1)
         await expect(page.locator("#say")).to_have_text("1 shown")
         await expect(page.locator(".pick").first).to_be_hidden()
-        await page.get_by_label("Only those checked").check()
+        await page.get_by_label("Only selected").check()
         await page.get_by_label("Filter 3 tools").fill("")
         await expect(shown).to_have_count(3)
-        await page.get_by_role("button", name="Uncheck").click()
-        await page.get_by_label("Let query-docs through").check()
-        await page.get_by_role("button", name="Save filter").click()
-        await expect(page.locator("#flash")).to_contain_text("lets 1 tool through")
+        await page.get_by_role("button", name="Clear").click()
+        await page.get_by_label("Enable query-docs").check()
+        await page.get_by_role("button", name="Save selection").click()
+        await expect(page.locator("#flash")).to_contain_text("1 tool enabled")
         await settled(page)
         await expect(page.locator("#tools .cost").first).to_contain_text("1 of 3 usable")
         await page.get_by_label("All", exact=False).first.check()
-        await page.get_by_role("button", name="Save filter").click()
-        await expect(page.locator("#flash")).to_contain_text("lets all tools through")
+        await page.get_by_role("button", name="Save selection").click()
+        await expect(page.locator("#flash")).to_contain_text("All tools enabled")
 
 
 async def test_a_tool_is_tried_in_place(chromium: Browser, yard: Yard) -> None:
@@ -494,7 +494,7 @@ async def test_ways_to_sign_in_are_added_in_place(chromium: Browser, yard: Yard)
         page = looking.page
         await page.goto("/ui/admin/mcp/new")
         await page.get_by_label("Client secret").fill("typed already")
-        await page.get_by_role("button", name="Add another way").click()
+        await page.get_by_role("button", name="Add sign-in method").click()
         await expect(page.locator("fieldset.choice")).to_have_count(2)
         await expect(page.locator("#choices-1-kind")).to_be_focused()
         await expect(page.locator("#choices-1-key")).to_be_visible()
@@ -502,9 +502,9 @@ async def test_ways_to_sign_in_are_added_in_place(chromium: Browser, yard: Yard)
         await page.locator("#choices-1-kind").select_option("oauth")
         await expect(page.locator("#choices-1-client_id")).to_be_visible()
         await expect(page.get_by_label("Client secret").first).to_have_value("typed already")
-        await page.get_by_role("button", name="Remove this way").last.click()
+        await page.get_by_role("button", name="Remove").last.click()
         await expect(page.locator("fieldset.choice")).to_have_count(1)
-        await expect(page.get_by_role("button", name="Add another way")).to_be_focused()
+        await expect(page.get_by_role("button", name="Add sign-in method")).to_be_focused()
 
 
 async def test_the_token_can_be_copied(chromium: Browser, yard: Yard) -> None:
@@ -512,7 +512,7 @@ async def test_the_token_can_be_copied(chromium: Browser, yard: Yard) -> None:
         page = looking.page
         await page.goto("/ui/tokens")
         await page.get_by_label("Name").fill("copied")
-        await page.get_by_role("button", name="Make token").click()
+        await page.get_by_role("button", name="Create token").click()
         text = await page.locator("#token-text").input_value()
         await page.locator(".copy-field button").click()
         await expect(page.locator("#say")).to_have_text("Copied")
@@ -528,7 +528,7 @@ async def test_over_plain_http_the_token_can_be_copied_too(chromium: Browser, ya
         await page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
         await page.goto("/ui/tokens")
         await page.get_by_label("Name").fill("copied by hand")
-        await page.get_by_role("button", name="Make token").click()
+        await page.get_by_role("button", name="Create token").click()
         text = await page.locator("#token-text").input_value()
         await page.locator(".copy-field button").click()
         await expect(page.locator("#say")).to_have_text("Copied")
@@ -544,14 +544,14 @@ async def test_a_snippet_follows_what_is_chosen_and_can_be_copied(chromium: Brow
         await page.get_by_role("link", name="Clients", exact=True).click()
         await page.get_by_role("link", name="Cursor").click()
         await page.wait_for_url("**/ui/connect?client=cursor")
-        await page.get_by_label("It gets").select_option("server/demo")
-        await expect(page.get_by_label("Address", exact=True)).to_have_value(f"{yard.url}/mcp/servers/demo")
+        await page.get_by_label("Access", exact=True).select_option("server/demo")
+        await expect(page.get_by_label("URL", exact=True)).to_have_value(f"{yard.url}/mcp/servers/demo")
         await page.get_by_role("button", name="Copy the entry", exact=True).click()
         await expect(page.locator("#say")).to_have_text("Copied")
         copied = json.loads(await page.evaluate("navigator.clipboard.readText()"))
         assert copied == {"mcpServers": {"toolyard": {"url": f"{yard.url}/mcp/servers/demo"}}}
         await page.get_by_role("link", name="VS Code").click()
-        await expect(page.get_by_label("It gets")).to_have_value("server/demo")
+        await expect(page.get_by_label("Access", exact=True)).to_have_value("server/demo")
 
 
 # Light and dark, wide and narrow, with and without script.
@@ -571,7 +571,7 @@ async def test_colours_follow_the_system_until_one_chooses(chromium: Browser, ya
         await page.goto("/ui/tokens")
         assert await page.evaluate(background) == dark
         await expect(page.get_by_role("button", name="Dark")).to_have_attribute("aria-pressed", "true")
-        await page.get_by_role("button", name="As the system").click()
+        await page.get_by_role("button", name="System").click()
         assert await page.evaluate(background) == light
 
 
@@ -597,7 +597,7 @@ async def test_without_script_everything_is_still_there(chromium: Browser, yard:
     ) as looking:
         page = looking.page
         await page.goto(f"/ui/mcp/{yard.ids['docs']}")
-        await page.get_by_role("link", name="Ask the server for its tools").click()
+        await page.get_by_role("link", name="Load tools").click()
         await expect(page.locator("#tool-list > li")).to_have_count(3)
         await page.get_by_role("button", name="Menu").click()
         await page.get_by_role("button", name="Dark").click()
@@ -618,6 +618,6 @@ async def test_a_press_on_a_later_page_stays_there(chromium: Browser, yard: Yard
         await page.get_by_label("Search instances").fill("library")
         await expect(page.locator(".rows > li")).to_have_count(1)
         await page.get_by_role("button", name="Test").click()
-        await expect(page.locator("#flash")).to_contain_text("answers: 3 tools")
+        await expect(page.locator("#flash")).to_contain_text("is working: 3 tools")
         await expect(page.locator(".rows > li")).to_have_count(1)
         assert page.url.endswith("/ui/mcp?q=library")

@@ -43,7 +43,7 @@ async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: Loca
         page = await me.get(f"/ui/connect?client={client}")
         assert page.status == 200
         assert not page.root.all("form", method="post", action="/ui/connect")
-        assert "toolyard" in json.dumps(entry(page, "the entry for the program"))
+        assert "toolyard" in json.dumps(entry(page, "the entry for the local command"))
         if client != "claude-desktop":
             assert entry(page)["url"] == f"{alone.url}/mcp"
             assert "headers" not in entry(page)
@@ -54,7 +54,7 @@ async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: Loca
 
 async def test_a_program_that_a_client_starts_uses_what_this_one_uses(alone: Local) -> None:
     page = await Browser(alone.client()).get("/ui/connect?client=cursor")
-    made, folder = entry(page, "the entry for the program"), alone.site.data_dir
+    made, folder = entry(page, "the entry for the local command"), alone.site.data_dir
     places = ["--data-dir", str(folder), "--config", str(folder / "mcp.json")]
     assert [made["command"], *made["args"]] == ["toolyard", *places, "stdio"]
     assert f"toolyard {' '.join(places)} connect cursor --write" in page.text
@@ -65,7 +65,7 @@ async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local,
     person = await team.person("bob")
     bob = Browser(person.browser)
     page = await bob.get(f"/ui/connect?client={client}&offer=server%2Fdemo")
-    assert not page.root.all("pre", aria_label="the entry for the program")
+    assert not page.root.all("pre", aria_label="the entry for the local command")
     made = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
     assert made.status == 200
     text = made.root.one("input", id="token-text").attrs["value"]

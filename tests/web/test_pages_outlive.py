@@ -119,11 +119,11 @@ async def test_a_form_keeps_what_was_typed_and_works_after_the_next_sign_in(wind
     await page.goto("/ui/tokens")
     await page.get_by_label("Name").fill("typed")
     await windows.sign_out()
-    await page.get_by_role("button", name="Make token").click()
+    await page.get_by_role("button", name="Create token").click()
     await expect(page.locator("#flash")).to_contain_text("You are signed out")
     await expect(page.get_by_label("Name")).to_have_value("typed")
     await windows.sign_in("ann")
-    await page.get_by_role("button", name="Make token").click()
+    await page.get_by_role("button", name="Create token").click()
     await expect(page.locator("#token-text")).to_be_visible()
 
 
@@ -133,7 +133,7 @@ async def test_nothing_is_done_for_somebody_else_who_signed_in_meanwhile(windows
     await page.get_by_label("Name").fill("of ann")
     await windows.sign_out()
     await windows.sign_in("bob")
-    await page.get_by_role("button", name="Make token").click()
+    await page.get_by_role("button", name="Create token").click()
     await expect(page.locator("#flash")).to_contain_text("You are signed out")
     await windows.other.goto("/ui/tokens")
     await expect(windows.other.locator("main")).to_contain_text("No tokens yet")
@@ -188,7 +188,7 @@ async def test_any_number_of_tabs_can_be_open(windows: Windows, busy: bool) -> N
     if busy:
         await page.evaluate(SHOW)
         await page.get_by_role("button", name="Stop").click()
-        await expect(page.locator(".turn")).to_contain_text("You stopped this turn")
+        await expect(page.locator(".turn")).to_contain_text("Stopped")
 
 
 async def test_whoever_reads_a_chat_that_is_deleted_sees_it(windows: Windows) -> None:

@@ -26,7 +26,7 @@ async def test_somebody_is_invited_and_the_link_is_shown_once(team: Local) -> No
     assert page.status == 200
     link = page.root.one("input", id="invite-link").attrs["value"]
     assert link.startswith(team.url + "/ui/invite/")
-    assert "A link for Grace" in page.text
+    assert "Invite link for Grace" in page.text
     assert link not in (await ada.get("/ui/admin/people")).html
     assert "no password yet" in (await ada.get("/ui/admin/people")).text
     grace = Browser(team.client())
@@ -52,14 +52,14 @@ async def test_roles_disabling_and_deleting(team: Local) -> None:
     bob = await team.person("bob")
     at = f"/ui/admin/people/{bob.user.id}"
     page = await ada.press(await ada.get("/ui/admin/people"), f"{at}/role")
-    assert "“bob” is an admin now." in page.flash
+    assert "“bob” is now an admin." in page.flash
     page = await ada.press(page, f"{at}/role")
-    assert "“bob” is a user now." in page.flash
+    assert "“bob” is now a user." in page.flash
     page = await ada.press(page, f"{at}/disable")
     assert "“bob” is disabled and signed out." in page.flash
     assert (await Browser(bob.browser).get("/ui/")).path.startswith("/ui/sign-in")
     page = await ada.press(page, f"{at}/enable")
-    button = next(each for each in page.root.all("button") if each.text == "New link")
+    button = next(each for each in page.root.all("button") if each.text == "New invite link")
     pairs = [*page.fields(page.root.one("form", id="act")), ("again", button.attrs["value"])]
     page = await ada.go("POST", button.attrs["formaction"], pairs, {})
     assert page.root.one("input", id="invite-link")
@@ -167,7 +167,7 @@ async def test_the_log_can_be_filtered_paged_and_exported(team: Local) -> None:
     assert "target 228" not in page.text
     for odd in ("before=x", "before=-1", "before=99999999999999999999", "action=nothing", "actor=%00"):
         assert (await ada.get(f"/ui/admin/audit?{odd}")).status == 200
-    assert "Nothing happened" in (await ada.get("/ui/admin/audit?action=nothing")).text
+    assert "No entries match" in (await ada.get("/ui/admin/audit?action=nothing")).text
     for link in page.root.all("a", download=""):
         answer = await ada.client.get(link.attrs["href"])
         assert answer.status == 200

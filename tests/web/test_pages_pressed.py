@@ -113,9 +113,9 @@ async def test_a_token_that_was_made_is_in_sight(windows: Windows) -> None:
     await page.set_viewport_size({"width": 900, "height": 400})
     await page.goto("/ui/tokens")
     await page.get_by_label("Name").fill("seen")
-    await page.get_by_role("button", name="Make token").press("Enter")
+    await page.get_by_role("button", name="Create token").press("Enter")
     await expect(page.locator("#token-text")).to_be_in_viewport()
-    await expect(page.locator(".alert", has_text="“seen” is made")).to_be_focused()
+    await expect(page.locator(".alert", has_text="“seen” created")).to_be_focused()
 
 
 async def test_a_link_that_was_made_is_in_sight(windows: Windows) -> None:
@@ -123,7 +123,7 @@ async def test_a_link_that_was_made_is_in_sight(windows: Windows) -> None:
     await page.set_viewport_size({"width": 900, "height": 400})
     await page.goto("/ui/admin/people")
     await page.get_by_label("More about person20").click()
-    await page.locator("details.more[open]").get_by_role("button", name="New link").click()
+    await page.locator("details.more[open]").get_by_role("button", name="New invite link").click()
     await expect(page.locator("#invite-link")).to_be_in_viewport()
 
 
@@ -148,13 +148,13 @@ async def test_what_waits_is_there_when_somebody_comes_back_and_no_yes_goes_else
     await team.ask("p-1", "first")
     await page.evaluate(HIDE)
     await page.evaluate(SHOW)
-    first = page.get_by_role("button", name="Yes, once (first)")
+    first = page.get_by_role("button", name="Allow once (first)")
     await first.focus()
     await team.ask("p-2", "second")
     await team.refuse("p-1")
     await page.evaluate(HIDE)
     await page.evaluate(SHOW)
-    await expect(page.get_by_role("button", name="Yes, once (second)")).to_be_visible()
+    await expect(page.get_by_role("button", name="Allow once (second)")).to_be_visible()
     await expect(first).to_have_count(0)
     await page.wait_for_function(FOCUSED, arg="main")
     await team.refuse("p-2")
@@ -176,7 +176,7 @@ async def test_what_is_pressed_twice_is_sent_once(windows: Windows) -> None:
     page = windows.page
     await page.goto("/ui/tokens")
     await page.get_by_label("Name").fill("twice")
-    await page.get_by_role("button", name="Make token").click()
+    await page.get_by_role("button", name="Create token").click()
     await page.get_by_role("link", name="Revoke twice").click()
     await expect(page.locator("#dialog").get_by_role("button", name="Revoke")).to_be_visible()
     await page.evaluate(TWICE)
@@ -197,7 +197,7 @@ async def test_a_form_that_is_not_taken_keeps_what_was_typed(
     await page.get_by_label("Name").fill("kept")
     words = "w" * (2_000_000 if status == 413 else 10)
     await page.locator("#tools").evaluate("(box, text) => (box.value = text)", words)
-    await page.get_by_role("button", name="Make token").click()
+    await page.get_by_role("button", name="Create token").click()
     await expect(page.locator("#flash")).to_contain_text(told)
     await expect(page.get_by_label("Name")).to_have_value("kept")
 

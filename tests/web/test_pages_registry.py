@@ -40,9 +40,9 @@ async def test_a_server_is_added(me: Browser, alone: Local) -> None:
     page = await me.send(page, "/ui/admin/mcp/new", sent)
     assert page.status == 200
     assert page.h1 == "GitHub"
-    assert "“GitHub” is in the registry." in page.flash
+    assert "“GitHub” was added to the registry." in page.flash
     assert SECRET not in page.html
-    assert "a client secret is stored" in page.text
+    assert "client secret stored" in page.text
     assert page.root.one("section", id="contents").attrs["data-load"] == f"{page.path}/contents"
     (server,) = await alone.site.registry.servers()
     assert server.allow_tools == ("get_*", "search_code")
@@ -75,7 +75,7 @@ async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, alone: L
     assert page.value("url") == "ftp://nothing"
     assert page.value("choices-0-key") == "not a header"
     assert SECRET not in page.html
-    assert "enter it again" in page.error("choices-0-client_secret")
+    assert "Enter it again" in page.error("choices-0-client_secret")
     page = await me.send(
         page, "/ui/admin/mcp/new", {"name": "tAKEN", "url": "https://y.test/", "trust": "trusted"}
     )
@@ -96,7 +96,7 @@ async def test_ways_to_sign_in_are_added_and_removed_without_script(me: Browser,
     )
     assert page.status == 200
     assert SECRET not in page.html
-    assert "enter it again" in page.error("choices-0-client_secret")
+    assert "Enter it again" in page.error("choices-0-client_secret")
     assert page.value("name") == "Many"
     page = await me.send(
         page, "/ui/admin/mcp/new", {"choices-1-kind": "header", "choices-1-key": "X-Key"}, press=("do", "add")
@@ -179,7 +179,7 @@ async def test_viewing_shows_the_whole_error(me: Browser, alone: Local, hostile_
         server = await alone.site.registry.add_server(ServerDraft(mode, url, private_addresses=True))
         page = await me.get(f"/ui/admin/mcp/{server.id}/contents")
         assert page.status == 200
-        assert "The server could not be asked" in page.text
+        assert "Couldn’t reach the server" in page.text
         assert words.lower() in page.root.one("section", id="contents").text.lower()
 
 
@@ -296,5 +296,5 @@ async def test_two_issuers_on_the_shared_redirect_address_are_a_warning(me: Brow
         issuer = f"https://login.{name.lower()}.example"
         choice = ChoiceDraft("oauth", registration="entered", client_id="abc", issuer=issuer)
         await alone.site.registry.add_server(ServerDraft(name, "https://x.test/mcp", choices=(choice,)))
-        warned = "A redirect address is shared" in (await me.get("/ui/admin/mcp")).text
+        warned = "Shared redirect address" in (await me.get("/ui/admin/mcp")).text
         assert warned == (name == "Two")

@@ -44,7 +44,7 @@ async def test_the_first_admin_sets_a_password_signs_out_and_in_again(
     page, said = await _page(chromium, served.url)
     await page.goto(link[0])
     await page.get_by_label("Password", exact=True).fill(PASSWORD)
-    await page.get_by_label("The same again").fill(PASSWORD)
+    await page.get_by_label("Repeat password").fill(PASSWORD)
     await page.get_by_role("button", name="Set password and sign in").click()
     await page.wait_for_url("**/ui/")
     await page.goto(f"{served.url}/ui/account")

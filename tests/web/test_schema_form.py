@@ -124,7 +124,7 @@ def test_what_is_nested_has_fields_of_its_own() -> None:
     assert [each.title for each in fields["by"].variants] == ["Train", "boat"]
     assert fields["by"].variants[0].fields[0].kind == "fixed"
     assert fields["tags"].kind == "several"
-    assert [each.title for each in fields["note"].variants] == ["A text", "A list"]
+    assert [each.title for each in fields["note"].variants] == ["Text", "List"]
 
 
 def test_choices_have_the_names_that_the_schema_gives_them() -> None:

@@ -135,7 +135,7 @@ async def show_agent_tools(request: Request, me: CurrentUser, agent_id: str) -> 
 
 def _find_agent(site: Services, me: RequestUser, agent_id: str) -> Agent:
     if agent_id not in site.agents:
-        raise NotFound(f"there is no agent '{agent_id}'", hint="it may have been taken out of AGENTS.md")
+        raise NotFound(f"agent '{agent_id}' not found", hint="it may have been removed from AGENTS.md")
     return find_usable_agent(site, me, agent_id)
 
 

@@ -111,8 +111,8 @@ async def _build_approval_steps(site: Services, me: RequestUser) -> list[NextSte
     waiting = await site.database.approvals.waiting(me.user.id)
     if not waiting:
         return []
-    title = f"{count(len(waiting), 'call')} {'waits' if len(waiting) == 1 else 'wait'} for your yes"
-    return [NextStep(title, f"“{waiting[0].name}”: {waiting[0].reason}", "/ui/approvals", "Answer")]
+    title = f"{count(len(waiting), 'call')} {'needs' if len(waiting) == 1 else 'need'} your approval"
+    return [NextStep(title, f"“{waiting[0].name}”: {waiting[0].reason}", "/ui/approvals", "Review")]
 
 
 def _build_next_steps(
@@ -125,10 +125,10 @@ def _build_next_steps(
     if me.is_admin:
         steps += [
             NextStep(
-                f"“{each.label}” {'needs a sign-in' if each.state == 'needs_auth' else 'failed'}",
+                f"“{each.label}” {'needs sign-in' if each.state == 'needs_auth' else 'failed'}",
                 each.cause or "",
                 f"/ui/admin/mcp/files/{quote(each.id, safe='')}",
-                "Look",
+                "Details",
             )
             for each in files
             if each.state in ("failed", "needs_auth")
@@ -138,23 +138,22 @@ def _build_next_steps(
             _build_sign_in_step(each) for each in files if each.state == "needs_auth" and not each.shared
         ]
     if not any_instances and registered:
-        text = f"The registry has {count(registered, 'server')}. An instance is your own connection to one."
+        text = f"The registry has {count(registered, 'server')}. An instance is your connection to one."
         steps.append(NextStep("Connect to a server", text, "/ui/mcp/new", "Choose a server"))
     elif not any_instances and me.is_admin:
-        text = "Add servers by their URL; then you and others can connect to them."
-        steps.append(NextStep("Fill the registry", text, "/ui/admin/mcp/new", "Add a server"))
+        text = "Add a server by its URL; then you and others can connect to it."
+        steps.append(NextStep("Add your first server", text, "/ui/admin/mcp/new", "Add a server"))
     return steps[:_MAX_HOME_ENTRIES]
 
 
 def _build_sign_in_step(record: ServerRecord) -> NextStep:
     at = f"/ui/servers/{quote(record.id, safe='')}"
-    return NextStep(f"“{record.label}” needs a sign-in", record.cause or "", at, "Look")
+    return NextStep(f"“{record.label}” needs sign-in", record.cause or "", at, "Details")
 
 
 def _build_repair_step(row: InstanceRow) -> NextStep:
     at = f"/ui/mcp/{row.id}"
     if row.record.state == "failed":
-        return NextStep(f"“{row.record.label}” failed", row.record.cause or "", at, "Look")
-    verb = row.sign_in or "Enter value"
-    what = "is not connected yet" if row.record.state == "pending" else "needs you again"
-    return NextStep(f"“{row.record.label}” {what}", row.record.cause or "", at, verb)
+        return NextStep(f"“{row.record.label}” failed", row.record.cause or "", at, "Details")
+    what = "Connect" if row.record.state == "pending" else "Reconnect"
+    return NextStep(f"{what} “{row.record.label}”", row.record.cause or "", at, row.sign_in or "Enter key")

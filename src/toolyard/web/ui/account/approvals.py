@@ -97,7 +97,7 @@ async def answer_approval(request: Request, me: CurrentUser, approval_id: str) -
     form = await read_submitted_form(request)
     said = form.text("answer")
     if said != "no" and said not in _REMEMBER_BY_ANSWER:
-        raise NotFound("this is no answer", hint="open the page again")
+        raise NotFound("unknown answer", hint="reload the page")
     asked = await site.database.approvals.find(me.user.id, approval_id)
     site.set_current_user(me)
     try:
@@ -111,7 +111,7 @@ async def answer_approval(request: Request, me: CurrentUser, approval_id: str) -
     await site.changed(me, "approval.answer", approval_id, yes=said != "no", remembered=remembered, **details)
     if is_fragment_request(request):
         return Response(status_code=204)
-    told = "The call is not made." if said == "no" else "The call may be made."
+    told = "Call declined." if said == "no" else "Call approved."
     return redirect_with_message(safe_redirect_path(form.text("next"), "/ui/approvals"), told)
 
 
@@ -120,9 +120,9 @@ async def revoke_grant(request: Request, me: CurrentUser, grant_id: str) -> Resp
     """Take back what was allowed ahead."""
     site: Services = request.app.state.site
     if not await site.database.approvals.revoke(me.user.id, grant_id):
-        raise NotFound("there is no such grant", hint="it may have run out, or have been taken back")
+        raise NotFound("approval not found", hint="it may have expired or been revoked")
     await site.changed(me, "grant.revoke", grant_id)
-    return redirect_with_message("/ui/approvals", "It is taken back: such calls ask again.")
+    return redirect_with_message("/ui/approvals", "Approval revoked. Such calls need approval again.")
 
 
 def _render_failure(request: Request, return_path: str, error: ToolyardError) -> Response:
@@ -150,9 +150,7 @@ class _ChatTitles:
             return None
         if chat_id not in self._title_by_chat_id:
             chat = await self._site.database.chats.get(self._me.user.id, chat_id)
-            self._title_by_chat_id[chat_id] = (
-                "a chat that is gone" if chat is None else chat.title or "New chat"
-            )
+            self._title_by_chat_id[chat_id] = "deleted chat" if chat is None else chat.title or "New chat"
         return self._title_by_chat_id[chat_id]
 
 

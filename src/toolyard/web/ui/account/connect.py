@@ -34,7 +34,7 @@ router = APIRouter()
 
 BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
-_EVERYTHING_LABEL = "everything that you may use"
+_EVERYTHING_LABEL = "Everything I can use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +185,14 @@ async def _list_offers(site: Services, me: RequestUser) -> list[GatewayOffer]:
     configured, own = site.configuration, await site.registry.instances(me.user.id)
     return [
         GatewayOffer(),
-        *(GatewayOffer("agent", each.id, f"the agent {each.name}") for each in site.agents.values()),
+        *(GatewayOffer("agent", each.id, f"Agent {each.name}") for each in site.agents.values()),
         *(
-            GatewayOffer("bundle", each.id, f"the bundle {each.label or each.id}")
+            GatewayOffer("bundle", each.id, f"Bundle {each.label or each.id}")
             for each in configured.bundles.values()
         ),
         *(
-            GatewayOffer("server", each.id, f"the server {each.label or each.id}")
+            GatewayOffer("server", each.id, f"Server {each.label or each.id}")
             for each in configured.servers.values()
         ),
-        *(GatewayOffer("instance", each.slug, f"your instance {each.name}") for each, _ in own),
+        *(GatewayOffer("instance", each.slug, f"My instance {each.name}") for each, _ in own),
     ]

@@ -41,6 +41,7 @@ from toolyard.web.access.request_context import get_request_context
 from toolyard.web.account_admin import accept_invite as accept
 from toolyard.web.ui.components.error_pages import render_error_page
 from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.formatting import sentence
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path
@@ -58,8 +59,8 @@ OIDC_CALLBACK_PATH = "/ui/oidc/callback"
 
 _HOME_PATH = "/ui/"
 _STALE_FORM_ERROR = NotAllowed(
-    "this page is from before: somebody signed in or out in this browser since",
-    hint="sign in again; cookies must be allowed",
+    "this page is out of date: someone has signed in or out in this browser since it was opened",
+    hint="sign in again; cookies must be enabled",
 )
 _FIELD_LABELS = {"password": "Password", "new_password": "New password", "old_password": "Old password"}
 
@@ -186,7 +187,7 @@ async def accept_invite(request: Request, token: str) -> Response:
     if invited is None:
         return _render_invalid_invite(request)
     if form.text("password") != form.text("again"):
-        return await _render_invite_page(request, invited, {"again": "This is not the same as above."})
+        return await _render_invite_page(request, invited, {"again": "The passwords don’t match."})
     try:
         user, cookie = await accept(
             site,
@@ -205,7 +206,7 @@ async def accept_invite(request: Request, token: str) -> Response:
     details = {"link_made_by": made_by, "tokens_revoked": revoke_tokens}
     _record_audit_entry(request, "invite.accept", user, target=user.name, details=details)
     await _start_browser_session(request, user, cookie)
-    return redirect_with_message(_HOME_PATH, "Your password is set, and you are signed in.")
+    return redirect_with_message(_HOME_PATH, "Your password is set and you are signed in.")
 
 
 @router.get("/ui/account")
@@ -220,7 +221,7 @@ async def change_password(request: Request, me: BrowserUser) -> Response:
     form, people = await read_submitted_form(request), _get_site(request).people
     old, new = form.text("old_password"), form.text("new_password")
     if new != form.text("again"):
-        return await _render_account_page(request, me, {"again": "This is not the same as above."})
+        return await _render_account_page(request, me, {"again": "The passwords don’t match."})
     try:
         cookie = await people.change_password(
             me.user, old, new, me.address, user_agent=_get_user_agent(request)
@@ -249,7 +250,7 @@ async def sign_out_everywhere(request: Request, me: BrowserUser) -> Response:
 async def sign_out_session(request: Request, me: BrowserUser, session_id: str) -> Response:
     """Sign out one of one's own browsers."""
     if not await _get_site(request).people.end_session(me.user, session_id):
-        return redirect_with_message("/ui/account", "This browser was signed out already.", kind="note")
+        return redirect_with_message("/ui/account", "This browser was already signed out.", kind="note")
     _record_audit_entry(request, "sign_out", me.user, target=session_id)
     return redirect_with_message("/ui/account", "The browser is signed out.")
 
@@ -302,9 +303,9 @@ def _render_invalid_invite(request: Request) -> Response:
     return render_error_page(
         request,
         404,
-        "This link is unknown, was used before, or is older than a day.",
+        "This link is invalid, already used, or expired.",
         "Ask an admin for a new one.",
-        title="This link does not work",
+        title="Invalid link",
     )
 
 
@@ -326,7 +327,7 @@ async def _render_account_page(
 
 def _render_sign_in_failure(request: Request, error: ToolyardError) -> Response:
     status = 502 if isinstance(error, ProviderFailed) else 429 if isinstance(error, TooManySignIns) else 403
-    page = render_error_page(request, status, error.cause, error.hint, title="The sign-in did not work")
+    page = render_error_page(request, status, error.cause, error.hint, title="Sign-in failed")
     if isinstance(error, TooManySignIns):
         page.headers["Retry-After"] = str(math.ceil(error.retry_after))
     return page
@@ -390,7 +391,7 @@ def _record_audit_entry(
 
 
 def _format_error(error: ToolyardError) -> str:
-    return " ".join(f"{part[:1].upper()}{part[1:]}." for part in (error.cause, error.hint) if part)
+    return " ".join(sentence(part) for part in (error.cause, error.hint) if part)
 
 
 def _has_sign_in(request: Request) -> bool:

@@ -19,6 +19,7 @@ from toolyard.web.access.dependencies import RequestUser, require_browser_user
 from toolyard.web.services import Services
 from toolyard.web.ui.components.confirm import ConfirmPage, render_confirm_page
 from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.formatting import sentence
 from toolyard.web.ui.components.forms import SubmittedForm, field_errors, read_submitted_form
 from toolyard.web.ui.components.render import render_page
 
@@ -29,13 +30,13 @@ router = APIRouter()
 BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 _DAY_SECONDS = 86_400.0
-_LIFETIME_LABELS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year", "never": "never"}
+_LIFETIME_LABELS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "1 year", "never": "Never"}
 _RIGHT_LABELS = {
     Right.READ: "See servers, instances and tools",
     Right.CALL: "Call tools",
-    Right.APPROVE: "Say yes for you where a call needs an approval",
+    Right.APPROVE: "Approve calls on your behalf",
     Right.MANAGE: "Create, change and delete your instances",
-    Right.ADMIN: "Do what only admins may",
+    Right.ADMIN: "Admin rights",
 }
 _FIELD_LABELS = {
     "name": "Name",
@@ -122,7 +123,7 @@ async def show_revoke_confirmation(request: Request, me: BrowserUser, token_id: 
     token = await _find_token(request.app.state.site, me, token_id)
     page = ConfirmPage(
         title=f"Revoke “{token.name}”?",
-        text="Programs that use it are refused from now on.",
+        text="Programs that use it will lose access.",
         action=f"/ui/tokens/{token.id}/delete",
         back="/ui/tokens",
         verb="Revoke",
@@ -144,7 +145,7 @@ async def _find_token(site: Services, me: RequestUser, token_id: str) -> ApiToke
     for token in await site.database.accounts.tokens(me.user.id):
         if token.id == token_id:
             return token
-    raise NotFound("there is no such token", hint="it may have been revoked")
+    raise NotFound("token not found", hint="it may have been revoked")
 
 
 async def _render_tokens_page(
@@ -195,7 +196,7 @@ def _read_token_form(form: SubmittedForm, default: str) -> TokenForm:
 
 def _map_field_errors(error: ToolyardError) -> dict[str, str]:
     if isinstance(error, NotAllowed):
-        return {"rights": f"{error.cause[:1].upper()}{error.cause[1:]}."}
+        return {"rights": sentence(error.cause)}
     renamed = {_to_service_field(name): label for name, label in _FIELD_LABELS.items()}
     found = field_errors(error, renamed)
     back = {_to_service_field(name): name for name in _FIELD_LABELS}

@@ -92,7 +92,7 @@ async def change_role(request: Request, me: AdminUser, user_id: str) -> Response
     """Make somebody an admin, or a user again."""
     role = Role.ADMIN if (await read_submitted_form(request)).text("role") == "admin" else Role.USER
     return await _apply_user_change(
-        request, me, user_id, f"is {'an admin' if role is Role.ADMIN else 'a user'} now.", role=role
+        request, me, user_id, f"is now {'an admin' if role is Role.ADMIN else 'a user'}.", role=role
     )
 
 
@@ -114,7 +114,7 @@ async def show_delete_confirmation(request: Request, me: AdminUser, user_id: str
     user = await find_user(request.app.state.site, user_id)
     page = ConfirmPage(
         title=f"Delete the account of “{user.name}”?",
-        text="Their instances, sign-ins and API tokens go with it.",
+        text="This also deletes their instances, sign-ins and API tokens.",
         action=f"{_PEOPLE_PATH}/{user.id}/delete",
         back=_PEOPLE_PATH,
     )

@@ -188,12 +188,12 @@ async def _find_open_question(site: Services, chat: Chat, question_id: str) -> Q
         for each in asked:
             if each.id == question_id and each.action is None:
                 return each
-    raise ChatRefused("nobody waits for this answer any more", hint="the call that asked for it is over")
+    raise ChatRefused("this question is no longer open", hint="the call that asked it has ended")
 
 
 def _require_chat(chat: Chat | None) -> Chat:
     if chat is None:
-        raise ChatRefused("there is no chat yet", hint="write something first")
+        raise ChatRefused("the chat has not started yet", hint="send a message first")
     return chat
 
 

@@ -123,7 +123,7 @@ def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
     for each in tools:
         if each.name == name:
             return each
-    raise NotFound("there is no such tool here", hint="it may have gone with its server; look for it again")
+    raise NotFound("tool not found", hint="it may have been removed with its server; search again")
 
 
 async def _find_last_arguments(site: Services, chat: Chat, tool: str) -> JsonObject | None:

@@ -38,6 +38,7 @@ _HOSTILE_TEXT = (
     "Text of others is inert: <script>alert(1)</script>, [a link](javascript:alert(1)), "
     "![a picture](https://example.org/track.png) and \u202ereversed\u202c."
 )
+_APPROVAL_REASON = "This tool can change data, so your approval is needed."
 _QUESTION_SCHEMA = {
     "type": "object",
     "required": ["name"],
@@ -91,15 +92,17 @@ def _build_retried_turn(log: _EventFactory) -> Iterator[ChatEvent]:
     first = log(Kind.USER, text="And the week before?", model="fast", agent=None, again=None)
     yield first
     yield log(
-        Kind.END, why="failed", error="the provider answered 429", hint="try again in a minute", seconds=0.8
+        Kind.END,
+        why="failed",
+        error="The provider responded with 429.",
+        hint="Try again in a minute.",
+        seconds=0.8,
     )
     yield log(Kind.USER, text="And the week before?", model="fast", agent=None, again=first.seq)
-    yield log(
-        Kind.NOTE, text="the tools of 'GitHub' are missing: it cannot be reached", hint="look at its page"
-    )
+    yield log(Kind.NOTE, text="GitHub can’t be reached, so its tools are missing.", hint="Check its page.")
     yield _build_call(log, "3", "mcp_github__list_issues", "", "GitHub", state="open")
     yield _build_result(
-        log, "3", "MCP server unreachable", 0.4, ok=False, cause="the sign-in ended", reconnect="i-1"
+        log, "3", "MCP server unreachable", 0.4, ok=False, cause="The sign-in expired.", reconnect="i-1"
     )
     yield log(
         Kind.MODEL_MESSAGE,
@@ -132,19 +135,24 @@ def _build_waiting_turn(log: _EventFactory) -> Iterator[ChatEvent]:
         Kind.APPROVAL_REQUEST,
         id="6",
         approval="a-1",
-        reason="the tool says that it writes, and write_tools is 'ask'",
+        reason=_APPROVAL_REASON,
     )
     yield _build_call(log, "7", "playground_greet", "Greet somebody")
-    yield _build_question(log, "1", "7", "form", "Who shall be greeted, and how?", schema=_QUESTION_SCHEMA)
+    yield _build_question(log, "1", "7", "form", "Who should be greeted, and how?", schema=_QUESTION_SCHEMA)
     yield _build_call(log, "8", "docs_summary", "", "Library docs", page="retries")
     yield _build_question(log, "2", "8", "sampling", "", request="Summarise this page in two sentences: …")
     yield _build_question(
         log, "3", None, "url", "Please confirm in your browser.", url="https://example.org/confirm?id=1"
     )
     yield _build_call(log, "9", "demo_forget", "", "Demo")
-    yield log(Kind.APPROVAL_REQUEST, id="9", approval="a-2", reason="it writes")
+    yield log(
+        Kind.APPROVAL_REQUEST,
+        id="9",
+        approval="a-2",
+        reason=_APPROVAL_REASON,
+    )
     yield log(Kind.APPROVAL_ANSWER, id="9", approval="a-2", yes=False, remembered=None)
-    yield _build_result(log, "9", "the person did not allow it", 0.0, ok=False)
+    yield _build_result(log, "9", "You declined this call.", 0.0, ok=False)
 
 
 def _build_call(

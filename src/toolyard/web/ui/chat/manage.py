@@ -56,7 +56,7 @@ async def rename_chat(request: Request, me: CurrentUser, chat_id: str) -> Respon
     await site.chats.get(me.user.id, chat_id)
     if title:
         await site.chats.change(me.user.id, chat_id, title=title)
-    return redirect_with_message(f"/ui/chat/{chat_id}", "The chat is renamed." if title else None)
+    return redirect_with_message(f"/ui/chat/{chat_id}", "Chat renamed." if title else None)
 
 
 @router.get("/ui/chat/{chat_id}/delete")
@@ -66,7 +66,7 @@ async def show_delete_confirmation(request: Request, me: CurrentUser, chat_id: s
     chat = await site.chats.get(me.user.id, chat_id)
     page = ConfirmPage(
         title=f"Delete “{one_line(chat.title or 'New chat', 80)}”?",
-        text="All that was said and done in it would be gone. A turn that runs is stopped.",
+        text="This deletes all its messages and results, and stops a running turn.",
         action=f"/ui/chat/{chat.id}/delete",
         back=f"/ui/chat/{chat.id}",
     )
@@ -90,7 +90,7 @@ async def show_result(request: Request, me: CurrentUser, chat_id: str, seq: int)
     chat = await site.chats.get(me.user.id, chat_id)
     kept = await site.chats.result(me.user.id, chat_id, seq)
     if kept is None:
-        raise NotFound("there is no such result", hint="it may have been deleted with its chat")
+        raise NotFound("result not found", hint="it may have been deleted with its chat")
     asked = request.query_params.get("from", "")
     start = min(int(asked), len(kept.text)) if asked.isascii() and asked.isdigit() and len(asked) < 12 else 0
     text = kept.text[start : start + _RESULT_PAGE_CHARACTERS]

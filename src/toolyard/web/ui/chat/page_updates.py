@@ -187,13 +187,13 @@ def _announce_item(old: TurnItem | None, now: TurnItem) -> Iterator[PageChange]:
     if isinstance(now, ToolCallView):
         before = old.state if isinstance(old, ToolCallView) else None
         words = {
-            "runs": "runs",
-            "asks": "needs your yes",
-            "waits": "asks you something",
+            "runs": "is running",
+            "asks": "needs your approval",
+            "waits": "needs your input",
             "done": "is done",
             "failed": "failed",
         }
         if now.state != before and now.state in words:
             yield {"say": f"{one_line(now.title or now.name, 60)} {words[now.state]}"}
     elif isinstance(now, QuestionView) and old is None:
-        yield {"say": f"{one_line(now.server, 60)} asks you something"}
+        yield {"say": f"{one_line(now.server, 60)} needs your input"}

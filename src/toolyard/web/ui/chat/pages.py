@@ -80,7 +80,7 @@ async def _perform_action(request: Request, me: RequestUser, chat: Chat | None) 
     form = await read_submitted_form(request)
     deed = ACTIONS.get(form.text("do"))
     if deed is None:
-        raise NotFound("this form does nothing here", hint="open the page again")
+        raise NotFound("unknown action", hint="reload the page")
     try:
         went = await deed(site, me, chat, form)
     except ToolyardError as error:

@@ -69,5 +69,5 @@ async def choose_tools(request: Request, me: CurrentUser, chat_id: str) -> Respo
     if is_fragment_request(request):
         return HTMLResponse(render_macro("chat_settings.html", "settings", build_chat_settings(site, chat)))
     return redirect_with_message(
-        f"/ui/chat/{chat.id}#end", "The choice of tools counts from the next message on."
+        f"/ui/chat/{chat.id}#end", "Tools saved. The change applies from your next message."
     )

@@ -13,23 +13,23 @@ from toolyard.web.ui.components.render import render_page
 __all__ = ["ErrorPage", "render_error_page"]
 
 _TITLES_BY_STATUS = {
-    400: "That cannot be done",
+    400: "Invalid request",
     401: "Not signed in",
     403: "Not allowed",
-    404: "Nothing here",
-    405: "That is not how it works",
-    409: "Somebody was quicker",
-    413: "Too much at once",
-    422: "Something cannot be used",
+    404: "Not found",
+    405: "Can’t open this address",
+    409: "Already changed",
+    413: "Too large",
+    422: "Invalid input",
     429: "Too many attempts",
     500: "Something went wrong",
     502: "The server failed",
     503: "Not available right now",
-    504: "The server did not answer in time",
+    504: "The server did not respond in time",
 }
 _TEXTS_BY_STATUS = {
-    404: "There is no such page, or it is not yours.",
-    405: "This address takes forms, and is no page to look at.",
+    404: "Page not found, or you don’t have access.",
+    405: "This address only accepts submitted forms.",
 }
 
 
@@ -50,7 +50,7 @@ def render_error_page(
     """The page for a failure. Of a detail that only names the status, what that means here."""
     if detail in ("", _find_reason_phrase(status)):
         detail, hint = _TEXTS_BY_STATUS.get(status, ""), None
-    failure = ErrorPage(status, title or _TITLES_BY_STATUS.get(status, "This cannot be done"), detail, hint)
+    failure = ErrorPage(status, title or _TITLES_BY_STATUS.get(status, "Request failed"), detail, hint)
     return render_page(request, "failure.html", status=status, page=failure)
 
 

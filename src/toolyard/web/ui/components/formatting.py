@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -23,10 +24,12 @@ __all__ = [
     "one_line",
     "pretty_json",
     "seconds",
+    "sentence",
     "size",
     "visible",
 ]
 
+_PLAIN_WORD_PATTERN = re.compile(r"[a-z]+(?=[ ,:]|$)")
 _DURATION_UNITS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 60, 86400, "d"))
 
 
@@ -59,6 +62,16 @@ def one_line(text: object, max_characters: int = 200) -> str:
     return said if len(said) <= max_characters else f"{said[: max_characters - 1]}…"
 
 
+def sentence(text: str) -> str:
+    """Return a message with a capital first letter and a full stop. Causes and hints of errors have neither.
+
+    Identifiers at the start stay as they are, and so does the end of a text of several lines.
+    """
+    if _PLAIN_WORD_PATTERN.match(text):
+        text = text[0].upper() + text[1:]
+    return text if not text or text[-1] in ".!?:;…" or "\n" in text else f"{text}."
+
+
 def extract_host(url: str) -> str:
     """Whose address it is, as browsers read it: letters that look like others are spelt out. Empty where that
     cannot be said."""
@@ -81,7 +94,7 @@ def pretty_json(value: object, max_characters: int | None = None) -> str:
             json.dumps(value, indent=2, ensure_ascii=False, default=str)[:max_characters], spaces=True
         )
     except (ValueError, RecursionError):
-        return "(too deeply nested to be shown)"
+        return "(too deeply nested to display)"
 
 
 def size(number: int) -> str:
@@ -108,6 +121,7 @@ TEMPLATE_FILTERS: Mapping[str, Callable[..., Any]] = {
     "one_line": one_line,
     "pretty_json": pretty_json,
     "seconds": seconds,
+    "sentence": sentence,
     "size": size,
     "visible": visible,
 }

@@ -10,8 +10,9 @@ from starlette.requests import Request
 from toolyard.accounts import errors as people
 from toolyard.errors import Problem, ToolyardError
 from toolyard.registry import errors as registry
+from toolyard.web.ui.components.formatting import sentence
 
-__all__ = ["FORM_ERRORS", "SubmittedForm", "field_errors", "read_submitted_form"]
+__all__ = ["FORM_ERRORS", "SubmittedForm", "field_errors", "format_field_error", "read_submitted_form"]
 
 _MAX_FORM_FIELDS = 5000
 """A filter of two thousand tools is a form of two thousand fields."""
@@ -89,17 +90,20 @@ def _format_problem(problem: Problem, labels: Mapping[str, str]) -> tuple[str, s
     label = labels.get(name)
     if label is None:
         return "", _format_sentence(f"{problem.path}: {problem.message}", problem.hint)
-    if problem.message[:1].isupper() or not _is_predicate(problem.message):
-        return name, _format_sentence(problem.message, problem.hint)
-    return name, _format_sentence(f"{label}{entry} {problem.message}", problem.hint)
+    return name, format_field_error(f"{label}{entry}", problem.message, problem.hint)
+
+
+def format_field_error(label: str, message: str, hint: str | None = None) -> str:
+    """Return an error of one field as complete sentences.
+
+    A message that is a predicate (``is required``) gets ``label`` as its subject. Others are sentences.
+    """
+    return _format_sentence(f"{label} {message}" if _is_predicate(message) else message, hint)
 
 
 def _is_predicate(message: str) -> bool:
-    """Whether the message goes on where a subject ends: ``is required``, ``holds a space``."""
     return message.split(" ", 1)[0] in ("is", "holds", "has", "must", "names", "does")
 
 
 def _format_sentence(text: str, hint: str | None) -> str:
-    said = text[:1].upper() + text[1:]
-    said = said if said.endswith((".", "!", "?")) else f"{said}."
-    return f"{said} {hint[:1].upper()}{hint[1:]}." if hint else said
+    return " ".join(sentence(part) for part in (text, hint) if part)

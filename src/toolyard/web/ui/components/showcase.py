@@ -42,7 +42,7 @@ _REFUSED_STEPS = (
     DecisionStep(
         "write guard",
         RuleOutcome.REFUSE,
-        "the tool does not say that it only reads, and write_tools is 'reject'",
+        "the tool is not marked as read-only, and write_tools is 'reject'",
     ),
     DecisionStep("allow and deny", RuleOutcome.PASS, "nothing is denied"),
 )

@@ -121,8 +121,8 @@ async def save_tool_filter(request: Request, me: CurrentUser, instance_id: str) 
         return redirect_with_message(f"/ui/mcp/{instance.id}", said, kind="bad")
     await site.sync_instances(me)
     await site.changed(me, "instance.filter", saved.id, slug=saved.slug)
-    said = "all tools" if wanted is None else count(len(wanted), "tool") if wanted else "no tools"
-    return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}” lets {said} through.")
+    enabled = "All tools" if wanted is None else count(len(wanted), "tool") if wanted else "No tools"
+    return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}”: {enabled} enabled.")
 
 
 def _build_page(

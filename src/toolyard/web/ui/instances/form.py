@@ -17,7 +17,13 @@ from toolyard.types.registry import AuthKind, Instance, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.services import Services
 from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.forms import FORM_ERRORS, SubmittedForm, field_errors, read_submitted_form
+from toolyard.web.ui.components.forms import (
+    FORM_ERRORS,
+    SubmittedForm,
+    field_errors,
+    format_field_error,
+    read_submitted_form,
+)
 from toolyard.web.ui.components.paging import Pagination, paginate
 from toolyard.web.ui.components.render import render_page
 
@@ -30,7 +36,7 @@ CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _FIELD_LABELS = {
     "slug": "Slug",
     "name": "Name",
-    "choice_id": "Way to sign in",
+    "choice_id": "Sign-in method",
     "value": "Value",
     "tool_filter": "Tools",
 }
@@ -153,7 +159,7 @@ async def check_slug(request: Request, me: CurrentUser, slug: str = "", of: str 
     """What is wrong with a slug, while it is typed; nothing where it is fine."""
     site: Services = request.app.state.site
     if (fault := slug_fault(slug.strip())) is not None:
-        return PlainTextResponse(f"Slug {fault}.")
+        return PlainTextResponse(format_field_error(_FIELD_LABELS["slug"], fault))
     for instance, _ in await site.registry.instances(me.user.id):
         if instance.id != of and instance.slug.casefold() == slug.strip().casefold():
             return PlainTextResponse(f"You have an instance with this slug: “{instance.name}”.")

@@ -47,16 +47,16 @@ BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 _DOCUMENT_CACHE_SECONDS = 3600
 _RETIRED_REDIRECT_SEGMENT = "retired"
 _TITLE_BY_ERROR: tuple[tuple[type[ToolyardError], str], ...] = (
-    (NotFound, "This instance is gone"),
-    (Invalid, "This cannot be signed in to"),
-    (AnswerRejected, "This sign-in cannot be finished"),
-    (AuthorizationDenied, "The provider said no"),
-    (ClientForgotten, "The provider no longer knows Toolyard"),
+    (NotFound, "Instance not found"),
+    (Invalid, "Can’t sign in to this server"),
+    (AnswerRejected, "Can’t complete this sign-in"),
+    (AuthorizationDenied, "The provider denied access"),
+    (ClientForgotten, "The provider no longer recognizes Toolyard"),
     (TokenRefused, "The provider did not complete the sign-in"),
-    (RegistrationFailed, "Toolyard is not registered there"),
-    (PkceMissing, "The provider is not safe enough"),
-    (DiscoveryFailed, "It is not known where to sign in"),
-    (AuthUnavailable, "The provider cannot be reached"),
+    (RegistrationFailed, "Can’t register with the provider"),
+    (PkceMissing, "The provider’s sign-in is not secure"),
+    (DiscoveryFailed, "Can’t find the sign-in page"),
+    (AuthUnavailable, "Can’t reach the provider"),
 )
 _SIGN_IN_ERRORS = (AuthError, AuthUnavailable, NotFound, Invalid)
 
@@ -174,10 +174,8 @@ async def _render_problem(request: Request, me: RequestUser, error: ToolyardErro
 
 def render_sign_in_problem(request: Request, error: ToolyardError, retry_path: str | None) -> Response:
     """The page for a sign-in that failed. ``again`` is where the same is begun once more."""
-    title = next(
-        (words for kind, words in _TITLE_BY_ERROR if isinstance(error, kind)), "Signing in did not work"
-    )
-    kept = "Nothing was stored. What you had before is as it was."
+    title = next((words for kind, words in _TITLE_BY_ERROR if isinstance(error, kind)), "Sign-in failed")
+    kept = "Nothing was changed."
     retry_path = None if isinstance(error, Invalid) else retry_path
     page = SignInProblemPage(title, error.cause, error.hint, kept, retry_path)
     return render_page(request, "oauth/problem.html", status=find_problem_kind(error).status, page=page)

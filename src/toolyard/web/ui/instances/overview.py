@@ -81,7 +81,7 @@ def build_instance_row(
     return InstanceRow(
         record=build_instance_record(site, site.get_caller(me), instance, server),
         server=server.name,
-        way=choice.label if choice is not None else "no way to sign in",
+        way=choice.label if choice is not None else "no sign-in method",
         names=template.replace("{slug}", instance.slug).replace("{tool}", "…"),
         oauth=choice is not None and choice.kind is AuthKind.OAUTH,
         enabled=instance.enabled,
@@ -121,7 +121,7 @@ async def check_connection(request: Request, me: CurrentUser, instance_id: str) 
     record = row.record
     if record.state == "ready":
         said = f"{count(record.tool_count or 0, 'tool')} in {seconds:.1f} s"
-        return redirect_with_message(back, f"“{record.label}” answers: {said}.")
+        return redirect_with_message(back, f"“{record.label}” is working: {said}.")
     return redirect_with_message(
         back, f"“{record.label}”: {record.cause or record.state}", kind="bad", hint=record.hint
     )
@@ -158,7 +158,8 @@ async def show_delete_confirmation(request: Request, me: CurrentUser, instance_i
     instance, server = await site.registry.instance(me.user.id, instance_id)
     page = ConfirmPage(
         title=f"Delete “{instance.name}”?",
-        text=f"Your connection to {server.name} goes, with its sign-in and its tools. The server stays.",
+        text=f"This removes your connection to {server.name}, including its sign-in. "
+        "The server itself is not affected.",
         action=f"/ui/mcp/{instance.id}/delete",
         back=f"/ui/mcp/{instance.id}",
     )

@@ -43,7 +43,7 @@ router = APIRouter()
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
 _MAX_TOOLS_WITH_SCHEMAS = 300
-_CONFIRM_LABELS = {"issuer": "The issuer shown", "choice_id": "This way to sign in"}
+_CONFIRM_LABELS = {"issuer": "The issuer shown", "choice_id": "This sign-in method"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,9 @@ async def confirm_issuer(request: Request, me: AdminUser, server_id: str, choice
     except Invalid as error:
         return redirect_with_message(at, " ".join(field_errors(error, _CONFIRM_LABELS).values()), kind="bad")
     except (AuthError, AuthUnavailable) as error:
-        return redirect_with_message(at, f"Nothing was stored: {error.cause}.", kind="bad", hint=error.hint)
+        return redirect_with_message(
+            at, f"The issuer was not confirmed: {error.cause}.", kind="bad", hint=error.hint
+        )
     await site.changed(
         me, "server.confirm_issuer", server.id, name=server.name, choice=choice_id, issuer=issuer
     )
@@ -236,7 +238,7 @@ async def _build_file_page(
 ) -> FileServerPage:
     server = site.configuration.servers.get(server_id)
     if server is None:
-        raise NotFound("there is no such server", hint="it may have been taken out of its file")
+        raise NotFound("server not found", hint="it may have been removed from its file")
     record = build_config_record(site, site.get_caller(me), server)
     transport = server.transport
     # Arguments and queries may hold secrets; the file has them in full.

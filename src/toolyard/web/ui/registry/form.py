@@ -33,13 +33,13 @@ _FIELD_LABELS = {
     "description": "Description",
     "allow_tools": "Allowed tools",
     "deny_tools": "Denied tools",
-    "choices": "Ways to sign in",
+    "choices": "Sign-in methods",
 }
 _CHOICE_FIELD_LABELS = {
     "kind": "Kind",
     "label": "Label",
     "place": "Place",
-    "key": "Name of the header or parameter",
+    "key": "Header or parameter name",
     "registration": "Registration",
     "client_id": "Client id",
     "client_secret": "Client secret",
@@ -115,7 +115,7 @@ async def add_server(request: Request, me: AdminUser) -> Response:
         )
         return render_page(request, "server_form.html", status=422, page=page)
     await site.changed(me, "server.add", server.id, name=server.name, url=server.url)
-    return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is in the registry.")
+    return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” was added to the registry.")
 
 
 @router.get("/ui/admin/mcp/{server_id}/edit")

@@ -122,11 +122,12 @@ async def show_delete_confirmation(request: Request, me: AdminUser, server_id: s
     site: Services = request.app.state.site
     server = await site.registry.server(server_id)
     used = (await site.registry.count_instances()).get(server.id, 0)
+    sign_ins = "its sign-in" if used == 1 else "their sign-ins"
     page = ConfirmPage(
         title=f"Delete “{server.name}”?",
-        text=f"{count(used, 'instance')} of it would be gone too, with the sign-ins of those who made them."
+        text=f"This also deletes {count(used, 'instance')} and {sign_ins}."
         if used
-        else "Nobody has an instance of it.",
+        else "It has no instances.",
         action=f"/ui/admin/mcp/{server.id}/delete",
         back=f"/ui/admin/mcp/{server.id}",
     )
@@ -147,7 +148,7 @@ async def restart_server(request: Request, me: AdminUser, server_id: str) -> Res
     """Start a server of the files again, whatever happened to it."""
     site: Services = request.app.state.site
     if server_id not in site.configuration.servers:
-        raise NotFound("there is no such server", hint="it may have been taken out of its file")
+        raise NotFound("server not found", hint="it may have been removed from its file")
     await site.parts.manager.restart(server_id)
     site.spawn(site.connect_shared_servers([server_id]))
     await site.changed(me, "server.restart", server_id)

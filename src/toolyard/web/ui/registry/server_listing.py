@@ -29,7 +29,7 @@ async def fetch_server_listing(site: Services, principal: Principal, server: Ser
     """Connect where needed and list the tools. Never raises a ServerError."""
     began = time.perf_counter()
     if not server.enabled:
-        cause = server.disabled_reason or "it is switched off in its entry"
+        cause = server.disabled_reason or "the server is disabled in its entry"
         return ServerListing(
             site.parts.tool_directory.known_listing(principal),
             None,

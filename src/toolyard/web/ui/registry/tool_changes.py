@@ -80,7 +80,9 @@ class ChangesPage:
     @property
     def trouble(self) -> str:
         """What the problem is with."""
-        return "The lock cannot be used" if isinstance(self.problem, LockBroken) else "It could not be asked"
+        return (
+            "Can’t use the lock file" if isinstance(self.problem, LockBroken) else "Couldn’t reach the server"
+        )
 
     @property
     def blocked(self) -> int:
@@ -104,7 +106,7 @@ async def show_file_changes(request: Request, me: AdminUser, server_id: str) -> 
     except ToolyardError as error:
         problem = error
     where = site.parts.locks.file
-    whom = f"for everyone, in {where.path}" if where is not None and where.exists else "for everyone"
+    whom = f"everyone, in {where.path}" if where is not None and where.exists else "everyone"
     return await _render_changes_page(
         request, server.label or server.id, f"/ui/admin/mcp/files/{server.id}", whom, changes, problem
     )
@@ -134,7 +136,7 @@ async def show_server_changes(request: Request, me: AdminUser, server_id: str) -
     server = await site.registry.server(server_id)
     changes = await find_registry_changes(site, server)
     return await _render_changes_page(
-        request, server.name, f"/ui/admin/mcp/{server.id}", "for everybody’s instances of it", changes
+        request, server.name, f"/ui/admin/mcp/{server.id}", "all instances of this server", changes
     )
 
 
@@ -164,7 +166,7 @@ async def show_instance_changes(request: Request, me: CurrentUser, instance_id: 
         site, me.principal, site.registry.build_instance_server(instance, registered)
     )
     changes = await find_instance_changes(site, instance)
-    whom = "for this instance of yours alone"
+    whom = "this instance only"
     everyone = f"/ui/admin/mcp/{registered.id}/changes" if me.is_admin else ""
     return await _render_changes_page(
         request, instance.name, f"/ui/mcp/{instance.id}", whom, changes, asked.error, everyone
@@ -191,7 +193,7 @@ async def accept_instance_changes(request: Request, me: CurrentUser, instance_id
 def _find_file_server(site: Services, server_id: str) -> Server:
     server = site.configuration.servers.get(server_id)
     if server is None:
-        raise NotFound("there is no such server", hint="it may have been taken out of its file")
+        raise NotFound("server not found", hint="it may have been removed from its file")
     return server
 
 

@@ -294,7 +294,7 @@ async function load(part) {
     if (part.isConnected) put(part, fresh);
   } catch {
     part.removeAttribute("aria-busy");
-    $(".waiting", part)?.replaceChildren("This could not be loaded. Reload the page to try again.");
+    $(".waiting", part)?.replaceChildren("Couldn’t load this. Reload the page to try again.");
   }
 }
 

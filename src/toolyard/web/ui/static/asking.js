@@ -58,8 +58,8 @@ function trouble(error) {
   const out = error instanceof SignedOut;
   if (out) alert.id = "signed-out";
   alert.innerHTML = out
-    ? '<p>You are signed out. Nothing that you typed is lost: <a href="/ui/sign-in" target="_blank">sign in</a> in another window, and go on here.</p>'
-    : '<p class="said">The server does not answer. Nothing is lost: try again.</p>';
+    ? '<p>You are signed out. Nothing you typed is lost: <a href="/ui/sign-in" target="_blank">sign in</a> in another window, then continue here.</p>'
+    : '<p class="said">Toolyard is not responding. Nothing you typed is lost: try again.</p>';
   if (error instanceof Refused && error.message) $(".said", alert).textContent = error.message;
   return alert;
 }

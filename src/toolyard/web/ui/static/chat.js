@@ -55,7 +55,7 @@ function hear(text) {
 
 function setState(state) {
   chat.dataset.state = state;
-  if (state === "idle") hear("The turn is over");
+  if (state === "idle") hear("Turn finished");
 }
 
 function change(changes) {
@@ -162,7 +162,7 @@ document.addEventListener("input", ({ target }) => {
   const most = Number(target.dataset.most);
   if (!most) return;
   const count = target.value.length > most ? [...target.value].length : 0;
-  target.setCustomValidity(count > most ? `The message has ${count.toLocaleString("en")} characters; ${most.toLocaleString("en")} is the most. A file in the workspace, or several messages, hold more.` : "");
+  target.setCustomValidity(count > most ? `The message has ${count.toLocaleString("en")} characters; the limit is ${most.toLocaleString("en")}. Split it into several messages, or put the text in a workspace file.` : "");
 });
 
 document.addEventListener("submit", (event) => {
@@ -276,7 +276,7 @@ function dress(root) {
   for (const pre of $$(".md pre", root)) {
     if (pre.parentElement.matches(".code-frame")) continue;
     const frame = Object.assign(document.createElement("div"), { className: "code-frame" });
-    const button = element('<button type="button" class="button quiet small" data-copy aria-label="Copy the code"><svg class="icon" aria-hidden="true"><use href="#i-copy"/></svg></button>');
+    const button = element('<button type="button" class="button quiet small" data-copy aria-label="Copy code"><svg class="icon" aria-hidden="true"><use href="#i-copy"/></svg></button>');
     pre.replaceWith(frame);
     frame.append(button, pre);
   }

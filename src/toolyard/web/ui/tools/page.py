@@ -129,7 +129,7 @@ def _locate_in_file(request: Request, server_id: str) -> _ToolLocation:
     site: Services = request.app.state.site
     server = site.configuration.servers.get(server_id)
     if server is None:
-        raise NotFound("there is no such server", hint="it may have been taken out of its file")
+        raise NotFound("server not found", hint="it may have been removed from its file")
     return _ToolLocation(server, f"/ui/admin/mcp/files/{server.id}", server.label or server.id)
 
 
@@ -170,7 +170,7 @@ async def _build_page(site: Services, me: RequestUser, place: _ToolLocation, nam
             raise asked.error
         found = _find_tool(asked.tool_listing, place.server.id, name)
     if found is None:
-        raise NotFound("the server has no such tool", hint="it may have changed; look at its list")
+        raise NotFound("the server has no such tool", hint="it may have changed; check the list of its tools")
     exposed, definition = found
     catalogue = site.parts.tool_directory.known_listing(me.principal).catalogues.get(place.server.id)
     aside = () if catalogue is None else site.parts.locks.quarantine_reasons(catalogue.contents)

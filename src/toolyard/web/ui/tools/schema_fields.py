@@ -48,6 +48,14 @@ _MULTILINE_PROPERTY_NAMES = (
     "sql",
 )
 """Names of parameters that often hold more than a line."""
+_VARIANT_TITLES_BY_KIND = {
+    "object": "Fields",
+    "list": "List",
+    "json": "JSON",
+    "long": "Text",
+    "integer": "Whole number",
+    "flag": "Yes or no",
+}
 _INPUT_TYPE_BY_FORMAT = {"email": "email", "uri": "url", "date": "date", "date-time": "text", "time": "time"}
 
 
@@ -270,7 +278,7 @@ def _choose_variant_title(field: SchemaField, at: int) -> str:
     for inner in field.fields:
         if inner.kind == "fixed":
             return inner.options[0].label
-    return {"object": "Fields", "list": "A list", "json": "JSON"}.get(field.kind, f"A {field.kind}") + (
+    return _VARIANT_TITLES_BY_KIND.get(field.kind, field.kind.capitalize()) + (
         f" ({at + 1})" if field.kind == "object" else ""
     )
 

@@ -151,11 +151,11 @@ def read_json(text: str) -> dict[str, Any]:
     try:
         value: object = json.loads(text)
     except ValueError as error:
-        raise BadArguments({"json": f"This is no valid JSON: {error}."}) from None
+        raise BadArguments({"json": f"This is not valid JSON: {error}."}) from None
     except RecursionError:
         raise BadArguments({"json": "This JSON is nested too deeply."}) from None
     if not isinstance(value, dict):
-        raise BadArguments({"json": 'Arguments are a JSON object, such as {"path": "notes.txt"}.'})
+        raise BadArguments({"json": 'Enter a JSON object, such as {"path": "notes.txt"}.'})
     return cast("dict[str, Any]", value)
 
 
@@ -224,7 +224,7 @@ def _parse_number(text: str) -> float | int:
     except ValueError:
         value = float(text)
         if value != value or abs(value) == float("inf"):
-            raise ValueError("no JSON number") from None
+            raise ValueError("not a JSON number") from None
         return value
 
 
