@@ -1,4 +1,8 @@
-"""Pages: forms and links over the same services as the API. They work without script, and better with it."""
+"""Server-rendered HTML pages over the same services as the API.
+
+Every page works without JavaScript; the scripts in ``static`` only add comfort. Pages may import ``web``
+services and everything below them, never ``web.api`` routes except the shared event streams. Start with
+``components.render`` and ``home``."""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from toolyard.web.ui.tools import page
 __all__ = ["router"]
 
 router = APIRouter(include_in_schema=False)
-# A page with a name comes before one whose name is an id.
+# Routes with a fixed path come before routes with an id in the same place, because the first match wins.
 for _each in (
     home,
     console,

@@ -1,4 +1,4 @@
-"""``/ui/agents``: who there is to talk to, what each is told, and which tools it has."""
+"""``/ui/agents``: agents, their instructions and their tools."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 @dataclass(frozen=True, slots=True)
 class AgentsPage:
-    """All agents. ``problems`` are of the file as it is now; for admins, as is its place."""
+    """Content of the list of agents. ``problems`` of the file and its path are for admins only."""
 
     agents: Sequence[Agent]
     broken: Mapping[str, Sequence[Problem]]
-    """By agent, what keeps it from being used."""
+    """Problems of agents that cannot be used, by agent id."""
     problems: Sequence[Problem]
     file: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class AgentToolGroup:
-    """One server's tools: those that the agent has, and those that it has not."""
+    """Tools of one server: those available to the agent, and those hidden from it."""
 
     server: str
     label: str
@@ -56,7 +56,7 @@ class AgentToolGroup:
 
 @dataclass(frozen=True, slots=True)
 class AgentPage:
-    """One agent. ``tools`` is None where they are fetched after the page."""
+    """Content of an agent's page. ``tools`` is None if they are loaded separately."""
 
     agent: Agent
     problems: Sequence[Problem]
@@ -65,43 +65,43 @@ class AgentPage:
 
     @property
     def groups(self) -> list[AgentToolGroup]:
-        """The tools by server."""
+        """The tools, grouped by server."""
         return group_agent_tools(() if self.tools is None else self.tools.tools)
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many tools it has, and how many there are."""
+        """Number of tools available to the agent, and of all tools."""
         tools = () if self.tools is None else self.tools.tools
         return sum(each.through is not None for each in tools), len(tools)
 
     @property
     def tokens(self) -> int:
-        """What the definitions that its model sees cost."""
+        """Estimated tokens of the definitions that the agent's model reads directly."""
         tools = () if self.tools is None else self.tools.tools
         return sum(each.tokens for each in tools if each.through == "direct")
 
 
 def group_agent_tools(tools: Sequence[AgentTool]) -> list[AgentToolGroup]:
-    """Tools by server: those of which the agent has any first, then by label, Toolyard's own last."""
-    found: dict[str, list[AgentTool]] = {}
+    """Group tools by server. Groups with available tools come first, then by label, built-in tools last."""
+    by_server: dict[str, list[AgentTool]] = {}
     for each in tools:
-        found.setdefault(each.server, []).append(each)
+        by_server.setdefault(each.server, []).append(each)
     groups = [
         AgentToolGroup(
             server,
-            mine[0].server_label,
-            mine[0].native,
-            [each for each in mine if each.through is not None],
-            [each for each in mine if each.through is None],
+            group[0].server_label,
+            group[0].native,
+            [each for each in group if each.through is not None],
+            [each for each in group if each.through is None],
         )
-        for server, mine in found.items()
+        for server, group in by_server.items()
     ]
     return sorted(groups, key=lambda group: (not group.seen, group.native, group.label.lower(), group.server))
 
 
 @router.get("/ui/agents")
 async def show_agents(request: Request, me: CurrentUser) -> Response:
-    """All agents, and what is wrong with their file."""
+    """Show all agents, and to admins the problems of their file."""
     site: Services = request.app.state.site
     agents = list_usable_agents(site, me)
     page = AgentsPage(
@@ -115,14 +115,14 @@ async def show_agents(request: Request, me: CurrentUser) -> Response:
 
 @router.get("/ui/agents/{agent_id}")
 async def show_agent(request: Request, me: CurrentUser, agent_id: str) -> Response:
-    """One agent, at once. Its tools come after it."""
+    """Show one agent without its tools, which the page loads separately."""
     site: Services = request.app.state.site
     return render_page(request, "agent.html", page=_build_page(site, me, _find_agent(site, me, agent_id)))
 
 
 @router.get("/ui/agents/{agent_id}/tools")
 async def show_agent_tools(request: Request, me: CurrentUser, agent_id: str) -> Response:
-    """The same with the tools: the script takes that part of it."""
+    """Show one agent with its tools, or only the tools as a fragment for the script."""
     site: Services = request.app.state.site
     agent = _find_agent(site, me, agent_id)
     page = _build_page(site, me, agent)
@@ -134,6 +134,7 @@ async def show_agent_tools(request: Request, me: CurrentUser, agent_id: str) -> 
 
 
 def _find_agent(site: Services, me: RequestUser, agent_id: str) -> Agent:
+    # On a page, a missing agent is a 404, not an error of the configuration.
     if agent_id not in site.agents:
         raise NotFound(f"agent '{agent_id}' not found", hint="it may have been removed from AGENTS.md")
     return find_usable_agent(site, me, agent_id)

@@ -1,4 +1,4 @@
-"""``/ui/``: what there is, how it is, and what to do next."""
+"""``/ui/``: servers and instances by state, and suggested next steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STATE_GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """Something worth doing next."""
+    """A suggested action."""
 
     title: str
     text: str
@@ -44,7 +44,7 @@ class NextStep:
 
 @dataclass(frozen=True, slots=True)
 class HomePage:
-    """What there is."""
+    """Content of the home page."""
 
     groups: list[tuple[str, str, int]]
     total: int
@@ -55,44 +55,46 @@ class HomePage:
     tools: int
     tokens: int
     talks: bool
-    """Whether there is a model to talk to."""
+    """True if a chat model is configured."""
 
 
 @router.get("/")
 async def redirect_root_to_home() -> Response:
-    """The home page has an address of its own."""
+    """Redirect ``/`` to the home page."""
     return RedirectResponse("/ui/", 303)
 
 
 @router.get("/ui")
 async def redirect_to_home() -> Response:
-    """So has it without the slash."""
+    """Redirect ``/ui`` to the home page."""
     return RedirectResponse("/ui/", 303)
 
 
 @router.get("/ui/")
 async def show_home(request: Request, me: Annotated[RequestUser, Depends(require_user)]) -> Response:
-    """What there is for this person."""
+    """Show the home page of the signed-in person."""
     site: Services = request.app.state.site
     caller = site.get_caller(me)
-    mine = await site.instances(me.principal)
+    instances = await site.instances(me.principal)
     files = [build_config_record(site, caller, each) for each in site.configuration.servers.values()]
     states = [each.state for each in files]
-    states += [_get_instance_state(each) for each in mine]
-    urgent = sorted(mine, key=lambda each: _URGENCY_BY_STATE.get(_get_instance_state(each), 9))[
+    states += [_get_instance_state(each) for each in instances]
+    urgent = sorted(instances, key=lambda each: _URGENCY_BY_STATE.get(_get_instance_state(each), 9))[
         :_MAX_HOME_ENTRIES
     ]
+    # Only the instances that are shown get a row.
     rows = [build_instance_row(site, me, instance, server) for instance, server in urgent]
-    registered = 0 if mine else len(await site.registry.servers())
+    # The number is only needed for the step that suggests the first instance.
+    registered = 0 if instances else len(await site.registry.servers())
     page = HomePage(
         groups=[(key, text, sum(state in group for state in states)) for key, text, group in _STATE_GROUPS],
         total=len(states),
         instances=rows,
-        more_instances=len(mine) - len(rows),
+        more_instances=len(instances) - len(rows),
         files=[each for each in files if each.state != "disabled"][:_MAX_HOME_ENTRIES],
         steps=[
             *await _build_approval_steps(site, me),
-            *_build_next_steps(me, rows, files, registered, bool(mine)),
+            *_build_next_steps(me, rows, files, registered, bool(instances)),
         ],
         tools=sum(each.tool_count or 0 for each in files) + sum(row.record.tool_count or 0 for row in rows),
         tokens=sum(each.token_cost or 0 for each in files) + sum(row.record.token_cost or 0 for row in rows),
@@ -101,13 +103,13 @@ async def show_home(request: Request, me: Annotated[RequestUser, Depends(require
     return render_page(request, "home.html", page=page)
 
 
-def _get_instance_state(found: tuple[Instance, RegistryServer]) -> str:
-    instance, server = found
+def _get_instance_state(pair: tuple[Instance, RegistryServer]) -> str:
+    instance, server = pair
     return instance.state.value if instance.enabled and server.enabled else "disabled"
 
 
 async def _build_approval_steps(site: Services, me: RequestUser) -> list[NextStep]:
-    """Calls that wait for a yes."""
+    """Return one step if calls need approval."""
     waiting = await site.database.approvals.waiting(me.user.id)
     if not waiting:
         return []
@@ -118,7 +120,7 @@ async def _build_approval_steps(site: Services, me: RequestUser) -> list[NextSte
 def _build_next_steps(
     me: RequestUser, rows: list[InstanceRow], files: list[ServerRecord], registered: int, any_instances: bool
 ) -> list[NextStep]:
-    """What helps most, first."""
+    """Return next steps, the most useful first."""
     steps = [
         _build_repair_step(row) for row in rows if row.record.state in ("needs_reauth", "failed", "pending")
     ]

@@ -1,1 +1,1 @@
-"""Pages for one's own account: sign-in, tokens, approvals, clients to connect."""
+"""Pages for a person's own account: sign-in, API tokens, approvals, and connecting MCP clients."""

@@ -1,4 +1,4 @@
-"""``/ui/approvals``: calls that wait for a yes, wherever they were made, and what was allowed ahead."""
+"""``/ui/approvals``: calls of chats and programs that need approval, and standing approvals."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ _REMEMBER_BY_ANSWER: Mapping[str, GrantScope | None] = {
     "any": GrantScope(_HOUR_SECONDS, "any", here=False),
     "here": GrantScope(_WEEK_SECONDS, "any", here=True),
 }
-"""How far each kind of yes reaches."""
+"""Standing approval that each answer creates; None for a single call."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
-    """A call that waits."""
+    """A call that needs approval."""
 
     approval: Approval
     arguments: Markup
     title: str | None
-    """Of its chat; None where it was made by a program."""
+    """Title of its chat; None for calls of programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveGrant:
-    """A yes that still counts."""
+    """A standing approval."""
 
     grant: Grant
     bounds: Sequence[str]
-    """In words: for what, where, how often."""
+    """Limits in words: arguments, chat, number of uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalsPage:
-    """What waits, and what was allowed."""
+    """Content of the approvals page."""
 
     waiting: Sequence[PendingApproval]
     granted: Sequence[ActiveGrant]
@@ -71,7 +71,7 @@ class ApprovalsPage:
 
 @router.get("/ui/approvals")
 async def show_approvals(request: Request, me: CurrentUser) -> Response:
-    """Everything that somebody can say yes to, or take back."""
+    """Show calls that need approval, and standing approvals."""
     site: Services = request.app.state.site
     stored, titles = site.database.approvals, _ChatTitles(site, me)
     waiting: list[PendingApproval] = []
@@ -81,7 +81,7 @@ async def show_approvals(request: Request, me: CurrentUser) -> Response:
                 each, FragmentContext.to_approve(each.arguments), await titles.get_title(each.chat_id)
             )
         )
-        # Arguments may be long: others get their turn between any two.
+        # Highlighting long arguments takes time. Yield to the event loop between two calls.
         await asyncio.sleep(0)
     granted = [
         ActiveGrant(each, describe_grant(each, await titles.get_title(each.chat_id)))
@@ -92,32 +92,35 @@ async def show_approvals(request: Request, me: CurrentUser) -> Response:
 
 @router.post("/ui/approvals/{approval_id}")
 async def answer_approval(request: Request, me: CurrentUser, approval_id: str) -> Response:
-    """Say yes or no to a call."""
+    """Approve or decline a call."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
-    said = form.text("answer")
-    if said != "no" and said not in _REMEMBER_BY_ANSWER:
+    answer = form.text("answer")
+    if answer != "no" and answer not in _REMEMBER_BY_ANSWER:
         raise NotFound("unknown answer", hint="reload the page")
-    asked = await site.database.approvals.find(me.user.id, approval_id)
+    # The audit log names its tool and chat.
+    approval = await site.database.approvals.find(me.user.id, approval_id)
     site.set_current_user(me)
     try:
         await site.chats.answer_approval(
-            me.user.id, approval_id, yes=said != "no", remember=_REMEMBER_BY_ANSWER.get(said)
+            me.user.id, approval_id, yes=answer != "no", remember=_REMEMBER_BY_ANSWER.get(answer)
         )
     except ToolyardError as error:
         return _render_failure(request, form.text("next"), error)
-    details = {} if asked is None else {"tool": asked.tool, "chat": asked.chat_id}
-    remembered = _REMEMBER_BY_ANSWER.get(said) is not None
-    await site.changed(me, "approval.answer", approval_id, yes=said != "no", remembered=remembered, **details)
+    details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
+    remembered = _REMEMBER_BY_ANSWER.get(answer) is not None
+    await site.changed(
+        me, "approval.answer", approval_id, yes=answer != "no", remembered=remembered, **details
+    )
     if is_fragment_request(request):
         return Response(status_code=204)
-    told = "Call declined." if said == "no" else "Call approved."
-    return redirect_with_message(safe_redirect_path(form.text("next"), "/ui/approvals"), told)
+    message = "Call declined." if answer == "no" else "Call approved."
+    return redirect_with_message(safe_redirect_path(form.text("next"), "/ui/approvals"), message)
 
 
 @router.post("/ui/approvals/grants/{grant_id}/revoke")
 async def revoke_grant(request: Request, me: CurrentUser, grant_id: str) -> Response:
-    """Take back what was allowed ahead."""
+    """Revoke a standing approval."""
     site: Services = request.app.state.site
     if not await site.database.approvals.revoke(me.user.id, grant_id):
         raise NotFound("approval not found", hint="it may have expired or been revoked")
@@ -138,7 +141,7 @@ def _render_failure(request: Request, return_path: str, error: ToolyardError) ->
 
 
 class _ChatTitles:
-    """What chats are called, each looked up once."""
+    """Cache of chat titles for one request."""
 
     def __init__(self, site: Services, me: RequestUser) -> None:
         self._site = site
@@ -155,7 +158,7 @@ class _ChatTitles:
 
 
 def describe_grant(grant: Grant, chat_title: str | None) -> list[str]:
-    """What a yes counts for, in words."""
+    """Return the limits of a standing approval in words."""
     words = [_describe_arguments(grant.predicate)]
     words.append(
         f"in “{one_line(chat_title, 60)}” only"
@@ -170,8 +173,9 @@ def describe_grant(grant: Grant, chat_title: str | None) -> list[str]:
 def _describe_arguments(predicate: JsonObject) -> str:
     if not predicate:
         return "with any arguments"
+    # The empty key stands for the arguments as a whole.
     exactly: object = predicate.get("")
     if isinstance(exactly, Mapping):
         return f"with exactly {one_line(pretty_json(cast('JsonObject', exactly).get('equal')), 200)}"
-    said = (f"{key} = {pretty_json(value)}" for key, value in predicate.items())
-    return f"where {one_line(', '.join(said), 200)}"
+    conditions = (f"{key} = {pretty_json(value)}" for key, value in predicate.items())
+    return f"where {one_line(', '.join(conditions), 200)}"

@@ -1,4 +1,4 @@
-"""``/ui/connect``: what to put into another client so that it uses the gateway here, and a token for it."""
+"""``/ui/connect``: configuration for other MCP clients that use the gateway, and a token for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _EVERYTHING_LABEL = "Everything I can use"
 
 @dataclass(frozen=True, slots=True)
 class GatewayOffer:
-    """What an address of the gateway offers: one ``kind`` of thing by its name, or everything."""
+    """Scope of a gateway URL: one agent, bundle, server or instance, or everything if ``kind`` is empty."""
 
     kind: str = ""
     name: str = ""
@@ -47,59 +47,61 @@ class GatewayOffer:
 
     @property
     def value(self) -> str:
-        """How a form names it."""
+        """Value in the form."""
         return f"{self.kind}/{self.name}" if self.kind else ""
 
     def address(self, base: str) -> str:
-        """Where it is."""
+        """Return the gateway URL of this scope."""
         return gateway_url(base, **({self.kind: self.name} if self.kind else {}))
 
     @property
     def words(self) -> list[str]:
-        """The same for ``toolyard stdio``, which knows no instances."""
+        """Options of ``toolyard stdio`` for this scope. That command does not support instances."""
         return [f"--{self.kind}", self.name] if self.kind not in ("", "instance") else []
 
     @property
     def scope(self) -> TokenScope:
-        """What a token for it is limited to."""
+        """Scope of a token for this URL."""
         rights = frozenset({Right.CALL})
         if self.kind in ("server", "instance"):
             return TokenScope(rights, servers=(self.name,))
+        # Tokens cannot be limited to bundles.
         return TokenScope(rights, agents=(self.name,) if self.kind == "agent" else None)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectPage:
-    """One client's snippets. ``text`` is the secret of a token that was just made, and stands in them."""
+    """Content of the page for one client. ``text`` is the secret of a token that was just created; the
+    snippets include it."""
 
     client: str
     offers: Sequence[GatewayOffer]
     offer: GatewayOffer
     address: str
     here: Snippet | None
-    """For the address; None: this client cannot be told one in its file."""
+    """Snippet with the URL; None if the client's config file does not support URLs."""
     program: Snippet | None
-    """For a client on this machine that starts a program; None: this is somebody else's machine."""
+    """Snippet with a local command; None if clients run on other machines."""
     mode: PeopleMode
     here_too: str
-    """How a command is told to use what this Toolyard uses."""
+    """Command-line options for the data directory and configuration of this Toolyard."""
     made: ApiToken | None = None
     text: str | None = field(default=None, repr=False)
     error: str = ""
 
     @property
     def title(self) -> str:
-        """What people call the client."""
+        """Name of the client for people."""
         return CLIENT_FORMATS[self.client].title
 
     @property
     def needs_token(self) -> bool:
-        """Whether a client has to prove who it acts for."""
+        """True if the gateway requires authentication."""
         return self.mode is not PeopleMode.NONE
 
     @property
     def tabs(self) -> list[tuple[str, str, bool]]:
-        """A way to each client's snippets."""
+        """Links to the pages of all clients: URL, title, and True for the current one."""
         chosen = {"offer": self.offer.value} if self.offer.kind else {}
         return [
             (f"/ui/connect?{urlencode({'client': name, **chosen})}", known.title, name == self.client)
@@ -109,26 +111,26 @@ class ConnectPage:
 
 @router.get("/ui/connect")
 async def show_snippets(request: Request, me: BrowserUser, client: str = "", offer: str = "") -> Response:
-    """The snippets of one client."""
+    """Show the snippets of one client."""
     return await _render_connect_page(request, me, client, offer)
 
 
 @router.post("/ui/connect")
 async def make_token(request: Request, me: BrowserUser) -> Response:
-    """Make a token for this client, and put it into the snippets. Its text is in the answer alone."""
+    """Create a token for this client and include it in the snippets. It is shown only in this response."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
     client = _resolve_client(form.text("client"))
-    wanted = _find_offer(await _list_offers(site, me), form.text("offer"))
+    chosen = _find_offer(await _list_offers(site, me), form.text("offer"))
     try:
         made, text = await site.people.make_token(
-            me.user, CLIENT_FORMATS[client].title, wanted.scope, site.people.token_lifetime
+            me.user, CLIENT_FORMATS[client].title, chosen.scope, site.people.token_lifetime
         )
     except Invalid as error:
         words = "; ".join(problem.message for problem in error.problems)
-        return await _render_connect_page(request, me, client, wanted.value, status=422, error=words)
+        return await _render_connect_page(request, me, client, chosen.value, status=422, error=words)
     await site.changed(me, "token.make", made.id, name=made.name)
-    return await _render_connect_page(request, me, client, wanted.value, new_token=made, secret=text)
+    return await _render_connect_page(request, me, client, chosen.value, new_token=made, secret=text)
 
 
 async def _render_connect_page(
@@ -144,44 +146,47 @@ async def _render_connect_page(
 ) -> Response:
     site: Services = request.app.state.site
     client, offers, mode = _resolve_client(client), await _list_offers(site, me), site.settings.people_mode
-    wanted = _find_offer(offers, offer)
-    url = wanted.address(site.base_url(request))
+    chosen = _find_offer(offers, offer)
+    url = chosen.address(site.base_url(request))
+    # A local command acts as the local user, so it is only offered if sign-in is off.
     program = None
-    if mode is PeopleMode.NONE and wanted.kind != "instance":
+    if mode is PeopleMode.NONE and chosen.kind != "instance":
         program = build_snippet(
-            client, ConnectionMethod(("toolyard", *_build_location_options(site), "stdio", *wanted.words))
+            client, ConnectionMethod(("toolyard", *_build_location_options(site), "stdio", *chosen.words))
         )
     here = _build_url_snippet(
         client, ConnectionMethod(url=url, needs_token=mode is not PeopleMode.NONE, token=secret)
     )
     here_too = shlex.join(_build_location_options(site))
-    page = ConnectPage(client, offers, wanted, url, here, program, mode, here_too, new_token, secret, error)
+    page = ConnectPage(client, offers, chosen, url, here, program, mode, here_too, new_token, secret, error)
     return render_page(request, "connect.html", status=status, page=page)
 
 
 def _build_location_options(site: Services) -> tuple[str, ...]:
-    """What this Toolyard uses, for one that a client starts: in another folder, with other variables."""
+    """Return options with absolute paths, because a client starts the command in another folder and with
+    another environment."""
     folder, file = os.path.abspath(site.data_dir), site.configuration.file
     return ("--data-dir", folder, *(() if file is None else ("--config", os.path.abspath(file))))
 
 
-def _resolve_client(wanted: str) -> str:
-    return wanted if wanted in CLIENT_FORMATS else next(iter(CLIENT_FORMATS))
+def _resolve_client(requested: str) -> str:
+    return requested if requested in CLIENT_FORMATS else next(iter(CLIENT_FORMATS))
 
 
 def _find_offer(offers: Sequence[GatewayOffer], value: str) -> GatewayOffer:
     return next((each for each in offers if each.value == value), offers[0])
 
 
-def _build_url_snippet(client: str, way: ConnectionMethod) -> Snippet | None:
+def _build_url_snippet(client: str, method: ConnectionMethod) -> Snippet | None:
     try:
-        return build_snippet(client, way)
+        return build_snippet(client, method)
+    # The client's config file does not support URLs.
     except ValueError:
         return None
 
 
 async def _list_offers(site: Services, me: RequestUser) -> list[GatewayOffer]:
-    """Everything, and each thing that has an address of its own."""
+    """Return all scopes that have a gateway URL, beginning with everything."""
     configured, own = site.configuration, await site.registry.instances(me.user.id)
     return [
         GatewayOffer(),

@@ -1,4 +1,4 @@
-"""Signing in and out, links for those who were invited, and one's own account."""
+"""Sign-in and sign-out, invite links, and the account page."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ __all__ = ["OIDC_CALLBACK_PATH", "router"]
 router = APIRouter(include_in_schema=False)
 
 OIDC_CALLBACK_PATH = "/ui/oidc/callback"
-"""What the operator registers at the identity provider."""
+"""Redirect URI path that the operator registers at the identity provider."""
 
 _HOME_PATH = "/ui/"
 _STALE_FORM_ERROR = NotAllowed(
@@ -69,7 +69,7 @@ BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 @router.get("/ui/sign-in")
 async def show_sign_in(request: Request, next: str = "") -> Response:
-    """The form for name and password, or the way to the identity provider."""
+    """Show the form for name and password, or the link to the identity provider."""
     to = safe_redirect_path(next, _HOME_PATH)
     if not _has_sign_in(request) or await _is_signed_in(request):
         return RedirectResponse(to, 303)
@@ -78,13 +78,13 @@ async def show_sign_in(request: Request, next: str = "") -> Response:
 
 @router.post("/ui/sign-in")
 async def sign_in_with_password(request: Request) -> Response:
-    """Name and password."""
+    """Sign in with name and password."""
     form, site = await read_submitted_form(request), _get_site(request)
     name, to = form.text("name"), safe_redirect_path(form.text("next"), _HOME_PATH)
     try:
         await check_csrf(request, find_browser(request))
     except NotAllowed:
-        # Somebody signed in or out in another window; the proof in this form is of before.
+        # Another window signed in or out since, so that the CSRF token of this form is out of date.
         return _render_sign_in_page(request, to, name=name, error=_STALE_FORM_ERROR, status=403)
     try:
         user, cookie = await site.people.sign_in(
@@ -95,8 +95,9 @@ async def sign_in_with_password(request: Request) -> Response:
             user_agent=_get_user_agent(request),
         )
     except SignInRefused as error:
+        # The audit log names the account, if there is one.
         known = await site.people.find_user(name)
-        # Of names that nobody has nothing is written down: people type passwords there.
+        # Unknown names are not logged, because people sometimes type their password in the name field.
         _record_audit_entry(request, "sign_in", known, outcome="refused", target=known.name if known else "")
         return _render_sign_in_page(request, to, name=name, error=error, status=401)
     except TooManySignIns as error:
@@ -109,10 +110,10 @@ async def sign_in_with_password(request: Request) -> Response:
 
 @router.get("/ui/sign-in/oidc")
 async def begin_oidc_sign_in(request: Request, next: str = "") -> Response:
-    """Off to the identity provider.
+    """Redirect to the identity provider.
 
-    By a link, not by a form: a form could not lead elsewhere. Whoever makes somebody follow it signs them in
-    as themselves at most.
+    This is a GET, because the content security policy keeps forms from redirecting to another site. No CSRF
+    protection is needed: a forged request could only sign in the person themselves.
     """
     oidc, site = _get_oidc(request), _get_site(request)
     redirect_uri = site.base_url(request) + OIDC_CALLBACK_PATH
@@ -130,16 +131,16 @@ async def begin_oidc_sign_in(request: Request, next: str = "") -> Response:
 
 @router.get(OIDC_CALLBACK_PATH)
 async def finish_oidc_sign_in(request: Request) -> Response:
-    """Back from the identity provider."""
+    """Finish the sign-in after the identity provider redirected back."""
     oidc, browser = _get_oidc(request), find_browser(request)
-    said = request.query_params.multi_items()
-    # RFC 6749, 3.1: no parameter comes twice. One that does is not there.
-    times = Counter(name for name, _ in said)
-    answer = {name: value for name, value in said if times[name] == 1}
+    pairs = request.query_params.multi_items()
+    # RFC 6749, section 3.1: parameters must not be repeated. Repeated ones are ignored.
+    times = Counter(name for name, _ in pairs)
+    answer = {name: value for name, value in pairs if times[name] == 1}
     try:
         user, to = await oidc.finish(answer, browser=browser.text if browser else "")
     except NeverBegun as error:
-        # Anybody can write such an address, as often as they like; the audit log is not for that.
+        # Anyone can request this address without a sign-in in progress: do not let them fill the audit log.
         return _render_sign_in_failure(request, error)
     except ToolyardError as error:
         _record_audit_entry(request, "sign_in", None, outcome="refused")
@@ -155,7 +156,7 @@ async def finish_oidc_sign_in(request: Request) -> Response:
 
 @router.post("/ui/sign-out")
 async def sign_out(request: Request) -> Response:
-    """End this browser's session."""
+    """End the session of this browser."""
     browser = find_browser(request)
     await check_csrf(request, browser)
     people = _get_site(request).people
@@ -170,7 +171,7 @@ async def sign_out(request: Request) -> Response:
 
 @router.get("/ui/invite/{token}")
 async def show_invite(request: Request, token: str) -> Response:
-    """The form to set a password with a link."""
+    """Show the form that sets a password with an invite link."""
     invited = await _get_site(request).people.find_invited_user(token)
     if invited is None:
         return _render_invalid_invite(request)
@@ -179,13 +180,14 @@ async def show_invite(request: Request, token: str) -> Response:
 
 @router.post("/ui/invite/{token}")
 async def accept_invite(request: Request, token: str) -> Response:
-    """Set the password; the link is used up, and its owner signed in."""
+    """Set the password, use up the link, and sign in its owner."""
     await check_csrf(request, find_browser(request))
     form, site = await read_submitted_form(request), _get_site(request)
     revoke_tokens = bool(form.text("revoke_tokens"))
     invited = await site.people.find_invited_user(token)
     if invited is None:
         return _render_invalid_invite(request)
+    # Compared before the link is used up.
     if form.text("password") != form.text("again"):
         return await _render_invite_page(request, invited, {"again": "The passwords don’t match."})
     try:
@@ -211,13 +213,13 @@ async def accept_invite(request: Request, token: str) -> Response:
 
 @router.get("/ui/account")
 async def show_account(request: Request, me: BrowserUser) -> Response:
-    """Who one is here, and how one proves it."""
+    """Show the account page."""
     return await _render_account_page(request, me)
 
 
 @router.post("/ui/account/password")
 async def change_password(request: Request, me: BrowserUser) -> Response:
-    """Another password; other browsers are signed out."""
+    """Change the password and sign out all other browsers."""
     form, people = await read_submitted_form(request), _get_site(request).people
     old, new = form.text("old_password"), form.text("new_password")
     if new != form.text("again"):
@@ -239,7 +241,7 @@ async def change_password(request: Request, me: BrowserUser) -> Response:
 
 @router.post("/ui/account/sign-out-everywhere")
 async def sign_out_everywhere(request: Request, me: BrowserUser) -> Response:
-    """End every session of one's own, also this one."""
+    """End all sessions of the person, including this one."""
     await _get_site(request).people.sign_out_everywhere(me.user)
     clear_session_cookie(request)
     _record_audit_entry(request, "sign_out", me.user, target="everywhere")
@@ -248,7 +250,7 @@ async def sign_out_everywhere(request: Request, me: BrowserUser) -> Response:
 
 @router.post("/ui/account/sessions/{session_id}/sign-out")
 async def sign_out_session(request: Request, me: BrowserUser, session_id: str) -> Response:
-    """Sign out one of one's own browsers."""
+    """End one session of the person."""
     if not await _get_site(request).people.end_session(me.user, session_id):
         return redirect_with_message("/ui/account", "This browser was already signed out.", kind="note")
     _record_audit_entry(request, "sign_out", me.user, target=session_id)
@@ -257,7 +259,7 @@ async def sign_out_session(request: Request, me: BrowserUser, session_id: str) -
 
 @router.post("/ui/account/notice")
 async def dismiss_notice(request: Request, me: BrowserUser) -> Response:
-    """Stop showing the notice."""
+    """Dismiss the notice about a password reset link."""
     await _get_site(request).people.dismiss_notice(me.user)
     return redirect_with_message(
         safe_redirect_path((await read_submitted_form(request)).text("next"), _HOME_PATH)
@@ -333,15 +335,16 @@ def _render_sign_in_failure(request: Request, error: ToolyardError) -> Response:
     return page
 
 
-# What the routes share.
+# Helpers.
 
 
 async def _start_browser_session(request: Request, user: User, cookie: str) -> None:
-    """This browser is somebody's from now on, under a cookie that it had never before."""
-    before = find_browser(request)
-    if before is not None:
-        await _get_site(request).people.sign_out(before.text)
+    """Start a session with a new cookie, and end the previous one, which prevents session fixation."""
+    previous = find_browser(request)
+    if previous is not None:
+        await _get_site(request).people.sign_out(previous.text)
     set_session_cookie(request, cookie)
+    # A known device has its own counter of failed sign-ins, so that others cannot lock its owner out.
     set_device_cookie(request, user.id)
     _record_audit_entry(request, "sign_in", user, target=user.name)
 
@@ -356,15 +359,15 @@ async def _is_signed_in(request: Request) -> bool:
 def _get_oidc(request: Request) -> OidcSignIn:
     if _get_people_mode(request) is not PeopleMode.OIDC:
         raise HTTPException(404)
-    known = getattr(request.app.state, "oidc", None)
-    if known is None:
+    oidc = getattr(request.app.state, "oidc", None)
+    if oidc is None:
         from toolyard.accounts.oidc.sign_in import (
-            OidcSignIn,  # Authlib is slow to load, and only this mode needs it
+            OidcSignIn,  # deferred: Authlib is slow to import, and only this mode needs it
         )
 
         site = _get_site(request)
-        known = request.app.state.oidc = OidcSignIn(site.settings, site.database.accounts, site.net)
-    return known
+        oidc = request.app.state.oidc = OidcSignIn(site.settings, site.database.accounts, site.net)
+    return oidc
 
 
 def _record_audit_entry(

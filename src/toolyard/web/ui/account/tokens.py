@@ -1,4 +1,4 @@
-"""``/ui/tokens``: a person's API tokens. The text of one is shown once, when it is made."""
+"""``/ui/tokens``: API tokens. The text of a token is shown once, when it is created."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _FORM_FIELD_BY_SERVICE_FIELD = {
 
 @dataclass(frozen=True, slots=True)
 class TokenForm:
-    """What was entered."""
+    """Values entered in the form for a new token."""
 
     name: str = ""
     rights: frozenset[str] = frozenset({"read", "call"})
@@ -66,11 +66,11 @@ class TokenForm:
 
 @dataclass(frozen=True, slots=True)
 class TokensPage:
-    """The tokens, and the form for a new one. ``text`` is the secret of the one that was just made."""
+    """Content of the tokens page. ``made`` and ``text`` are a token that was just created, and its secret."""
 
     tokens: Sequence[ApiToken]
     offered: Sequence[tuple[str, str]]
-    """Ids and slugs to choose from, each with what people call it."""
+    """Servers and instances to choose from: id or slug, and label."""
     rights: Sequence[tuple[str, str]]
     now: float
     form: TokenForm = TokenForm()
@@ -82,33 +82,34 @@ class TokensPage:
 
     @property
     def lives(self) -> Sequence[tuple[str, str]]:
-        """The times to choose from, with the one of the settings among them."""
+        """Lifetimes to choose from, including the default of the settings."""
         days = self.form.expires
         return tuple(({days: f"{days} days"} | _LIFETIME_LABELS).items())
 
     def expires_soon(self, token: ApiToken) -> bool:
-        """Tell whether a token needs to be replaced within the next days."""
+        """Return True if a token expires within the next days."""
         return expires_soon(token, self.now)
 
 
 @router.get("/ui/tokens")
 async def list_tokens(request: Request, me: BrowserUser) -> Response:
-    """All that this person has."""
+    """Show the person's tokens."""
     return await _render_tokens_page(request, me)
 
 
 @router.post("/ui/tokens")
 async def make_token(request: Request, me: BrowserUser) -> Response:
-    """Make one. Its text is in the answer, and nowhere else."""
+    """Create a token. Its text is shown only in this response, because only its hash is stored."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
     entered = _read_token_form(form, _get_default_lifetime(site))
     tools = tuple(form.words("tools")) or None
     rights = frozenset(right for right in Right if right.value in entered.rights)
     scope = TokenScope(rights, entered.servers or None, tools)
-    lives = None if entered.expires == "never" else float(entered.expires) * _DAY_SECONDS
+    lifetime = None if entered.expires == "never" else float(entered.expires) * _DAY_SECONDS
     try:
-        made, text = await site.people.make_token(me.user, entered.name, scope, lives)
+        # The service checks names, rights and lifetime, for the API as well.
+        made, text = await site.people.make_token(me.user, entered.name, scope, lifetime)
     except (Invalid, NotAllowed) as error:
         return await _render_tokens_page(
             request, me, status=422, form=entered, errors=_map_field_errors(error)
@@ -119,7 +120,7 @@ async def make_token(request: Request, me: BrowserUser) -> Response:
 
 @router.get("/ui/tokens/{token_id}/delete")
 async def show_revoke_confirmation(request: Request, me: BrowserUser, token_id: str) -> Response:
-    """Ask again: programs may use it."""
+    """Show the confirmation page."""
     token = await _find_token(request.app.state.site, me, token_id)
     page = ConfirmPage(
         title=f"Revoke “{token.name}”?",
@@ -133,7 +134,7 @@ async def show_revoke_confirmation(request: Request, me: BrowserUser, token_id: 
 
 @router.post("/ui/tokens/{token_id}/delete")
 async def revoke_token(request: Request, me: BrowserUser, token_id: str) -> Response:
-    """It opens nothing any more."""
+    """Revoke a token."""
     site: Services = request.app.state.site
     token = await _find_token(site, me, token_id)
     await site.database.accounts.delete_token(me.user.id, token.id)
@@ -162,8 +163,8 @@ async def _render_tokens_page(
     configured = [(each.id, each.label or each.id) for each in site.configuration.servers.values()]
     own = [(instance.slug, instance.name) for instance, _ in await site.registry.instances(me.user.id)]
     rights = [
-        (right.value, said)
-        for right, said in _RIGHT_LABELS.items()
+        (right.value, label)
+        for right, label in _RIGHT_LABELS.items()
         if right is not Right.ADMIN or me.is_admin
     ]
     page = TokensPage(
@@ -195,6 +196,7 @@ def _read_token_form(form: SubmittedForm, default: str) -> TokenForm:
 
 
 def _map_field_errors(error: ToolyardError) -> dict[str, str]:
+    # Refused rights are shown at the checkboxes instead of on an error page.
     if isinstance(error, NotAllowed):
         return {"rights": sentence(error.cause)}
     renamed = {_to_service_field(name): label for name, label in _FIELD_LABELS.items()}
@@ -204,6 +206,6 @@ def _map_field_errors(error: ToolyardError) -> dict[str, str]:
 
 
 def _to_service_field(field_name: str) -> str:
-    """What the service calls a field of the form, as ``field_errors`` writes it."""
-    named = {mine: theirs for theirs, mine in _FORM_FIELD_BY_SERVICE_FIELD.items()}
-    return named.get(field_name, field_name).replace(".", "-")
+    """Return the name that ``field_errors`` derives from the service's field for a form field."""
+    service_fields = {form_field: name for name, form_field in _FORM_FIELD_BY_SERVICE_FIELD.items()}
+    return service_fields.get(field_name, field_name).replace(".", "-")

@@ -1,4 +1,4 @@
-"""``/ui/admin/audit``: what happened, and who did it."""
+"""``/ui/admin/audit``: the audit log, with filters by action and person."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ _FILTERABLE_ACTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class AuditLogPage:
-    """Some of the entries, the newest first."""
+    """Content of the audit log page, newest entries first."""
 
     entries: Sequence[AuditEntry]
     users: Sequence[User]
     action: str
     actor: str
     older: str | None
-    """The address of what came before; None where that was all."""
+    """URL of the page with older entries; None on the last page."""
     newest: bool
 
     actions = _FILTERABLE_ACTIONS
@@ -79,17 +79,19 @@ async def show_audit_log(
     actor: str = "",
     before: str = "",
 ) -> Response:
-    """The entries that fit, a page at a time."""
+    """Show the entries that match the filters, one page at a time."""
     site: Services = request.app.state.site
-    number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    # At most 18 digits, because larger numbers do not fit the database's integers.
+    before_id = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    # One entry more than shown tells whether there is another page.
     found = await site.audit.entries(
-        before=number, limit=_ENTRIES_PER_PAGE + 1, action=action or None, actor=actor or None
+        before=before_id, limit=_ENTRIES_PER_PAGE + 1, action=action or None, actor=actor or None
     )
     older = None
     if len(found) > _ENTRIES_PER_PAGE:
         found = found[:_ENTRIES_PER_PAGE]
-        kept = {"action": action, "actor": actor, "before": str(found[-1].id)}
-        older = f"/ui/admin/audit?{urlencode({key: value for key, value in kept.items() if value})}"
+        query = {"action": action, "actor": actor, "before": str(found[-1].id)}
+        older = f"/ui/admin/audit?{urlencode({key: value for key, value in query.items() if value})}"
     users = await site.database.accounts.users()
-    page = AuditLogPage(found, users, action, actor, older, number is None)
+    page = AuditLogPage(found, users, action, actor, older, before_id is None)
     return render_page(request, "audit.html", page=page)

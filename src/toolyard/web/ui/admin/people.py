@@ -1,4 +1,4 @@
-"""``/ui/admin/people``: who has an account here, and links for those who should."""
+"""``/ui/admin/people``: accounts and invite links."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PEOPLE_PATH = "/ui/admin/people"
 
 @dataclass(frozen=True, slots=True)
 class PeoplePage:
-    """The accounts. ``invitation`` is shown this once."""
+    """Content of the people page. ``invitation`` is set only right after it was created, and shown once."""
 
     users: Sequence[User]
     pages: Pagination
@@ -58,20 +58,22 @@ class PeoplePage:
 
     @property
     def invites(self) -> bool:
-        """Whether people are invited, and given roles, here."""
+        """True if accounts and roles are managed here; in other modes this happens elsewhere."""
         return self.mode == "password"
 
 
 @router.get(_PEOPLE_PATH)
 async def list_people(request: Request, me: AdminUser, q: str = "", page: str = "1") -> Response:
-    """Everybody, by name."""
+    """Show all accounts, sorted by name."""
     return await _render_people_page(request, me, query=q, page=page)
 
 
 @router.post(_PEOPLE_PATH)
 async def invite_person(request: Request, me: AdminUser) -> Response:
-    """An account for somebody new, or a new link for somebody who lost theirs, or their password. The link is
-    in the answer, and nowhere else."""
+    """Create an account with an invite link, or a new link for an existing account.
+
+    The link is shown only in this response, because only its hash is stored.
+    """
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
     if form.text("again"):
@@ -89,7 +91,7 @@ async def invite_person(request: Request, me: AdminUser) -> Response:
 
 @router.post(_PEOPLE_PATH + "/{user_id}/role")
 async def change_role(request: Request, me: AdminUser, user_id: str) -> Response:
-    """Make somebody an admin, or a user again."""
+    """Change the role of an account."""
     role = Role.ADMIN if (await read_submitted_form(request)).text("role") == "admin" else Role.USER
     return await _apply_user_change(
         request, me, user_id, f"is now {'an admin' if role is Role.ADMIN else 'a user'}.", role=role
@@ -98,19 +100,19 @@ async def change_role(request: Request, me: AdminUser, user_id: str) -> Response
 
 @router.post(_PEOPLE_PATH + "/{user_id}/disable")
 async def disable_person(request: Request, me: AdminUser, user_id: str) -> Response:
-    """Sign them out, and let them in no more."""
+    """Disable an account and sign it out everywhere."""
     return await _apply_user_change(request, me, user_id, "is disabled and signed out.", disabled=True)
 
 
 @router.post(_PEOPLE_PATH + "/{user_id}/enable")
 async def enable_person(request: Request, me: AdminUser, user_id: str) -> Response:
-    """Let them in again."""
+    """Enable an account."""
     return await _apply_user_change(request, me, user_id, "is enabled.", disabled=False)
 
 
 @router.get(_PEOPLE_PATH + "/{user_id}/delete")
 async def show_delete_confirmation(request: Request, me: AdminUser, user_id: str) -> Response:
-    """Ask again."""
+    """Show the confirmation page."""
     user = await find_user(request.app.state.site, user_id)
     page = ConfirmPage(
         title=f"Delete the account of “{user.name}”?",
@@ -123,7 +125,7 @@ async def show_delete_confirmation(request: Request, me: AdminUser, user_id: str
 
 @router.post(_PEOPLE_PATH + "/{user_id}/delete")
 async def delete_person(request: Request, me: AdminUser, user_id: str) -> Response:
-    """Delete the account, with all that is theirs."""
+    """Delete an account with its instances, sign-ins and tokens."""
     try:
         user = await delete_user(request.app.state.site, me, user_id)
     except NotAllowed as error:

@@ -1,4 +1,4 @@
-"""What the forms of a chat's page do. Each leads to a chat, or back to the form with what was filled in."""
+"""Actions of the forms on a chat's page. Each returns a redirect, or the form with its entered values."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ __all__ = ["ACTIONS", "ActionRedirect", "ChatFormState", "build_form_state"]
 
 @dataclass(frozen=True, slots=True)
 class ActionRedirect:
-    """It is done; the page to go to."""
+    """The action succeeded; redirect to this chat."""
 
     chat: Chat
     query: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def href(self) -> str:
-        """Its end, where what was done is to be seen."""
-        asked = f"?{urlencode(self.query)}" if self.query else ""
-        return f"/ui/chat/{self.chat.id}{asked}#end"
+        """URL of the end of the chat."""
+        query = f"?{urlencode(self.query)}" if self.query else ""
+        return f"/ui/chat/{self.chat.id}{query}#end"
 
 
 @dataclass(frozen=True, slots=True)
 class ChatFormState:
-    """What somebody sent that did not lead anywhere, to be shown again."""
+    """Entered values of a form that is shown again."""
 
     text: str = ""
     agent: str = ""
@@ -50,7 +50,7 @@ class ChatFormState:
     console: ToolConsole | None = None
     question: QuestionView | None = None
     form: ToolForm | None = None
-    """Of the question."""
+    """Form of ``question``."""
     told: Flash | None = None
 
 
@@ -98,7 +98,7 @@ async def _read_tool_form(
 async def build_form_state(
     site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm, flash: Flash
 ) -> ChatFormState:
-    """All that was written and chosen in a form that led nowhere, with what is said about it."""
+    """Return the entered values of a failed form, with the message about the failure."""
     console = None
     if form.text("do") == "run":
         with suppress(NotFound):
@@ -113,7 +113,10 @@ async def _start_turn_in_chat(
     form: SubmittedForm,
     start_turn: Callable[[Chat], Awaitable[int]],
 ) -> Chat:
-    """Begin a turn, in a new chat where there is none. One in which nothing could begin does not stay."""
+    """Start a turn, in a new chat if ``chat`` is None.
+
+    A new chat whose first turn fails to start is deleted.
+    """
     site.set_current_user(me)
     if chat is not None:
         await start_turn(chat)
@@ -132,34 +135,35 @@ async def _start_turn_in_chat(
 async def _stop_turn(
     site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
-    found = _require_chat(chat)
-    await site.chats.stop(me.user.id, found.id)
-    return ActionRedirect(found)
+    existing = _require_chat(chat)
+    await site.chats.stop(me.user.id, existing.id)
+    return ActionRedirect(existing)
 
 
 async def _retry_turn(
     site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
-    found = _require_chat(chat)
+    existing = _require_chat(chat)
     site.set_current_user(me)
-    await site.chats.retry(me.user.id, found.id)
-    return ActionRedirect(found)
+    await site.chats.retry(me.user.id, existing.id)
+    return ActionRedirect(existing)
 
 
 async def _change_settings(
     site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
-    found = _require_chat(chat)
+    existing = _require_chat(chat)
+    # A select that is not on the page must not reset the setting.
     agent = form.text("agent") or None if form.is_checked("agent") else UNCHANGED
     model = form.text("model") or None if form.is_checked("model") else UNCHANGED
-    return ActionRedirect(await site.chats.change(me.user.id, found.id, agent=agent, model=model))
+    return ActionRedirect(await site.chats.change(me.user.id, existing.id, agent=agent, model=model))
 
 
 async def _answer_question(
     site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
-    found, action = _require_chat(chat), form.text("reply")
-    question = await _find_open_question(site, found, form.text("question"))
+    existing, action = _require_chat(chat), form.text("reply")
+    question = await _find_open_question(site, existing, form.text("question"))
     content = None
     if question.kind == "form" and action not in ("decline", "cancel"):
         filled = ToolForm.from_question(question.schema, question.key).with_submission(form)
@@ -170,22 +174,26 @@ async def _answer_question(
         except BadArguments as error:
             return ChatFormState(question=question, form=filled.with_errors(error))
     site.set_current_user(me)
-    await site.chats.answer_question(me.user.id, found.id, question.id, action or "cancel", content)
-    return ActionRedirect(found)
+    await site.chats.answer_question(me.user.id, existing.id, question.id, action or "cancel", content)
+    return ActionRedirect(existing)
 
 
 async def _find_open_question(site: Services, chat: Chat, question_id: str) -> QuestionView:
-    """What a server asks, while it waits. Raises ChatRefused."""
+    """Return an open question of the last turn.
+
+    Raises ChatRefused if it was answered or its turn has ended.
+    """
+    # The latest events always begin with the start of a turn, so that this is the whole last turn.
     view = ChatView.from_events(await site.chats.list_latest_events(chat.owner, chat.id, limit=1))
     for item in view.turns[-1].items if view.turns else ():
-        asked = (
+        questions = (
             item.questions
             if isinstance(item, ToolCallView)
             else (item,)
             if isinstance(item, QuestionView)
             else ()
         )
-        for each in asked:
+        for each in questions:
             if each.id == question_id and each.action is None:
                 return each
     raise ChatRefused("this question is no longer open", hint="the call that asked it has ended")
@@ -205,4 +213,4 @@ ACTIONS: Mapping[str, ChatAction] = {
     "settings": _change_settings,
     "reply": _answer_question,
 }
-"""By the value of the field ``do``."""
+"""Actions by the value of the form field ``do``."""

@@ -1,4 +1,4 @@
-"""The tool console: find a tool by words, fill in its form, run it. It needs no model."""
+"""Tool console: search for a tool, fill in its form and run it, without a model."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ router = APIRouter()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _MAX_LISTED_TOOLS = 60
-"""Tools in the list. The others are found by words."""
+"""Maximum number of tools in the list. Others are found by searching."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatToolGroup:
-    """The tools of one server."""
+    """Tools of one server."""
 
     label: str
     native: bool
@@ -42,38 +42,42 @@ class ChatToolGroup:
 
 @dataclass(frozen=True, slots=True)
 class ToolConsole:
-    """What the console shows: a list of tools, or one tool with its form; nothing where it comes later."""
+    """Content of the console: a list of tools, or one tool with its form.
+
+    With ``is_later``, a placeholder.
+    """
 
     chat: str | None
     wanted: str = ""
-    """The name of a tool."""
+    """Name of the requested tool."""
     words: str = ""
     groups: tuple[ChatToolGroup, ...] = ()
     more: int = 0
-    """Tools that are not in the list."""
+    """Number of tools beyond the list."""
     tool: ToolView | None = None
     form: ToolForm | None = None
     is_later: bool = False
 
     @classmethod
     def create_deferred(cls, chat: str | None, tool: str) -> ToolConsole:
-        """One that is fetched once the page is there: servers may have to be asked."""
+        """Return a placeholder, loaded after the page because listing the tools may have to contact
+        servers."""
         return cls(chat, tool, is_later=True)
 
     @property
     def href(self) -> str:
-        """Its own page."""
+        """URL of the console's own page."""
         return "/ui/chat/console" if self.chat is None else f"/ui/chat/{self.chat}/console"
 
     @property
     def action(self) -> str:
-        """Where its form goes."""
+        """URL that receives its form."""
         return "/ui/chat" if self.chat is None else f"/ui/chat/{self.chat}"
 
 
 @router.get("/ui/chat/console")
 async def show_new_console(request: Request, me: CurrentUser, find: str = "", tool: str = "") -> Response:
-    """The tools that a new chat would have."""
+    """Show the tools of a new chat."""
     return render_page(
         request, "chat_console_page.html", page=await _build_console(request, me, None, find, tool)
     )
@@ -83,7 +87,7 @@ async def show_new_console(request: Request, me: CurrentUser, find: str = "", to
 async def show_console(
     request: Request, me: CurrentUser, chat_id: str, find: str = "", tool: str = ""
 ) -> Response:
-    """The tools of a chat."""
+    """Show the tools of a chat."""
     site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
     return render_page(
@@ -99,27 +103,27 @@ async def _build_console(
     console = ToolConsole(None if chat is None else chat.id, words=find[:200])
     if tool:
         chosen = find_tool(tools, tool)
-        before = None if chat is None else await _find_last_arguments(site, chat, tool)
+        previous = None if chat is None else await _find_last_arguments(site, chat, tool)
         return replace(
-            console, wanted=tool, tool=chosen, form=ToolForm.from_schema(chosen.input_schema, before)
+            console, wanted=tool, tool=chosen, form=ToolForm.from_schema(chosen.input_schema, previous)
         )
-    found = _search_tools(tools, find) if find.strip() else tools
+    matches = _search_tools(tools, find) if find.strip() else tools
     return replace(
         console,
-        groups=group_chat_tools(found[:_MAX_LISTED_TOOLS]),
-        more=max(len(found) - _MAX_LISTED_TOOLS, 0),
+        groups=group_chat_tools(matches[:_MAX_LISTED_TOOLS]),
+        more=max(len(matches) - _MAX_LISTED_TOOLS, 0),
     )
 
 
 async def list_chat_tools(site: Services, me: RequestUser, chat: Chat | None) -> Sequence[ToolView]:
-    """Every tool of a chat, or of one that is yet to begin."""
+    """Return all tools of a chat, or of a new one."""
     if chat is None:
         return await site.chats.offered(me.user.id)
     return await site.chats.tools(me.user.id, chat.id)
 
 
 def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
-    """The tool of that name. Raises NotFound."""
+    """Return the tool with a name. Raises NotFound."""
     for each in tools:
         if each.name == name:
             return each
@@ -127,32 +131,37 @@ def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
 
 
 async def _find_last_arguments(site: Services, chat: Chat, tool: str) -> JsonObject | None:
-    """What the tool was called with last, to be changed and tried again."""
+    """Return the arguments of the last call of a tool in this chat, as initial values of the form."""
     events = await site.chats.list_latest_events(chat.owner, chat.id, limit=100)
     for turn in reversed(ChatView.from_events(events).turns):
         for item in reversed(turn.items):
-            given: object = item.arguments if isinstance(item, ToolCallView) and item.name == tool else None
-            if isinstance(given, Mapping):
-                return cast("JsonObject", given)
+            arguments: object = (
+                item.arguments if isinstance(item, ToolCallView) and item.name == tool else None
+            )
+            if isinstance(arguments, Mapping):
+                return cast("JsonObject", arguments)
     return None
 
 
 def _search_tools(tools: Sequence[ToolView], words: str) -> list[ToolView]:
-    """The best for some words, the best first."""
+    """Return the tools that match a query, best first."""
+    # A temporary index over the tools of this chat, whose names depend on the agent and the selection.
     index, by_name = SearchIndex(), {each.name: each for each in tools}
     servers: dict[str, dict[str, Definition]] = {}
     for each in tools:
         name = each.id.removeprefix(f"{each.server}/")
-        made = Definition(each.server, name, each.title, each.description, each.input_schema)
-        servers.setdefault(each.server, {})[each.name] = made
-    for server, mine in servers.items():
-        index.put(server, mine)
+        definition = Definition(each.server, name, each.title, each.description, each.input_schema)
+        servers.setdefault(each.server, {})[each.name] = definition
+    for server, definitions in servers.items():
+        index.put(server, definitions)
     return [by_name[hit.name] for hit in index.search(words, 2 * _MAX_LISTED_TOOLS)]
 
 
 def group_chat_tools(tools: Iterable[ToolView]) -> tuple[ChatToolGroup, ...]:
-    """By server, in the order in which they come."""
+    """Group tools by server, in order of their first tool."""
     groups: dict[tuple[bool, str], list[ToolView]] = {}
     for each in tools:
         groups.setdefault((not each.native, each.server), []).append(each)
-    return tuple(ChatToolGroup(mine[0].server_label, mine[0].native, tuple(mine)) for mine in groups.values())
+    return tuple(
+        ChatToolGroup(group[0].server_label, group[0].native, tuple(group)) for group in groups.values()
+    )

@@ -1,4 +1,4 @@
-"""A chat in which everything happens once: for the page of all parts, and for whoever wants to see one."""
+"""Example chat that contains every kind of event, for the page of all UI parts and for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolyard.types.chat import ChatEvent, Kind
 __all__ = ["EXAMPLE_CHAT_ID", "example_events"]
 
 EXAMPLE_CHAT_ID = "example"
-"""The id of a chat that there is not."""
+"""Id of the example chat, which is not stored."""
 
 _ANSWER_MARKDOWN = """The week was **busy**: 37 tasks, most of them on *Friday*.
 
@@ -62,7 +62,7 @@ class _EventFactory:
 
 
 def example_events(at: float) -> Iterator[ChatEvent]:
-    """The events, from a moment on."""
+    """Yield the events of the example chat, one second apart, starting at a timestamp."""
     log = _EventFactory(at)
     yield from _build_completed_turn(log)
     yield from _build_retried_turn(log)
@@ -71,7 +71,7 @@ def example_events(at: float) -> Iterator[ChatEvent]:
 
 
 def _build_completed_turn(log: _EventFactory) -> Iterator[ChatEvent]:
-    """A turn with thoughts, two calls, a picture, and an answer."""
+    """Yield a completed turn with reasoning, two calls, an image and an answer."""
     yield log(Kind.USER, text="How busy was my week?\nDraw it, please.", model="fast", agent=None, again=None)
     thoughts = "I need the calendar first. Then a chart says more than a table."
     yield log(Kind.MODEL_MESSAGE, "step-1", text="Let me look.", reasoning=thoughts, model="fast-1", calls=2)
@@ -88,7 +88,7 @@ def _build_completed_turn(log: _EventFactory) -> Iterator[ChatEvent]:
 
 
 def _build_retried_turn(log: _EventFactory) -> Iterator[ChatEvent]:
-    """A turn that failed, and the same again, interrupted."""
+    """Yield a failed turn, and its retry, which is interrupted."""
     first = log(Kind.USER, text="And the week before?", model="fast", agent=None, again=None)
     yield first
     yield log(
@@ -116,7 +116,7 @@ def _build_retried_turn(log: _EventFactory) -> Iterator[ChatEvent]:
 
 
 def _build_manual_turn(log: _EventFactory) -> Iterator[ChatEvent]:
-    """A tool that the person ran."""
+    """Yield a turn in which the person ran a tool."""
     yield log(Kind.RUN, name="demo_weekday", arguments={"date": "2026-07-28"}, again=None)
     yield _build_call(log, "4", "demo_weekday", "", "Demo", date="2026-07-28")
     yield _build_result(log, "4", '{"date": "2026-07-28", "weekday": "Tuesday"}', 0.01)
@@ -124,7 +124,7 @@ def _build_manual_turn(log: _EventFactory) -> Iterator[ChatEvent]:
 
 
 def _build_waiting_turn(log: _EventFactory) -> Iterator[ChatEvent]:
-    """A turn in which calls run, ask, and wait for answers."""
+    """Yield a running turn whose calls make progress, need approval and ask questions."""
     yield log(Kind.USER, text="Note it, greet the team and count.", model="fast", agent=None, again=None)
     yield log(Kind.REASONING, "step-1", delta="Three things at once …")
     yield log(Kind.TEXT, "step-1", delta="I will do **all three")

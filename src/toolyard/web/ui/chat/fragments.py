@@ -1,5 +1,6 @@
-"""The HTML of a chat's turns. Every part that changes by itself has an id, and is made here and nowhere else:
-the page and the stream show the same."""
+"""HTML fragments of a chat's turns. Each part that changes on its own has an id.
+
+Pages and the stream both render with this module, so that they always show the same."""
 
 from __future__ import annotations
 
@@ -43,49 +44,50 @@ __all__ = [
 INLINE_IMAGE_TYPES = frozenset(
     ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "image/svg+xml")
 )
-"""What pages show as pictures."""
+"""MIME types that pages display as images."""
 _TEMPLATE_NAME = "chat_parts.html"
 _BLOCK_HTML = Markup('<div class="block" id="{}-b{}">{}</div>')
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentContext:
-    """What all parts of one chat's page have in common, and how they say things."""
+    """Context for rendering the fragments of one chat, and helpers for its templates."""
 
     chat: str
     csrf: str
     forms: Mapping[str, ToolForm] = field(default_factory=dict[str, ToolForm])
-    """Of questions whose form was sent and is shown again, by the question's key."""
+    """Submitted forms of questions that are shown again, by the key of the question."""
     to_html: Callable[[str], Markup] = render_markdown
-    """Renders the Markdown of an answer."""
+    """Converts the Markdown of an answer to HTML."""
     fixed_media_url: str = ""
-    """Where the pictures are of a chat that there is not; empty: where results are."""
+    """URL of all media of an example chat; empty to use the URLs of results."""
 
     def media(self, seq: int, number: int) -> str:
-        """Where a picture, sound or file of a result is."""
+        """Return the URL of an image, audio or file of a result."""
         return self.fixed_media_url or f"/api/v1/chats/{self.chat}/results/{seq}/media/{number}"
 
     def form(self, question: QuestionView) -> ToolForm:
-        """The form of a question."""
-        sent = self.forms.get(question.key)
-        return ToolForm.from_question(question.schema, question.key) if sent is None else sent
+        """Return the form of a question."""
+        submitted = self.forms.get(question.key)
+        return ToolForm.from_question(question.schema, question.key) if submitted is None else submitted
 
     @staticmethod
     def coloured(value: object) -> Markup:
-        """A JSON value in colours; a text as it is."""
+        """Return a JSON value with syntax highlighting; a string as plain text."""
         if isinstance(value, str):
             return Markup.escape(visible(value, spaces=True))
         return Markup(highlight_code(pretty_json(value), "json"))
 
     @staticmethod
     def to_approve(arguments: object) -> Markup:
-        """All arguments of a call that needs approval: keys and short values first."""
+        """Return all arguments of a call that needs approval, keys and short values first."""
         summary, shown = key_summary(arguments), FragmentContext.coloured(short_values_first(arguments))
         return Markup("{}\n{}").format(visible(summary, spaces=True), shown) if summary else shown
 
     @staticmethod
     def result(outcome: CallResultView) -> Markup:
-        """The beginning of a result: laid out where it is JSON, and there is no more of it."""
+        """Return the beginning of a result. JSON that is complete is indented."""
+        # A truncated text is not valid JSON, and parsing other text would be wasted.
         if outcome.length == len(outcome.text) and outcome.text.lstrip()[:1] in ("{", "["):
             try:
                 return FragmentContext.coloured(json.loads(outcome.text))
@@ -95,50 +97,50 @@ class FragmentContext:
 
     @staticmethod
     def brief(arguments: object) -> str:
-        """Arguments in a line."""
+        """Return arguments in one line."""
         if not isinstance(arguments, Mapping):
             return one_line(arguments, 100)
         pairs = cast("Mapping[str, object]", arguments)
-        said = (
+        parts = (
             f"{name}: {value if isinstance(value, str) else pretty_json(value)}"
             for name, value in pairs.items()
         )
-        return one_line(", ".join(one_line(each, 60) for each in said), 100)
+        return one_line(", ".join(one_line(each, 60) for each in parts), 100)
 
     @staticmethod
     def money(cost: Decimal) -> str:
-        """US dollars, as many digits as say something."""
+        """Return an amount in US dollars, with more digits for small amounts."""
         return f"${cost:,.2f}" if cost >= 1 else f"${cost:.4f}" if cost >= Decimal("0.0001") else "< $0.0001"
 
     @staticmethod
     def is_picture(mime: str) -> bool:
-        """Whether a page shows it."""
+        """Return True if pages display this MIME type as an image."""
         return mime.partition(";")[0].strip().lower() in INLINE_IMAGE_TYPES
 
     @staticmethod
     def is_web(url: str) -> bool:
-        """Whether an address leads to a page of the web."""
+        """Return True if a URL is a valid http or https address."""
         return url_fault(url) is None and bool(FragmentContext.host(url))
 
     @staticmethod
     def host(url: str) -> str:
-        """Whose page it is."""
+        """Return the host of a URL."""
         return extract_host(url)
 
 
 def render_turn(turn: TurnView, frame: FragmentContext) -> Markup:
-    """A whole turn."""
+    """Render a turn."""
     items = Markup("").join(render_item(each, frame) for each in turn.items)
     return render_macro(_TEMPLATE_NAME, "turn", turn, frame, items, render_turn_footer(turn, frame))
 
 
 def render_turn_footer(turn: TurnView, frame: FragmentContext) -> Markup:
-    """How a turn stands, what it cost, and what can be done about it."""
+    """Render the footer of a turn: state, cost and buttons."""
     return render_macro(_TEMPLATE_NAME, "foot", turn, frame)
 
 
 def render_item(item: TurnItem, frame: FragmentContext) -> Markup:
-    """One thing that was said or done, whole."""
+    """Render an item of a turn."""
     inner = render_item_fragments(item, frame)
     if isinstance(item, AnswerView):
         blocks = Markup("\n").join(
@@ -153,7 +155,10 @@ def render_item(item: TurnItem, frame: FragmentContext) -> Markup:
 
 
 def render_item_fragments(item: TurnItem, frame: FragmentContext) -> dict[str, Markup]:
-    """What may change in it, by id. The blocks of an answer are not among them: they are many, and grow."""
+    """Render the changeable parts of an item, by id.
+
+    Blocks of answers are not included, because they are many.
+    """
     match item:
         case AnswerView():
             return {f"{item.key}-think": render_macro(_TEMPLATE_NAME, "think", item)}
@@ -172,11 +177,15 @@ def render_item_fragments(item: TurnItem, frame: FragmentContext) -> dict[str, M
 
 
 def render_question(question: QuestionView, frame: FragmentContext) -> Markup:
-    """What a server asks, with a form to answer."""
+    """Render a question from a server, with its form while it is open."""
     form = frame.form(question) if question.action is None else None
     return render_macro(_TEMPLATE_NAME, "question", question, frame, form)
 
 
 def render_block(key: str, number: int, text: str, frame: FragmentContext) -> Markup:
-    """One block of an answer. An answer may have thousands, so this is not a macro of a template."""
+    """Render a block of an answer.
+
+    Answers may have thousands, for which a template macro would be too slow.
+    """
+    # Markup.format escapes all arguments except safe HTML.
     return _BLOCK_HTML.format(key, number, frame.to_html(text))

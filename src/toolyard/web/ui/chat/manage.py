@@ -1,4 +1,4 @@
-"""Chats as things that are kept: renamed, deleted, and long results read on."""
+"""Renaming and deleting chats, and reading long results."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ router = APIRouter()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _RESULT_PAGE_CHARACTERS = 200_000
-"""Characters of a result that are shown at once."""
+"""Maximum number of characters of a result on one page."""
 _MAX_TITLE_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ResultPage:
-    """A piece of a long result."""
+    """Content of a page of a long result: its characters ``start`` to ``end``."""
 
     chat: Chat
     seq: int
@@ -43,14 +43,14 @@ class ResultPage:
 
 @router.get("/ui/chat/{chat_id}/rename")
 async def show_rename_form(request: Request, me: CurrentUser, chat_id: str) -> Response:
-    """What shall it be called?"""
+    """Show the form that renames a chat."""
     site: Services = request.app.state.site
     return render_page(request, "chat_rename.html", chat=await site.chats.get(me.user.id, chat_id))
 
 
 @router.post("/ui/chat/{chat_id}/rename")
 async def rename_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
-    """It is called so from now on; nothing at all is no name."""
+    """Rename a chat. An empty title is ignored."""
     site: Services = request.app.state.site
     title = (await read_submitted_form(request)).text("title").strip()[:_MAX_TITLE_CHARACTERS]
     await site.chats.get(me.user.id, chat_id)
@@ -61,7 +61,7 @@ async def rename_chat(request: Request, me: CurrentUser, chat_id: str) -> Respon
 
 @router.get("/ui/chat/{chat_id}/delete")
 async def show_delete_confirmation(request: Request, me: CurrentUser, chat_id: str) -> Response:
-    """Ask again: it cannot be had back."""
+    """Show the confirmation page."""
     site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
     page = ConfirmPage(
@@ -75,7 +75,7 @@ async def show_delete_confirmation(request: Request, me: CurrentUser, chat_id: s
 
 @router.post("/ui/chat/{chat_id}/delete")
 async def delete_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
-    """Delete it."""
+    """Delete a chat."""
     site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
     await site.chats.delete(me.user.id, chat_id)
@@ -85,14 +85,15 @@ async def delete_chat(request: Request, me: CurrentUser, chat_id: str) -> Respon
 
 @router.get("/ui/chat/{chat_id}/results/{seq}")
 async def show_result(request: Request, me: CurrentUser, chat_id: str, seq: int) -> Response:
-    """More of a long result, from a character on."""
+    """Show a part of a long result, starting at the character ``from``."""
     site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
-    kept = await site.chats.result(me.user.id, chat_id, seq)
-    if kept is None:
+    result = await site.chats.result(me.user.id, chat_id, seq)
+    if result is None:
         raise NotFound("result not found", hint="it may have been deleted with its chat")
-    asked = request.query_params.get("from", "")
-    start = min(int(asked), len(kept.text)) if asked.isascii() and asked.isdigit() and len(asked) < 12 else 0
-    text = kept.text[start : start + _RESULT_PAGE_CHARACTERS]
-    page = ResultPage(chat, seq, text, start, start + len(text), len(kept.text))
+    offset = request.query_params.get("from", "")
+    is_number = offset.isascii() and offset.isdigit() and len(offset) < 12
+    start = min(int(offset), len(result.text)) if is_number else 0
+    text = result.text[start : start + _RESULT_PAGE_CHARACTERS]
+    page = ResultPage(chat, seq, text, start, start + len(text), len(result.text))
     return render_page(request, "chat_result.html", page=page)

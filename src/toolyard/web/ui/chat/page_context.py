@@ -1,4 +1,4 @@
-"""What the page of a chat has: its turns, the list of chats, what it uses, and a place to write."""
+"""Content of a chat's page: turns, list of chats, settings and the message form."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ __all__ = [
 ]
 
 _MAX_TURNS = 40
-"""Turns that a page begins with. Earlier ones are there when somebody asks for them."""
+"""Number of turns on a page. Earlier ones are loaded on request."""
 _MAX_EVENTS = 400
 _MAX_LISTED_CHATS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class ChatList:
-    """Some of a person's chats."""
+    """One page of a person's chats."""
 
     chats: Sequence[Chat]
     words: str
     older: str | None
-    """The query of those that changed before; None where that was all."""
+    """Query string of the page with older chats; None on the last page."""
     here: str | None
-    """The id of the one that is shown."""
+    """Id of the chat that is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """What a chat uses, and what it could use."""
+    """Agent and model of a chat, and the ones available."""
 
     chat: Chat | None
     agents: Sequence[Agent]
@@ -64,35 +64,35 @@ class ChatSettings:
     agent: str
     model: str
     default_model: str
-    """What it is called that is used where none is chosen."""
+    """Label of the model that is used if none is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPageContext:
-    """One chat, or a new one."""
+    """Content of the page of a chat, or of a new one."""
 
     chat: Chat | None
     turns: Markup
     last: int
     state: str
     earlier: int | None
-    """The first turn that is shown, where there are earlier ones."""
+    """Number of the first turn that is shown; None if there are no earlier ones."""
     newest: bool
-    """Whether the end of the chat is shown."""
+    """True if the end of the chat is shown."""
     list: ChatList
     settings: ChatSettings
     filled: ChatFormState
     console: ToolConsole | None
-    """Where a tool is run by hand, in place of a message."""
+    """Tool console, shown in place of the message form."""
 
     @property
     def action(self) -> str:
-        """Where its forms go."""
+        """URL that receives its forms."""
         return "/ui/chat" if self.chat is None else f"/ui/chat/{self.chat.id}"
 
     @property
     def talks(self) -> bool:
-        """Whether there is a model to talk to."""
+        """True if a chat model is configured."""
         return bool(self.settings.models)
 
 
@@ -104,7 +104,10 @@ async def render_chat_page(
     form_state: ChatFormState | None = None,
     status: int = 200,
 ) -> Response:
-    """The page. What is asked for in its address is shown."""
+    """Render the page of a chat.
+
+    The query selects earlier turns, the list of chats, the console and the agent.
+    """
     site: Services = request.app.state.site
     query, form_state = request.query_params, form_state or ChatFormState()
     view, earlier, before = ChatView(), None, _parse_event_number(query.get("before"))
@@ -127,7 +130,11 @@ async def render_chat_page(
 
 
 async def render_turns(site: Services, turns: Sequence[TurnView], frame: FragmentContext) -> Markup:
-    """Return the HTML of turns. Others get a turn of the event loop between any two."""
+    """Return the HTML of turns.
+
+    It yields to the event loop after each, because long turns take time to render.
+    """
+    # Markdown is rendered in one batch after all turns, which contain placeholders until then.
     deferred = DeferredMarkdown(site.markdown_renderer)
     parts: list[str] = []
     for turn in turns:
@@ -139,7 +146,7 @@ async def render_turns(site: Services, turns: Sequence[TurnView], frame: Fragmen
 def build_fragment_context(
     me: RequestUser, chat: Chat | None, form_state: ChatFormState | None = None
 ) -> FragmentContext:
-    """What the parts of the page have in common."""
+    """Return the context for rendering the parts of the page."""
     forms = {}
     if form_state is not None and form_state.question is not None and form_state.form is not None:
         forms = {form_state.question.key: form_state.form}
@@ -147,7 +154,8 @@ def build_fragment_context(
 
 
 async def load_chat_view(site: Services, chat: Chat, before: int | None) -> tuple[ChatView, int | None]:
-    """The last turns before a number, and the first of them where there are others before it."""
+    """Return the last turns before an event number, and the number of the first of them if there are earlier
+    ones."""
     events = await site.chats.list_latest_events(chat.owner, chat.id, before=before, limit=_MAX_EVENTS)
     shown = _limit_turns(events)
     first = shown[0].seq if shown else None
@@ -158,14 +166,15 @@ async def load_chat_view(site: Services, chat: Chat, before: int | None) -> tupl
 
 
 def _limit_turns(events: Sequence[ChatEvent]) -> Sequence[ChatEvent]:
-    begun = [at for at, each in enumerate(events) if each.kind in (Kind.USER, Kind.RUN)]
-    return events[begun[-_MAX_TURNS] :] if len(begun) > _MAX_TURNS else events
+    turn_starts = [at for at, each in enumerate(events) if each.kind in (Kind.USER, Kind.RUN)]
+    return events[turn_starts[-_MAX_TURNS] :] if len(turn_starts) > _MAX_TURNS else events
 
 
 async def load_chat_list(
     site: Services, me: RequestUser, query: Mapping[str, str], current_chat: Chat | None
 ) -> ChatList:
-    """The chats that the address asks for."""
+    """Return the chats that the query selects."""
+    # PostgreSQL rejects NUL characters in text.
     words = query.get("q", "").strip()[:200].replace("\0", "")
     after = _parse_list_position(query.get("older", ""))
     found = await site.chats.list(
@@ -174,6 +183,7 @@ async def load_chat_list(
     shown, older = found[:_MAX_LISTED_CHATS], None
     if len(found) > _MAX_LISTED_CHATS:
         last = shown[-1]
+        # Keyset pagination: time and id identify the last chat exactly, even if chats change meanwhile.
         place = {"q": words, "older": f"{last.updated_at!r}~{last.id}"}
         older = urlencode({key: value for key, value in place.items() if value})
     return ChatList(shown, words, older, None if current_chat is None else current_chat.id)
@@ -182,21 +192,21 @@ async def load_chat_list(
 def build_chat_settings(
     site: Services, chat: Chat | None, requested_agent: str = "", requested_model: str = ""
 ) -> ChatSettings:
-    """The agents and models that there are, and which are chosen."""
+    """Return the available agents and models, and the chosen ones."""
     models = site.chats.models
     agent = (
         (chat.agent or "") if chat is not None else requested_agent if requested_agent in site.agents else ""
     )
     own = site.agents[agent].model if agent in site.agents else None
     labels = {each.id: each.label for each in models.choices}
-    usual = own or models.default or ""
+    default = own or models.default or ""
     return ChatSettings(
         chat,
         sorted(site.agents.values(), key=lambda each: each.name.casefold()),
         models.choices,
         agent,
         (chat.model or "") if chat is not None else requested_model if requested_model in labels else "",
-        labels.get(usual, usual),
+        labels.get(default, default),
     )
 
 
@@ -215,5 +225,5 @@ def _parse_list_position(text: str) -> tuple[float, str] | None:
 
 
 def _parse_event_number(text: str | None) -> int | None:
-    fits = text is not None and text.isascii() and text.isdigit() and len(text) < 18
-    return int(text) if fits and text is not None else None
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 18
+    return int(text) if is_number and text is not None else None

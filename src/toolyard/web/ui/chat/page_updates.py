@@ -1,7 +1,7 @@
-"""What must change on a page that shows a chat, as its events come. Pure: events in, changes out.
+"""Changes for a page that shows a chat, computed from its events without I/O.
 
-A part that changed is sent whole, in place of the one before. An answer is sent by blocks: those that are
-finished once, and the last one as it grows, so that the work is in proportion to the length of the answer.
+A changed part is sent as a whole and replaces the previous one. Answers are sent in Markdown blocks: finished
+blocks once, and the last one as it grows, so that the total work is proportional to the length of the answer.
 """
 
 from __future__ import annotations
@@ -26,16 +26,21 @@ from toolyard.web.ui.components.formatting import one_line, visible
 __all__ = ["TURNS_ELEMENT_ID", "ChatPageUpdater", "PageChange"]
 
 TURNS_ELEMENT_ID = "turns"
-"""The id of the element that all turns stand in."""
+"""Id of the element that contains all turns."""
 _MAX_ALWAYS_RENDERED_CHARACTERS = 2_048
-"""Characters. A block that is longer is made anew only when it has grown by an eighth; until then, what comes
-is added to it as plain text."""
+"""Maximum length of a block that is rendered again for every piece of text. Longer blocks are rendered when
+they
+have grown by an eighth; until then, new text is appended as plain text. That bounds the work for one huge
+block (such as a code listing), which would otherwise be quadratic."""
 
 
 class PageChange(TypedDict, total=False):
-    """One change. With ``html``, the element ``id`` is put in place of the one of that id, or at the end of
-    the element ``into``. With ``text``, the text is added to the element's end. ``state`` is what the chat is
-    doing, ``say`` is for those who listen to the page; ``done``: what is put is read to them."""
+    """A change for the script.
+
+    ``html`` replaces the element ``id``, or is appended to the element ``into`` if there is none. ``text`` is
+    appended to the element ``id``. ``state`` is the new state of the chat. ``say`` is announced to screen
+    readers, and with ``done`` so is the replaced element.
+    """
 
     id: str
     into: str
@@ -47,40 +52,42 @@ class PageChange(TypedDict, total=False):
 
 
 class ChatPageUpdater:
-    """One page that follows a chat, from the events on that it shows."""
+    """State of one open page, from which changes are computed."""
 
     def __init__(self, frame: FragmentContext, shown_view: ChatView) -> None:
         self._frame = frame
         self._view = ChatView(shown_view.turns[-1:], shown_view.last)
         self._answer_updaters: dict[str, _AnswerUpdater] = {}
         self._keys_in_sync: set[str] = set()
-        """Items of which the page is known to show what we think. Of others it may show pieces that were
-        deleted since."""
+        """Keys of items that were sent over this stream. Other items were rendered with the page, perhaps
+        from transient events that no longer exist, so that all their parts are sent on their first change."""
 
     @property
     def last(self) -> int:
-        """The number of the last event that the page shows."""
+        """Number of the last event that the page shows."""
         return self._view.last
 
     def changes(self, events: Sequence[ChatEvent]) -> list[PageChange]:
-        """What changes with these events, in the order in which it must be done."""
+        """Return the changes for new events, in the order in which they must be applied."""
         before, now = self._view, self._view.apply_events(events)
         known = {turn.seq: turn for turn in before.turns}
-        found: list[PageChange] = []
+        changes: list[PageChange] = []
         for turn in now.turns:
             old = known.get(turn.seq)
             if old is None or old.replaced != turn.replaced:
-                found.append(_replace_element(turn.key, render_turn(turn, self._frame), TURNS_ELEMENT_ID))
+                changes.append(_replace_element(turn.key, render_turn(turn, self._frame), TURNS_ELEMENT_ID))
+            # Views are immutable and shared: an identical object means that nothing changed.
             elif old is not turn:
-                found += self._turn_changes(old, turn)
+                changes += self._turn_changes(old, turn)
         if now.state != before.state:
-            found.append({"state": now.state})
-        # Older turns change no more, and a page that stays open for days must not hold them all.
+            changes.append({"state": now.state})
+        # Older turns no longer change. Keeping only the last one bounds memory for pages that stay open for
+        # days.
         self._view = ChatView(now.turns[-1:], now.last)
         if now.state == "idle":
             self._answer_updaters.clear()
             self._keys_in_sync.clear()
-        return found
+        return changes
 
     def _turn_changes(self, old: TurnView, now: TurnView) -> Iterator[PageChange]:
         known = {item.key: item for item in old.items}
@@ -101,29 +108,31 @@ class ChatPageUpdater:
             yield from self._answer_changes(old, now, turn)
             return
         before = render_item_fragments(old, self._frame)
-        sure = now.key in self._keys_in_sync
+        in_sync = now.key in self._keys_in_sync
         self._keys_in_sync.add(now.key)
         for id_, html in render_item_fragments(now, self._frame).items():
-            # What somebody fills in is not put in place again.
-            if before.get(id_) != html or not (sure or id_.startswith("q")):
+            # Do not replace a question without need, because someone may be filling in its form.
+            if before.get(id_) != html or not (in_sync or id_.startswith("q")):
                 yield _replace_element(id_, html, f"{now.key}-questions")
 
     def _answer_changes(self, old: AnswerView, now: AnswerView, turn: TurnView) -> Iterator[PageChange]:
+        # The text did not only grow, so that blocks on the page may be wrong: send the whole answer.
         if not now.text.startswith(old.text):
             self._answer_updaters.pop(now.key, None)
             yield _replace_element(now.key, render_item(now, self._frame), f"{turn.key}-items")
             return
         yield from self._reasoning_changes(old, now)
-        growing = self._answer_updaters.get(now.key) or _AnswerUpdater(now.key, old.text, self._frame)
-        self._answer_updaters[now.key] = growing
-        yield from growing.add(now.text[len(old.text) :])
+        updater = self._answer_updaters.get(now.key) or _AnswerUpdater(now.key, old.text, self._frame)
+        self._answer_updaters[now.key] = updater
+        yield from updater.add(now.text[len(old.text) :])
         if now.whole:
-            yield from growing.end()
+            yield from updater.end()
             del self._answer_updaters[now.key]
 
     def _reasoning_changes(self, old: AnswerView, now: AnswerView) -> Iterator[PageChange]:
         more = now.reasoning.removeprefix(old.reasoning)
         same_frame = (old.whole, bool(old.text)) == (now.whole, bool(now.text))
+        # Reasoning that only grew is appended, without rendering it again.
         if old.reasoning and same_frame and now.reasoning.startswith(old.reasoning):
             if more:
                 yield {"id": f"{now.key}-thoughts", "text": visible(more)}
@@ -134,7 +143,7 @@ class ChatPageUpdater:
 
 
 class _AnswerUpdater:
-    """The text of an answer on the page: which blocks are there, and how far the last one is."""
+    """Blocks of one answer that the page shows, and the state of the last, growing one."""
 
     def __init__(self, key: str, text: str, frame: FragmentContext) -> None:
         self._key = key
@@ -142,10 +151,10 @@ class _AnswerUpdater:
         self._blocks = MarkdownBlockSplitter()
         self._blocks.add(text)
         self._rendered_characters = 0
-        """How long the last block was when it was made; 0: the page may show it in another way."""
+        """Length of the last block when it was last rendered; 0 if the page may show something else."""
 
     def add(self, piece: str) -> Iterator[PageChange]:
-        """What changes when the text grows."""
+        """Yield the changes for new text."""
         if not piece:
             return
         first = len(self._blocks.finished_blocks)
@@ -164,7 +173,7 @@ class _AnswerUpdater:
             yield {"id": f"{self._key}-b{len(finished)}", "text": visible(piece)}
 
     def end(self) -> Iterator[PageChange]:
-        """What changes when no more comes."""
+        """Yield the changes at the end of the answer."""
         if self._blocks.tail:
             yield {**self._render_tail(), "done": True}
 
@@ -183,7 +192,7 @@ def _replace_element(id_: str, html: str, into: str = "") -> PageChange:
 
 
 def _announce_item(old: TurnItem | None, now: TurnItem) -> Iterator[PageChange]:
-    """What is said to those who do not see the page."""
+    """Yield announcements for screen readers."""
     if isinstance(now, ToolCallView):
         before = old.state if isinstance(old, ToolCallView) else None
         words = {

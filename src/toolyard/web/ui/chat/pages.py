@@ -1,4 +1,4 @@
-"""``/ui/chat``: talk to a model that uses tools, or run tools by hand."""
+"""``/ui/chat``: chat with a model that uses tools, or run tools without a model."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 @router.get("/ui/chat")
 async def show_new_chat(request: Request, me: CurrentUser) -> Response:
-    """A chat that is yet to begin, and those that there are."""
+    """Show the page of a new chat."""
     return await render_chat_page(request, me, None)
 
 
 @router.get("/ui/chat/{chat_id}")
 async def show_existing_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
-    """One chat, at its end."""
+    """Show the end of a chat."""
     site: Services = request.app.state.site
     return await render_chat_page(request, me, await site.chats.get(me.user.id, chat_id))
 
 
 @router.get("/ui/chat/{chat_id}/earlier")
 async def show_earlier_turns(request: Request, me: CurrentUser, chat_id: str, before: int) -> Response:
-    """Turns before those that a page shows."""
+    """Show turns before those of a page."""
     site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
     view, earlier = await load_chat_view(site, chat, before)
@@ -59,18 +59,18 @@ async def show_earlier_turns(request: Request, me: CurrentUser, chat_id: str, be
     return render_page(request, "chat_earlier.html", chat=chat, turns=turns, earlier=earlier)
 
 
-# What its forms do.
+# Forms.
 
 
 @router.post("/ui/chat")
 async def act_in_new_chat(request: Request, me: CurrentUser) -> Response:
-    """Begin a chat."""
+    """Start a chat."""
     return await _perform_action(request, me, None)
 
 
 @router.post("/ui/chat/{chat_id}")
 async def act_in_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
-    """Do something in a chat."""
+    """Perform an action in a chat."""
     site: Services = request.app.state.site
     return await _perform_action(request, me, await site.chats.get(me.user.id, chat_id))
 
@@ -78,24 +78,27 @@ async def act_in_chat(request: Request, me: CurrentUser, chat_id: str) -> Respon
 async def _perform_action(request: Request, me: RequestUser, chat: Chat | None) -> Response:
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
-    deed = ACTIONS.get(form.text("do"))
-    if deed is None:
+    action = ACTIONS.get(form.text("do"))
+    if action is None:
         raise NotFound("unknown action", hint="reload the page")
     try:
-        went = await deed(site, me, chat, form)
+        outcome = await action(site, me, chat, form)
     except ToolyardError as error:
         return await _render_failure(request, me, chat, form, error)
-    if isinstance(went, ChatFormState):
-        return await _render_form_again(request, me, chat, went)
+    if isinstance(outcome, ChatFormState):
+        return await _render_form_again(request, me, chat, outcome)
     if not is_fragment_request(request):
-        return redirect_with_message(went.href)
-    return _respond_to_script(site, me, went, form)
+        return redirect_with_message(outcome.href)
+    return _respond_to_script(site, me, outcome, form)
 
 
 def _respond_to_script(
     site: Services, me: RequestUser, redirect: ActionRedirect, form: SubmittedForm
 ) -> Response:
-    """For the script: what happens comes over the stream."""
+    """Return the response for the script.
+
+    Effects on the chat arrive over its stream, so that only settings have content.
+    """
     if form.text("do") != "settings":
         return Response(status_code=204)
     settings = build_chat_settings(site, redirect.chat)
@@ -126,7 +129,7 @@ def _choose_status(form_state: ChatFormState) -> int:
 async def _render_failure(
     request: Request, me: RequestUser, chat: Chat | None, form: SubmittedForm, error: ToolyardError
 ) -> Response:
-    """What could not be done is told where it was wanted, and nothing that was written is lost."""
+    """Show an error with the form, so that nothing that was entered is lost."""
     problem, _ = describe_error(error)
     if is_fragment_request(request):
         html = render_macro(

@@ -1,4 +1,4 @@
-"""``/ui/chat/{id}/stream``: a chat's page as it changes, made by the server, for whoever has it open."""
+"""``/ui/chat/{id}/stream``: server-sent events with changed fragments, for open pages of a chat."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = ["router"]
 router = APIRouter()
 
 _MIN_PIECE_INTERVAL_SECONDS = 0.04
-"""Seconds between two changes that only add pieces. More often than this nobody sees."""
+"""Minimum interval between two events that only append text. Readers do not notice shorter ones."""
 _OPEN_PAGES_PER_INTERVAL = 25
-"""With each so many pages that are open, they grow by as much again: what is made for all of them is made by
-one process."""
+"""The interval grows by its base value for each such number of open pages, because one process renders for
+all of them."""
 
 
 @router.get("/ui/chat/{chat_id}/stream")
@@ -44,24 +44,25 @@ async def stream_page(
     after: int = 0,
     last_event_id: Annotated[int | None, Header()] = None,
 ) -> StreamingResponse:
-    """What changes on the page after the event that it shows last."""
+    """Stream the changes after the last event that the page shows."""
     site: Services = request.app.state.site
     seen = max(after, last_event_id or 0)
+    # Rebuild the turn that the page shows, to compute changes relative to it.
     shown = ChatView.from_events(
         await site.chats.list_latest_events(me.user.id, chat_id, before=seen + 1, limit=1)
     )
     deferred = DeferredMarkdown(site.markdown_renderer)
     frame = FragmentContext(chat_id, me.csrf, to_html=deferred)
-    following = ChatPageUpdater(frame, ChatView(shown.turns, max(shown.last, seen)))
+    updater = ChatPageUpdater(frame, ChatView(shown.turns, max(shown.last, seen)))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     stream = _count_open_stream(
-        request.app.state, _stream_changes(site, me, chat_id, following, deferred, request)
+        request.app.state, _stream_changes(site, me, chat_id, updater, deferred, request)
     )
     return StreamingResponse(stream, media_type=EVENT_STREAM_TYPE, headers=headers)
 
 
 async def _count_open_stream(state: State, stream: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    """The same, while it is known how many there are."""
+    """Pass a stream through while counting it as open."""
     state.open_chats = _get_open_streams(state) + 1
     try:
         async for each in stream:
@@ -87,14 +88,17 @@ async def _stream_changes(
     checked = time.monotonic()
     try:
         async for events in stream_event_batches(site, me.user.id, chat_id, updater.last):
+            # A stream must not outlive the sign-in that it was opened with.
             if time.monotonic() - checked >= HEARTBEAT_SECONDS:
                 if not await is_still_authorized(request):
                     return
                 checked = time.monotonic()
             if not events:
+                # A comment keeps proxies from closing an idle connection.
                 yield b": still here\n\n"
                 continue
             changes = await _fill_markdown(updater.changes(events), deferred)
+            # Title and entry in the list can change when a turn begins or ends.
             if any("state" in change for change in changes):
                 changes += _build_chat_changes(await site.chats.get(me.user.id, chat_id))
             yield _encode_event(changes, updater.last)
@@ -116,7 +120,7 @@ async def _fill_markdown(changes: list[PageChange], deferred: DeferredMarkdown) 
 
 
 def _build_chat_changes(chat: Chat) -> list[PageChange]:
-    """What the page shows of the chat beside its turns."""
+    """Return changes of the chat's entry in the list and of its title."""
     return [
         {"id": f"e-{chat.id}", "html": render_macro("chat_list.html", "chat_entry", chat, True)},
         {"id": "chat-title", "html": render_macro("chat_list.html", "chat_title", chat)},

@@ -1,4 +1,4 @@
-"""``/ui/chat/{id}/tools``: which tools a chat's model gets to see, and why it does not see the others."""
+"""``/ui/chat/{id}/tools``: the tools of a chat, and the reasons why others are hidden."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 @dataclass(frozen=True, slots=True)
 class ToolPickerPage:
-    """All tools, by server. ``chosen`` None: all that are shown."""
+    """Content of the page. ``chosen`` is None if all available tools are used."""
 
     chat: Chat
     agent: Agent | None
@@ -39,13 +39,13 @@ class ToolPickerPage:
     shown: int
 
     def ticked(self, tool: ToolView) -> bool:
-        """Whether the model gets to see it."""
+        """Return True if the model can use the tool."""
         return tool.shown and (self.chosen is None or tool.id in self.chosen)
 
 
 @router.get("/ui/chat/{chat_id}/tools")
 async def show_tool_picker(request: Request, me: CurrentUser, chat_id: str) -> Response:
-    """Every tool, with a box where it can be had."""
+    """Show all tools, with a checkbox for each available one."""
     site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
     tools = await site.chats.tools(me.user.id, chat_id)
@@ -61,7 +61,10 @@ async def show_tool_picker(request: Request, me: CurrentUser, chat_id: str) -> R
 
 @router.post("/ui/chat/{chat_id}/tools")
 async def choose_tools(request: Request, me: CurrentUser, chat_id: str) -> Response:
-    """Remember the choice. All that can be had is no choice: what is added later is there too."""
+    """Save the selection.
+
+    “All tools” is stored as no selection, so that it includes tools that are added later.
+    """
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
     choice = None if form.text("which", "some") == "all" else form.all_values("tool")

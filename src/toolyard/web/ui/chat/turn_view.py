@@ -1,4 +1,4 @@
-"""What a page shows of a chat: turns, and what was said and done in each. Plain data, made from events."""
+"""View data of a chat: turns and their items. Plain immutable data, built from events."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AnswerView:
-    """What a model says in one step."""
+    """Answer of the model in one step."""
 
     key: str
     text: str = ""
     reasoning: str = ""
     whole: bool = False
-    """Whether it is at its end; else more may come."""
+    """True if it is complete."""
     model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressView:
-    """How far a call is."""
+    """Progress of a call."""
 
     progress: float
     total: float | None
@@ -45,7 +45,7 @@ class ProgressView:
 
     @property
     def percent(self) -> int | None:
-        """Of the whole, where a server says how much that is."""
+        """Percentage, if the server reports a total."""
         if not self.total or self.total <= 0:
             return None
         return round(100 * min(max(self.progress / self.total, 0.0), 1.0))
@@ -53,7 +53,7 @@ class ProgressView:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalView:
-    """A call that needs somebody's yes, and what they said."""
+    """Approval of a call. ``yes`` is None until it is answered."""
 
     approval: str
     reason: str
@@ -63,7 +63,7 @@ class ApprovalView:
 
 @dataclass(frozen=True, slots=True)
 class QuestionView:
-    """What a server asks the person, and what they did about it."""
+    """Question from a server: an elicitation or sampling request, and the person's action."""
 
     key: str
     id: str
@@ -74,13 +74,13 @@ class QuestionView:
     url: str
     request: str
     action: str | None = None
-    """None: it waits."""
+    """``accept``, ``decline`` or ``cancel``; None while it is open."""
     call: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MediaView:
-    """A picture, a sound or a file of a result."""
+    """Image, audio or file of a result."""
 
     kind: str
     mime: str
@@ -89,7 +89,7 @@ class MediaView:
 
 @dataclass(frozen=True, slots=True)
 class CallResultView:
-    """What a call came to. ``text`` is the beginning of what it said, ``length`` counts all of it."""
+    """Result of a call. ``text`` is its beginning; ``length`` is the number of characters of all of it."""
 
     seq: int
     ok: bool
@@ -103,7 +103,7 @@ class CallResultView:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallView:
-    """One call of a tool."""
+    """Call of a tool."""
 
     key: str
     call: str
@@ -114,17 +114,17 @@ class ToolCallView:
     title: str
     arguments: object
     by_hand: bool = False
-    """Whether the person ran it themself."""
+    """True if the person ran it from the console."""
     progress: ProgressView | None = None
     asked: ApprovalView | None = None
     questions: tuple[QuestionView, ...] = ()
     outcome: CallResultView | None = None
     over: bool = False
-    """Whether its turn has ended, so that no outcome comes any more."""
+    """True if its turn has ended, so that no result will follow."""
 
     @property
     def state(self) -> str:
-        """In one word: ``done``, ``failed``, ``refused``, ``asks``, ``waits``, ``runs`` or ``ended``."""
+        """State: ``done``, ``failed``, ``refused``, ``asks``, ``waits``, ``runs`` or ``ended``."""
         if self.outcome is not None:
             refused = self.asked is not None and not self.asked.yes
             return "done" if self.outcome.ok else "refused" if refused else "failed"
@@ -137,7 +137,7 @@ class ToolCallView:
 
 @dataclass(frozen=True, slots=True)
 class NoteView:
-    """Something that the person should know."""
+    """Notice for the person."""
 
     key: str
     text: str
@@ -149,7 +149,7 @@ TurnItem: TypeAlias = AnswerView | ToolCallView | QuestionView | NoteView
 
 @dataclass(frozen=True, slots=True)
 class UsageView:
-    """Of all model requests of a turn. ``cost`` None: nobody knows."""
+    """Token counts and cost in US dollars of all model requests of a turn. ``cost`` is None if unknown."""
 
     input: int = 0
     output: int = 0
@@ -160,7 +160,7 @@ class UsageView:
 
 @dataclass(frozen=True, slots=True)
 class TurnEndView:
-    """Why a turn is over."""
+    """End of a turn, with its reason."""
 
     why: str
     error: str
@@ -170,33 +170,33 @@ class TurnEndView:
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
-    """What a person began, and all that came of it."""
+    """Turn: a message or a tool run by the person, and everything that followed."""
 
     seq: int
     at: float
     text: str | None = None
-    """What they said; None where they ran a tool."""
+    """Message; None if the person ran a tool."""
     model: str | None = None
     agent: str | None = None
     again: int | None = None
-    """The turn that this one is in place of."""
+    """Number of the turn that this one retries."""
     items: tuple[TurnItem, ...] = ()
     usage: UsageView = UsageView()
     end: TurnEndView | None = None
     ran: str | None = None
-    """The tool that they ran; None where they said something."""
+    """Tool that the person ran; None for messages."""
     replaced: bool = False
-    """Whether a later turn is in place of this one."""
+    """True if a later turn retries this one."""
 
     @property
     def key(self) -> str:
-        """What its element on the page is called."""
+        """Id of its element on the page."""
         return f"t{self.seq}"
 
     @property
     def state(self) -> str:
-        """``idle`` where it has ended, ``waiting`` for a yes, or ``running``."""
+        """``idle`` after its end, ``waiting`` while a call needs approval, else ``running``."""
         if self.end is not None:
             return "idle"
-        asks = any(isinstance(each, ToolCallView) and each.state == "asks" for each in self.items)
-        return "waiting" if asks else "running"
+        needs_approval = any(isinstance(each, ToolCallView) and each.state == "asks" for each in self.items)
+        return "waiting" if needs_approval else "running"

@@ -1,7 +1,7 @@
-"""From a chat's events to its turns: one event after the other, each giving the next view.
+"""Fold of a chat's events into its turns, one immutable view after another.
 
-Pieces and the event that stands in their place lead to the same view, so that it does not matter which of
-them somebody saw.
+Text deltas and the complete message that replaces them in storage lead to the same view, so that it does not
+matter which of them a page received.
 """
 
 from __future__ import annotations
@@ -36,28 +36,30 @@ _NON_ALPHANUMERIC_PATTERN = re.compile(r"[^A-Za-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class ChatView:
-    """Turns in order. ``last`` is the number of the last event that is in it."""
+    """Turns in order. ``last`` is the number of the last event applied."""
 
     turns: tuple[TurnView, ...] = ()
     last: int = 0
 
     @classmethod
     def from_events(cls, events: Iterable[ChatEvent]) -> ChatView:
-        """The view of events that begin with a turn."""
+        """Return the view of events that begin with a turn."""
         return cls().apply_events(events)
 
     def apply_events(self, events: Iterable[ChatEvent]) -> ChatView:
-        """This, and what happened since."""
+        """Return the view after more events."""
         turns, last = list(self.turns), self.last
         for event in events:
             last = max(last, event.seq)
             if event.kind in (Kind.USER, Kind.RUN):
                 turn = _start_turn(event)
+                # A retry marks the turn that it replaces.
                 turns = [replace(each, replaced=True) if each.seq == turn.again else each for each in turns]
                 turns.append(turn)
                 continue
             index = next((at for at in reversed(range(len(turns))) if turns[at].seq == event.turn), None)
             if index is None:
+                # The page begins in the middle of a turn, whose first event is not loaded.
                 turns.append(TurnView(event.turn, event.at))
                 index = -1
             turns[index] = _apply_event(turns[index], event)
@@ -65,11 +67,11 @@ class ChatView:
 
     @property
     def state(self) -> str:
-        """What the last turn is doing: ``idle``, ``running`` or ``waiting``."""
+        """State of the last turn: ``idle``, ``running`` or ``waiting``."""
         return self.turns[-1].state if self.turns else "idle"
 
 
-# One event.
+# Event handlers.
 
 
 def _start_turn(event: ChatEvent) -> TurnView:
@@ -127,6 +129,7 @@ def _update_answer(turn: TurnView, event: ChatEvent, change: Callable[[AnswerVie
 
 
 def _answer_key(event: ChatEvent) -> str:
+    # The key becomes an element id. Part names come from model providers and may contain anything.
     part = _NON_ALPHANUMERIC_PATTERN.sub("-", event.part)[:40] or f"at-{event.seq}"
     return f"t{event.turn}-{part}"
 
@@ -157,19 +160,19 @@ def _set_progress(turn: TurnView, event: ChatEvent) -> TurnView:
 
 def _request_approval(turn: TurnView, event: ChatEvent) -> TurnView:
     body = event.body
-    asked = ApprovalView(_get_text(body, "approval"), _get_text(body, "reason"))
-    return _update_call(turn, _get_text(body, "id"), lambda card: replace(card, asked=asked))
+    approval = ApprovalView(_get_text(body, "approval"), _get_text(body, "reason"))
+    return _update_call(turn, _get_text(body, "id"), lambda card: replace(card, asked=approval))
 
 
 def _record_approval(turn: TurnView, event: ChatEvent) -> TurnView:
     body = event.body
-    asked = ApprovalView(
+    approval = ApprovalView(
         _get_text(body, "approval"), "", body.get("yes") is True, _get_text(body, "remembered")
     )
 
     def set_approval(card: ToolCallView) -> ToolCallView:
         reason = card.asked.reason if card.asked is not None else ""
-        return replace(card, asked=replace(asked, reason=reason))
+        return replace(card, asked=replace(approval, reason=reason))
 
     return _update_call(turn, _get_text(body, "id"), set_approval)
 
@@ -188,6 +191,7 @@ def _add_question(turn: TurnView, event: ChatEvent) -> TurnView:
         request=_get_text(body, "request"),
         call=_get_text(body, "call") or None,
     )
+    # Questions that belong to a call are shown in its card, others on their own.
     if question.call is not None and _find_call(turn, question.call) is not None:
         return _update_call(
             turn, question.call, lambda card: replace(card, questions=(*card.questions, question))
@@ -196,16 +200,16 @@ def _add_question(turn: TurnView, event: ChatEvent) -> TurnView:
 
 
 def _close_question(turn: TurnView, event: ChatEvent) -> TurnView:
-    wanted, action = _get_text(event.body, "id"), _get_text(event.body, "action") or "cancel"
+    question_id, action = _get_text(event.body, "id"), _get_text(event.body, "action") or "cancel"
 
     def set_action(question: QuestionView) -> QuestionView:
-        return replace(question, action=action) if question.id == wanted else question
+        return replace(question, action=action) if question.id == question_id else question
 
     items: list[TurnItem] = []
     for each in turn.items:
         if isinstance(each, QuestionView):
             items.append(set_action(each))
-        elif isinstance(each, ToolCallView) and any(one.id == wanted for one in each.questions):
+        elif isinstance(each, ToolCallView) and any(one.id == question_id for one in each.questions):
             items.append(replace(each, questions=tuple(map(set_action, each.questions))))
         else:
             items.append(each)
@@ -225,7 +229,7 @@ def _set_result(turn: TurnView, event: ChatEvent) -> TurnView:
         media=tuple(_read_media(body)),
         reconnect=_get_text(body, "reconnect") or None,
     )
-    # Progress is gone with its pieces once a result stands in their place.
+    # Stored progress events are deleted once there is a result, so a live view must drop them, too.
     return _update_call(
         turn, _get_text(body, "id"), lambda card: replace(card, outcome=outcome, progress=None)
     )
@@ -300,11 +304,11 @@ _EVENT_HANDLERS: Mapping[Kind, Callable[[TurnView, ChatEvent], TurnView]] = {
 }
 
 
-# Finding things.
+# Helpers.
 
 
 def _find_call(turn: TurnView, call: str) -> ToolCallView | None:
-    """The last call of that id: a model may use one twice."""
+    """Return the last call with an id, because models may reuse ids."""
     return next(
         (each for each in reversed(turn.items) if isinstance(each, ToolCallView) and each.call == call), None
     )
@@ -320,20 +324,21 @@ def _replace_item(turn: TurnView, old: TurnItem, new: TurnItem) -> TurnView:
 
 
 def _get_text(body: Mapping[str, Any], name: str) -> str:
-    found = body.get(name)
-    return found if isinstance(found, str) else ""
+    value = body.get(name)
+    return value if isinstance(value, str) else ""
 
 
 def _get_number(body: Mapping[str, Any], name: str) -> float | None:
-    found = body.get(name)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+    value = body.get(name)
+    # bool is a subclass of int in Python, but not a number in JSON.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    return float(found)
+    return float(value)
 
 
 def _parse_decimal(value: object) -> Decimal | None:
     try:
-        found = None if value is None else Decimal(str(value))
+        number = None if value is None else Decimal(str(value))
     except InvalidOperation:
         return None
-    return found if found is not None and found.is_finite() else None
+    return number if number is not None and number.is_finite() else None

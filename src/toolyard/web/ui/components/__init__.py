@@ -1,1 +1,1 @@
-"""Parts that pages share: rendering, forms, Markdown, paging, error pages."""
+"""Helpers that all pages share: rendering, forms, flash messages, formatting, paging and error pages."""

@@ -1,4 +1,4 @@
-"""Files that pages load: where they are, and addresses that change with their contents."""
+"""Static files, and their URLs with a content hash."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 __all__ = ["STATIC_FOLDER", "static_url"]
 
 STATIC_FOLDER = Path(__file__).parent.parent / "static"
-"""The folder that is served under /static."""
+"""Folder served under ``/static``."""
 
 
 @cache
 def static_url(name: str) -> str:
-    """The address of a file in ``static``. It names the contents, so browsers may keep it for good."""
+    """Return the URL of a file in ``static``. Its hash of the contents lets browsers cache it forever."""
     digest = hashlib.sha256((STATIC_FOLDER / name).read_bytes()).hexdigest()[:12]
     return f"/static/{name}?v={digest}"

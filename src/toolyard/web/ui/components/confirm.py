@@ -1,4 +1,4 @@
-"""Asking again before something is gone: a page, which the script shows as a dialog."""
+"""Confirmation before something is deleted. The script shows the page as a dialog."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ConfirmPage", "render_confirm_page"]
 
 @dataclass(frozen=True, slots=True)
 class ConfirmPage:
-    """What would happen, and the way back."""
+    """Content of a confirmation page. ``action`` receives the form; ``back`` is the target of Cancel."""
 
     title: str
     text: str
@@ -25,5 +25,5 @@ class ConfirmPage:
 
 
 def render_confirm_page(request: Request, page: ConfirmPage) -> Response:
-    """The page that asks."""
+    """Render the confirmation page."""
     return render_page(request, "confirm.html", page=page)

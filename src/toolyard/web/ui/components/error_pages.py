@@ -1,4 +1,4 @@
-"""Pages for what went wrong. Programs get problem details; people get this."""
+"""HTML error pages. The API responds with problem details instead."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TEXTS_BY_STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorPage:
-    """What a person is told. ``detail`` is in the words of the error itself."""
+    """Content of an error page. ``detail`` and ``hint`` come from the error."""
 
     status: int
     title: str
@@ -47,7 +47,8 @@ class ErrorPage:
 def render_error_page(
     request: Request, status: int, detail: str = "", hint: str | None = None, *, title: str | None = None
 ) -> Response:
-    """The page for a failure. Of a detail that only names the status, what that means here."""
+    """Render an error page. A ``detail`` that is only the reason phrase is replaced by a sentence."""
+    # Starlette's own HTTPExceptions have the reason phrase as their detail.
     if detail in ("", _find_reason_phrase(status)):
         detail, hint = _TEXTS_BY_STATUS.get(status, ""), None
     failure = ErrorPage(status, title or _TITLES_BY_STATUS.get(status, "Request failed"), detail, hint)

@@ -1,4 +1,4 @@
-"""How pages say times, counts and sizes; and texts that others wrote, made safe to set in a line."""
+"""Formatting of times, counts, sizes, JSON and untrusted text for pages, also as template filters."""
 
 from __future__ import annotations
 
@@ -34,32 +34,32 @@ _DURATION_UNITS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 *
 
 
 def iso(at: float) -> str:
-    """A moment for machines: ISO 8601, UTC."""
+    """Return a timestamp in ISO 8601, UTC."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def ago(at: float, now: float | None = None) -> str:
-    """A moment for people, as a distance from now."""
+    """Return a timestamp relative to now: ``5 min ago``, ``in 3 h``; older or later ones as a date."""
     distance = (time.time() if now is None else now) - at
     ahead, distance = distance < 0, abs(distance)
     for end, unit, word in _DURATION_UNITS:
         if distance < end:
             if distance < 5:
                 return "just now"
-            said = f"{math.floor(distance / unit)} {word}"
-            return f"in {said}" if ahead else f"{said} ago"
+            duration = f"{math.floor(distance / unit)} {word}"
+            return f"in {duration}" if ahead else f"{duration} ago"
     return datetime.fromtimestamp(at, UTC).strftime("%d %b %Y")
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """``1 tool``, ``1,204 tools``."""
+    """Return a number with its noun: ``1 tool``, ``1,204 tools``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def one_line(text: object, max_characters: int = 200) -> str:
-    """The same in one line, cut where it is too long."""
-    said = " ".join(visible(text).split())
-    return said if len(said) <= max_characters else f"{said[: max_characters - 1]}…"
+    """Return a text in one line, truncated to ``max_characters``."""
+    line = " ".join(visible(text).split())
+    return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"
 
 
 def sentence(text: str) -> str:
@@ -73,19 +73,20 @@ def sentence(text: str) -> str:
 
 
 def extract_host(url: str) -> str:
-    """Whose address it is, as browsers read it: letters that look like others are spelt out. Empty where that
-    cannot be said."""
+    """Return the host of a URL as browsers interpret it, with international names in ASCII (punycode), so
+    that look-alike letters are visible. Empty if it cannot be determined."""
     try:
         host = URL(url).raw_host or ""
     except ValueError:
         return ""
+    # A percent sign (zone ids, encoded characters) is read differently by browsers: rather show no host.
     return "" if "%" in host else host
 
 
 def pretty_json(value: object, max_characters: int | None = None) -> str:
-    """A JSON value for people to read, cut after ``longest`` characters."""
+    """Return indented JSON, truncated to ``max_characters``."""
     try:
-        # A hundred times as fast as the standard library where it indents.
+        # A hundred times as fast as the indenting encoder of the standard library.
         return visible(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()[:max_characters], spaces=True)
     except TypeError:
         pass
@@ -94,18 +95,19 @@ def pretty_json(value: object, max_characters: int | None = None) -> str:
             json.dumps(value, indent=2, ensure_ascii=False, default=str)[:max_characters], spaces=True
         )
     except (ValueError, RecursionError):
+        # Tool definitions and results come from servers and may be nested without limit.
         return "(too deeply nested to display)"
 
 
 def size(number: int) -> str:
-    """``812 bytes``, ``4 KB``, ``5.2 MB``."""
+    """Return a size in bytes for people: ``812 bytes``, ``4 KB``, ``5.2 MB``."""
     if number < 1_000:
         return count(number, "byte")
     return f"{number / 1_000:,.0f} KB" if number < 999_500 else f"{number / 1_000_000:,.1f} MB"
 
 
 def seconds(number: float) -> str:
-    """``0.04 s``, ``12 s``, ``3 min 20 s``."""
+    """Return a duration: ``0.04 s``, ``12 s``, ``3 min 20 s``."""
     if number < 10:
         return f"{number:.2f} s"
     if number < 60:
@@ -125,4 +127,4 @@ TEMPLATE_FILTERS: Mapping[str, Callable[..., Any]] = {
     "size": size,
     "visible": visible,
 }
-"""The same for templates."""
+"""The functions above as template filters."""

@@ -1,4 +1,4 @@
-"""What a form sent, and what was wrong with it, beside its fields."""
+"""Submitted forms, and validation errors by form field."""
 
 from __future__ import annotations
 
@@ -15,48 +15,52 @@ from toolyard.web.ui.components.formatting import sentence
 __all__ = ["FORM_ERRORS", "SubmittedForm", "field_errors", "format_field_error", "read_submitted_form"]
 
 _MAX_FORM_FIELDS = 5000
-"""A filter of two thousand tools is a form of two thousand fields."""
+"""Maximum number of fields.
+
+The tool selection of an instance has one field per tool, and servers may have thousands.
+"""
 _INDEX_PATTERN = re.compile(r"\[(\d+)\]")
 
 FORM_ERRORS = (registry.Invalid, registry.Taken, people.Invalid, people.NameTaken)
-"""What is shown beside the fields of a form; everything else is a page of its own."""
+"""Errors shown beside the fields of a form. All others lead to an error page."""
 
 
 class SubmittedForm:
-    """The texts of a form. What is missing is empty, and files are not looked at."""
+    """Text fields of a submitted form. Missing fields are empty; uploaded files are ignored."""
 
     def __init__(self, fields: Mapping[str, Sequence[str]]) -> None:
         self._fields = fields
 
     def text(self, name: str, default: str = "") -> str:
-        """The last value of a field."""
+        """Return the last value of a field."""
         values = self._fields.get(name)
         return values[-1] if values else default
 
     def all_values(self, name: str) -> tuple[str, ...]:
-        """Every value of a field, as a list of checkboxes sends them."""
+        """Return all values of a field, as a group of checkboxes sends them."""
         return tuple(self._fields.get(name, ()))
 
     def is_checked(self, name: str) -> bool:
-        """Whether a checkbox is checked."""
+        """Return True if a checkbox is checked."""
         return name in self._fields
 
     def words(self, name: str) -> tuple[str, ...]:
-        """The entries of a text area: one a line, or parted by commas."""
+        """Return the lines of a text area without blanks and commas around them. Empty lines are left out."""
         return tuple(word for line in self.text(name).splitlines() if (word := line.strip().strip(",")))
 
     def names(self) -> tuple[str, ...]:
-        """The names of all fields."""
+        """Return the names of all fields."""
         return tuple(self._fields)
 
     def fields_with_prefix(self, prefix: str) -> dict[str, Sequence[str]]:
-        """The values of all fields whose names begin so."""
+        """Return the values of all fields whose names start with ``prefix``."""
         return {name: values for name, values in self._fields.items() if name.startswith(prefix)}
 
 
 async def read_submitted_form(request: Request) -> SubmittedForm:
-    """Read the form of a request."""
+    """Read the form of a request. Raises an HTTP error if it has too many fields or files."""
     fields: dict[str, list[str]] = {}
+    # No page uploads files. Rejecting them keeps the parser from writing temporary files.
     async with request.form(max_fields=_MAX_FORM_FIELDS, max_files=0) as form:
         for name, value in form.multi_items():
             if isinstance(value, str):
@@ -65,29 +69,32 @@ async def read_submitted_form(request: Request) -> SubmittedForm:
 
 
 def field_errors(error: ToolyardError, labels: Mapping[str, str]) -> dict[str, str]:
-    """What is wrong, by the name of the form's field; under no name where it is about the whole.
+    """Return error messages by form field name. Errors of the whole form have the empty name.
 
-    ``labels`` names the fields of the form, so that each sentence has its subject.
+    ``labels`` maps the fields of the form to the names that people see, which start the messages.
     """
     if isinstance(error, registry.Taken):
+        # The error knows which of its fields must be unique.
         return {error.field: _format_sentence(error.cause, error.hint)}
     if isinstance(error, people.NameTaken):
         return {"name": _format_sentence(error.cause, error.hint)}
-    found: dict[str, str] = {}
+    messages: dict[str, str] = {}
     if isinstance(error, registry.Invalid | people.Invalid):
         for problem in error.problems:
             name, text = _format_problem(problem, labels)
-            found[name] = f"{found[name]}\n{text}" if name in found else text
-    return found or {"": _format_sentence(error.cause, error.hint)}
+            messages[name] = f"{messages[name]}\n{text}" if name in messages else text
+    return messages or {"": _format_sentence(error.cause, error.hint)}
 
 
 def _format_problem(problem: Problem, labels: Mapping[str, str]) -> tuple[str, str]:
-    """``choices[1].key`` is the field ``choices-1-key``; an entry of a list belongs to the list's field."""
+    """Return the form field and message of a problem. The path ``choices[1].key`` is the field
+    ``choices-1-key``; entries of a list belong to the field of the list."""
     name = _INDEX_PATTERN.sub(r"-\1", problem.path).replace(".", "-")
     entry = ""
     if name not in labels and (tail := re.fullmatch(r"(.+)-(\d+)", name)) and tail[1] in labels:
         name, entry = tail[1], f" (entry {int(tail[2]) + 1})"
     label = labels.get(name)
+    # The problem has no field in this form, so it is shown above the form with its path.
     if label is None:
         return "", _format_sentence(f"{problem.path}: {problem.message}", problem.hint)
     return name, format_field_error(f"{label}{entry}", problem.message, problem.hint)

@@ -1,4 +1,4 @@
-"""Long lists in pages."""
+"""Pagination of lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENTRIES_PER_PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Pagination:
-    """Which page of how many, and the way to the others."""
+    """Position in a paginated list, and links to its other pages."""
 
     number: int
     last: int
@@ -25,9 +25,9 @@ class Pagination:
     query: Mapping[str, str]
 
     def href(self, number: int) -> str:
-        """The address of another page of the same list."""
-        kept = {key: value for key, value in self.query.items() if value}
-        return f"{self.path}?{urlencode({**kept, 'page': str(number)})}"
+        """Return the URL of another page of the same list."""
+        query = {key: value for key, value in self.query.items() if value}
+        return f"{self.path}?{urlencode({**query, 'page': str(number)})}"
 
 
 def paginate(
@@ -38,7 +38,9 @@ def paginate(
     *,
     per_page: int = ENTRIES_PER_PAGE,
 ) -> tuple[Sequence[T], Pagination]:
-    """The entries of the wanted page. A number that is none, or too high, is the nearest that there is."""
+    """Return the entries of the requested page. An invalid page number means the first page, one that is too
+    high the last."""
+    # Ceiling division; an empty list has one page.
     last = max(1, -(-len(entries) // per_page))
     number = (
         min(max(1, int(requested_page)), last)

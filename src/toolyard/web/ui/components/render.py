@@ -1,4 +1,4 @@
-"""Pages from templates: compiled once, escaped always, with what every page has."""
+"""Rendering of Jinja templates, with autoescaping and the context that every page shares."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["FRAGMENT_HEADER", "is_fragment_request", "render_macro", "render_page"]
 
 FRAGMENT_HEADER = "toolyard-part"
-"""The script sends it when it asks for a part of a page and not for the whole."""
+"""Request header by which the script asks for a fragment instead of a whole page."""
 
 
 def render_page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """The page of a template. Each has ``visitor``, ``csrf``, ``flash``, ``theme``, ``path`` and ``here``."""
+    """Render a template. The context always has ``visitor``, ``csrf``, ``flash``, ``theme``, ``path`` and
+    ``here`` (the path with the query)."""
     visitor: RequestUser | None = getattr(request.state, "visitor", None)
+    # Fragments have no place for the message, so they leave the cookie for the next page.
     flash = None if is_fragment_request(request) else read_flash(request)
     page = _build_environment().get_template(template)
     text = page.render(
@@ -40,7 +42,7 @@ def render_page(request: Request, template: str, *, status: int = 200, **context
         **context,
     )
     response = HTMLResponse(text, status)
-    # Pages show what is a person's own, and say so to every cache on the way.
+    # Pages contain personal data, which no cache may store.
     response.headers["cache-control"] = "no-store"
     if flash is not None:
         clear_flash(response)
@@ -48,12 +50,13 @@ def render_page(request: Request, template: str, *, status: int = 200, **context
 
 
 def render_macro(template: str, macro: str, *arguments: Any, **keywords: Any) -> Markup:
-    """A part alone: what a macro of a template makes of what it is given."""
+    """Render one macro of a template."""
     return getattr(_build_environment().get_template(template).module, macro)(*arguments, **keywords)
 
 
 def _get_return_path(request: Request) -> str:
-    """The way back to this page; empty where it answers a form, since it cannot be got again."""
+    """Return the path and query of this page for the redirect after a form. Empty for responses to POST,
+    which cannot be loaded again."""
     if request.method != "GET":
         return ""
     query = request.url.query
@@ -61,7 +64,7 @@ def _get_return_path(request: Request) -> str:
 
 
 def is_fragment_request(request: Request) -> bool:
-    """Whether the script asks for a part only."""
+    """Return True if the script asks for a fragment."""
     return FRAGMENT_HEADER in request.headers
 
 
@@ -70,13 +73,16 @@ def _build_environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent.parent / "templates"),
         autoescape=True,
+        # A misspelt name in a template is an error, not an empty text.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # Templates never change while the process runs. Checking their files would cost a stat call per
+        # render.
         auto_reload=False,
         cache_size=-1,
     )
-    # Jinja does not say what its filters and globals are.
+    # Jinja leaves the types of its filters and globals open.
     environment.filters.update(TEMPLATE_FILTERS)  # pyright: ignore[reportUnknownMemberType]
     environment.globals["static_url"] = static_url  # pyright: ignore[reportUnknownMemberType]
     return environment

@@ -1,4 +1,4 @@
-"""Where to go after a form: only ever to a page of ours."""
+"""Redirect targets from forms, limited to pages of this app."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ __all__ = ["safe_redirect_path"]
 
 
 def safe_redirect_path(requested: str, default: str) -> str:
-    """``wanted`` where it is a page of this app, else ``otherwise``: no form leads elsewhere."""
-    odd = any(ord(char) < 0x21 or char == "\\" for char in requested)
-    return requested if requested.startswith("/ui/") and not odd else default
+    """Return ``requested`` if it is a page of this app, else ``default``.
+
+    Control characters and backslashes are rejected, because browsers normalise them: ``/\\evil.test`` would
+    lead to another site (open redirect).
+    """
+    has_unsafe_character = any(ord(char) < 0x21 or char == "\\" for char in requested)
+    return requested if requested.startswith("/ui/") and not has_unsafe_character else default

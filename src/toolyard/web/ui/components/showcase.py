@@ -1,4 +1,4 @@
-"""The living page of all UI parts in all their states, for developers. It is made of the parts themselves."""
+"""``/ui/dev/parts``: all UI parts in all their states, for developers. It uses the real macros."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _EXAMPLE_SCHEMA = {
 
 @router.get("/ui/dev/parts")
 async def show_showcase(request: Request, me: Annotated[RequestUser, Depends(require_user)]) -> Response:
-    """Every part, in every state."""
+    """Show every part in every state."""
     now = time.time()
     frame = FragmentContext(EXAMPLE_CHAT_ID, me.csrf, fixed_media_url=static_url("icon.svg"))
     return render_page(

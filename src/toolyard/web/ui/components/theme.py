@@ -1,4 +1,4 @@
-"""Light, dark, or as the system has it: remembered in a cookie, so that the first paint is right."""
+"""Choice of the light, dark or system theme. It is stored in a cookie, so that the first paint is right."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _COOKIE_LIFETIME_SECONDS = 365 * 24 * 3600
 
 
 def read_theme(request: Request) -> str:
-    """What this browser wants."""
-    wanted = request.cookies.get(_COOKIE_NAME, "auto")
-    return wanted if wanted in _THEMES else "auto"
+    """Return the theme chosen in this browser; ``auto`` by default."""
+    theme = request.cookies.get(_COOKIE_NAME, "auto")
+    return theme if theme in _THEMES else "auto"
 
 
 @router.post("/ui/theme")
 async def choose_theme(theme: Annotated[str, Form()] = "auto", next: Annotated[str, Form()] = "") -> Response:
-    """Remember a choice, for browsers without script."""
+    """Store the chosen theme, for browsers without JavaScript."""
+    # Available without sign-in: the choice affects only the browser that makes it.
     response = redirect_with_message(safe_redirect_path(next, "/ui/"))
-    # The script sets the same cookie by itself.
+    # Not HttpOnly, because the script sets the same cookie.
     chosen = theme if theme in _THEMES else "auto"
     response.set_cookie(_COOKIE_NAME, chosen, max_age=_COOKIE_LIFETIME_SECONDS, path="/", samesite="lax")
     return response

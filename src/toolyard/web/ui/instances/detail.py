@@ -1,4 +1,4 @@
-"""``/ui/mcp/{id}``: one instance, its tools as they are right now, and which of them it lets through."""
+"""``/ui/mcp/{id}``: one instance, its tools, and the selection of enabled tools."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 @dataclass(frozen=True, slots=True)
 class InstanceTools:
-    """What the server has, and the filter."""
+    """Tools from a fresh listing, and the tool selection."""
 
     rows: list[ToolRow] = field(default_factory=list[ToolRow])
     quarantined: tuple[QuarantinedTool, ...] = ()
     gone: tuple[str, ...] = ()
-    """Tools of the filter that the server does not have any more."""
+    """Selected tools that the server no longer offers."""
     error: ServerError | None = None
     seconds: float = 0.0
     changes: Sequence[Change] = ()
-    """What was not accepted."""
+    """Changes that are not accepted."""
 
     @property
     def tokens(self) -> int:
-        """What the tools that models see cost."""
+        """Estimated tokens of the usable tools."""
         return sum(row.tokens for row in self.rows if row.verdict in ("allow", "ask"))
 
     @property
     def usable(self) -> int:
-        """How many tools may be used."""
+        """Number of usable tools."""
         return sum(row.verdict in ("allow", "ask") for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class InstancePage:
-    """One instance. ``tools`` is None where they are fetched after the page."""
+    """Content of an instance's page. ``tools`` is None if they are loaded separately."""
 
     row: InstanceRow
     instance: Instance
@@ -68,19 +68,19 @@ class InstancePage:
 
     @property
     def filter(self) -> str:
-        """Which tools: all, none, or some."""
-        wanted = self.instance.tool_filter
-        return "all" if wanted is None else "some" if wanted else "none"
+        """Tool selection: ``all``, ``none`` or ``some``."""
+        selection = self.instance.tool_filter
+        return "all" if selection is None else "some" if selection else "none"
 
     @property
     def can_list(self) -> bool:
-        """Whether it makes sense to ask the server."""
+        """True if the instance is enabled and connected, so that its tools can be listed."""
         return self.row.record.state not in ("disabled", "pending")
 
 
 @router.get("/ui/mcp/{instance_id}")
 async def show_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """The instance, at once. Its tools come after it."""
+    """Show an instance without its tools, which the page loads separately."""
     site: Services = request.app.state.site
     return render_page(
         request, "instance.html", page=_build_page(site, me, *await site.instance(me, instance_id))
@@ -89,18 +89,18 @@ async def show_instance(request: Request, me: CurrentUser, instance_id: str) -> 
 
 @router.get("/ui/mcp/{instance_id}/tools")
 async def show_instance_tools(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """The same with the tools, fetched now: the script takes that part of it."""
+    """Show an instance with a fresh list of its tools, or only the tools as a fragment for the script."""
     site: Services = request.app.state.site
     instance, server = await site.instance(me, instance_id)
     page = _build_page(site, me, instance, server)
     if page.can_list:
-        asked = await fetch_server_listing(
+        fetched = await fetch_server_listing(
             site, me.principal, site.registry.build_instance_server(instance, server)
         )
-        # The state may be another one now.
+        # Listing may have changed the state, for example to needs_reauth.
         instance, server = await site.instance(me, instance_id)
         changes = await find_instance_changes(site, instance)
-        page = _build_page(site, me, instance, server, _build_tools(site, me, instance, asked, changes))
+        page = _build_page(site, me, instance, server, _build_tools(site, me, instance, fetched, changes))
     return render_page(
         request, "instance_tools.html" if is_fragment_request(request) else "instance.html", page=page
     )
@@ -108,20 +108,22 @@ async def show_instance_tools(request: Request, me: CurrentUser, instance_id: st
 
 @router.post("/ui/mcp/{instance_id}/tools")
 async def save_tool_filter(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """Which tools the instance lets through."""
+    """Save the tool selection."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
     instance, _ = await site.instance(me, instance_id)
     kind = form.text("filter")
-    wanted = None if kind == "all" else () if kind == "none" else form.all_values("tool")
+    selection = None if kind == "all" else () if kind == "none" else form.all_values("tool")
     try:
-        saved = await site.registry.edit_instance(me.user.id, instance.id, InstanceDraft(tool_filter=wanted))
+        saved = await site.registry.edit_instance(
+            me.user.id, instance.id, InstanceDraft(tool_filter=selection)
+        )
     except FORM_ERRORS as error:
-        said = " ".join(field_errors(error, {"tool_filter": "The filter"}).values())
-        return redirect_with_message(f"/ui/mcp/{instance.id}", said, kind="bad")
+        message = " ".join(field_errors(error, {"tool_filter": "The filter"}).values())
+        return redirect_with_message(f"/ui/mcp/{instance.id}", message, kind="bad")
     await site.sync_instances(me)
     await site.changed(me, "instance.filter", saved.id, slug=saved.slug)
-    enabled = "All tools" if wanted is None else count(len(wanted), "tool") if wanted else "No tools"
+    enabled = "All tools" if selection is None else count(len(selection), "tool") if selection else "No tools"
     return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}”: {enabled} enabled.")
 
 
@@ -136,21 +138,21 @@ def _build_page(
 
 
 def _build_tools(
-    site: Services, me: RequestUser, instance: Instance, asked: ServerListing, changes: Sequence[Change]
+    site: Services, me: RequestUser, instance: Instance, fetched: ServerListing, changes: Sequence[Change]
 ) -> InstanceTools:
-    if asked.catalogue is None:
-        return InstanceTools(error=asked.error, seconds=asked.seconds)
-    wanted = instance.tool_filter
+    if fetched.catalogue is None:
+        return InstanceTools(error=fetched.error, seconds=fetched.seconds)
+    selection = instance.tool_filter
     at = f"/ui/mcp/{instance.id}"
     rows = build_tool_rows(
         site,
         site.get_caller(me),
-        asked.tool_listing,
+        fetched.tool_listing,
         instance.core_id,
         f"{at}/tool?name=",
-        wanted,
+        selection,
         review_path=f"{at}/changes",
     )
-    there = {row.name for row in rows}
-    gone = tuple(name for name in wanted or () if name not in there)
-    return InstanceTools(rows, asked.catalogue.quarantined, gone, None, asked.seconds, changes)
+    offered = {row.name for row in rows}
+    gone = tuple(name for name in selection or () if name not in offered)
+    return InstanceTools(rows, fetched.catalogue.quarantined, gone, None, fetched.seconds, changes)

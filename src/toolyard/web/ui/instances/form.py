@@ -1,4 +1,4 @@
-"""Creating an instance, in two steps (which server, then how), and editing one."""
+"""Forms to create an instance, in two steps (server, then details), and to edit one."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _SERVERS_PER_PAGE = 60
 
 @dataclass(frozen=True, slots=True)
 class ServerChoicePage:
-    """The first step: which server?"""
+    """Content of the first step: choice of a server."""
 
     servers: Sequence[RegistryServer]
     counts: Mapping[str, int]
-    """How many instances this person has of each."""
+    """Number of the person's instances, by server id."""
     pages: Pagination
     query: str
     any_servers: bool
@@ -57,7 +57,7 @@ class ServerChoicePage:
 
 @dataclass(frozen=True, slots=True)
 class InstanceForm:
-    """The form. ``errors`` by field; a value that was given is never sent back."""
+    """Content of the form. Entered credentials are never sent back to the browser."""
 
     server: RegistryServer
     action: str
@@ -66,14 +66,14 @@ class InstanceForm:
     name: str
     choice_id: str
     names: str
-    """What tools are called, with ``{slug}`` where the slug stands."""
+    """Template of the tool names, with ``{slug}`` and ``{tool}``."""
     instance: Instance | None = None
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
 
     labels = _FIELD_LABELS
 
     def has_value(self, choice_id: str) -> bool:
-        """Whether a value is stored for this choice."""
+        """Return True if a value is stored for this sign-in method."""
         return (
             self.instance is not None
             and self.instance.value is not None
@@ -85,7 +85,7 @@ class InstanceForm:
 async def show_new_instance_form(
     request: Request, me: CurrentUser, server: str = "", q: str = "", page: str = "1"
 ) -> Response:
-    """Choose a server, then fill in the form."""
+    """Show the list of servers, or the form if ``server`` is given."""
     site: Services = request.app.state.site
     if not server:
         return await _render_server_choice(request, site, me, q, page)
@@ -112,7 +112,7 @@ async def _render_server_choice(
 ) -> Response:
     words = query.casefold().split()
     offered = [server for server in await site.registry.servers() if server.enabled]
-    found = [
+    matches = [
         server
         for server in offered
         if all(word in f"{server.name}\n{server.url}\n{server.description}".casefold() for word in words)
@@ -120,7 +120,7 @@ async def _render_server_choice(
     counts: dict[str, int] = {}
     for _, server in await site.registry.instances(me.user.id):
         counts[server.id] = counts.get(server.id, 0) + 1
-    shown, pages = paginate(found, page, "/ui/mcp/new", {"q": query}, per_page=_SERVERS_PER_PAGE)
+    shown, pages = paginate(matches, page, "/ui/mcp/new", {"q": query}, per_page=_SERVERS_PER_PAGE)
     return render_page(
         request, "instance_new.html", page=ServerChoicePage(shown, counts, pages, query, bool(offered))
     )
@@ -128,13 +128,13 @@ async def _render_server_choice(
 
 @router.post("/ui/mcp/new")
 async def create_instance(request: Request, me: CurrentUser, server: str = "") -> Response:
-    """Create it; the page that follows connects."""
+    """Create an instance and redirect to its page, where it can be connected."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
     chosen = await site.registry.server(server)
     draft = _read_draft(form, chosen, None)
     try:
-        made = await site.registry.create_instance(me.user.id, draft)
+        created = await site.registry.create_instance(me.user.id, draft)
     except FORM_ERRORS as error:
         page = InstanceForm(
             server=chosen,
@@ -148,15 +148,18 @@ async def create_instance(request: Request, me: CurrentUser, server: str = "") -
         )
         return render_page(request, "instance_form.html", status=422, page=page)
     await site.sync_instances(me)
-    await site.changed(me, "instance.create", made.id, slug=made.slug, server=chosen.id)
-    choice = chosen.choice(made.choice_id)
+    await site.changed(me, "instance.create", created.id, slug=created.slug, server=chosen.id)
+    choice = chosen.choice(created.choice_id)
+    # For OAuth, the next page shows its own message about the remaining step.
     leaving = choice is not None and choice.kind is AuthKind.OAUTH
-    return redirect_with_message(f"/ui/mcp/{made.id}", None if leaving else f"“{made.name}” is created.")
+    return redirect_with_message(
+        f"/ui/mcp/{created.id}", None if leaving else f"“{created.name}” is created."
+    )
 
 
 @router.get("/ui/mcp/slug")
 async def check_slug(request: Request, me: CurrentUser, slug: str = "", of: str = "") -> Response:
-    """What is wrong with a slug, while it is typed; nothing where it is fine."""
+    """Validate a slug while it is typed. The response is the error message, or empty."""
     site: Services = request.app.state.site
     if (fault := slug_fault(slug.strip())) is not None:
         return PlainTextResponse(format_field_error(_FIELD_LABELS["slug"], fault))
@@ -168,7 +171,7 @@ async def check_slug(request: Request, me: CurrentUser, slug: str = "", of: str 
 
 @router.get("/ui/mcp/{instance_id}/edit")
 async def show_edit_form(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """The form of one that there is."""
+    """Show the form of an existing instance."""
     site: Services = request.app.state.site
     instance, server = await site.registry.instance(me.user.id, instance_id)
     page = _build_edit_form(site, instance, server, InstanceDraft(slug=instance.slug, name=instance.name))
@@ -177,7 +180,7 @@ async def show_edit_form(request: Request, me: CurrentUser, instance_id: str) ->
 
 @router.post("/ui/mcp/{instance_id}/edit")
 async def save_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """Save it. An empty value keeps the one that is stored."""
+    """Save an instance. An empty value keeps the stored one."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
     instance, server = await site.registry.instance(me.user.id, instance_id)
@@ -214,6 +217,7 @@ def _build_edit_form(
 
 def _read_draft(form: SubmittedForm, server: RegistryServer, old: Instance | None) -> InstanceDraft:
     choice_id = form.text("choice_id") or None
+    # With a single sign-in method, the form has no choice.
     if choice_id is None and len(server.choices) == 1:
         choice_id = server.choices[0].id
     value = form.text(f"value-{choice_id}") or None
@@ -228,6 +232,6 @@ def _read_draft(form: SubmittedForm, server: RegistryServer, old: Instance | Non
 
 
 def _map_field_errors(error: ToolyardError, draft: InstanceDraft) -> dict[str, str]:
-    """The field of the value is the one of the choice that was made."""
-    found = field_errors(error, _FIELD_LABELS)
-    return {f"value-{draft.choice_id}" if name == "value" else name: text for name, text in found.items()}
+    """Return error messages by form field. Each sign-in method has its own field for the value."""
+    errors = field_errors(error, _FIELD_LABELS)
+    return {f"value-{draft.choice_id}" if name == "value" else name: text for name, text in errors.items()}

@@ -1,4 +1,6 @@
-"""Signing in to a server: away to its provider and back, with a page for each way in which that fails."""
+"""OAuth sign-in to servers: redirect to the provider, callback, and a page for each kind of failure.
+
+The client metadata documents that identify Toolyard to providers are served here, too."""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ _SIGN_IN_ERRORS = (AuthError, AuthUnavailable, NotFound, Invalid)
 
 @dataclass(frozen=True, slots=True)
 class LeavePage:
-    """Somebody is about to be sent to their provider."""
+    """Content of the page that leads to the provider."""
 
     name: str
     url: str
@@ -73,7 +75,7 @@ class LeavePage:
 
 @dataclass(frozen=True, slots=True)
 class SignInProblemPage:
-    """What happened, and what to do. ``again`` is where the same is begun once more."""
+    """Content of the page about a failed sign-in. ``again`` is the path that starts a new attempt."""
 
     title: str
     what: str
@@ -84,13 +86,17 @@ class SignInProblemPage:
 
 @router.post("/ui/mcp/{instance_id}/connect")
 async def connect_instance(request: Request, me: BrowserUser, instance_id: str) -> Response:
-    """Begin. A page leads on, since browsers let no form of ours lead to another site by a redirect."""
+    """Begin the sign-in and show a page that leads to the provider.
+
+    A redirect would be blocked, because the content security policy limits forms to this site
+    (``form-action``).
+    """
     site: Services = request.app.state.site
     wants_json = "application/json" in request.headers.get("accept", "")
     try:
         instance, _ = await site.registry.instance(me.user.id, instance_id)
-        ourselves = site.build_client_identity(site.base_url(request))
-        url = await site.sign_ins.begin(me.user.id, instance_id, me.browser, ourselves)
+        client_identity = site.build_client_identity(site.base_url(request))
+        url = await site.sign_ins.begin(me.user.id, instance_id, me.browser, client_identity)
     except _SIGN_IN_ERRORS as error:
         if wants_json:
             return build_problem_response(*describe_error(error))
@@ -105,12 +111,16 @@ async def connect_instance(request: Request, me: BrowserUser, instance_id: str) 
 @router.get(OAUTH_CALLBACK_PATH)
 @router.get(OAUTH_CALLBACK_PATH + "/{digest}")
 async def finish_sign_in(request: Request, me: BrowserUser, digest: str = "") -> Response:
-    """Finish, in the browser that began."""
+    """Finish the sign-in, in the same browser that began it."""
     site: Services = request.app.state.site
     kind = "instance"
+    # Each issuer has its own redirect address, so that a response of one cannot be passed off as another's
+    # (mix-up attack, RFC 9700).
     address = site.base_url(request) + OAUTH_CALLBACK_PATH + (f"/{digest}" if digest else "")
     try:
         response = AuthorizationResponse.from_query(address, request.query_params.multi_items())
+        # The state parameter must belong to this person and this browser, which prevents CSRF on the
+        # callback.
         pending = await site.sign_ins.take_pending(response.params, me.user.id, me.browser)
         if is_config_sign_in(pending, me):
             kind = "server"
@@ -133,32 +143,37 @@ async def finish_sign_in(request: Request, me: BrowserUser, digest: str = "") ->
 
 @router.get(CLIENT_DOCUMENT_PATH)
 async def show_shared_client_document(request: Request) -> Response:
-    """The document of earlier versions, one for all issuers: their grants are refreshed with it, but nobody
-    signs in with it, because its redirect address belongs to no sign-in."""
+    """Return the client metadata document of earlier versions, shared by all issuers.
+
+    Existing grants are refreshed with it. New sign-ins cannot use it, because its redirect address is
+    retired.
+    """
     site: Services = request.app.state.site
-    ourselves = site.build_client_identity(site.base_url(request))
-    if ourselves.document_url is None:
+    client_identity = site.build_client_identity(site.base_url(request))
+    if client_identity.document_url is None:
         raise HTTPException(404)
     return _respond_with_document(
-        ourselves, ourselves.document_url, f"{ourselves.redirect_uri}/{_RETIRED_REDIRECT_SEGMENT}"
+        client_identity,
+        client_identity.document_url,
+        f"{client_identity.redirect_uri}/{_RETIRED_REDIRECT_SEGMENT}",
     )
 
 
 @router.get(CLIENT_DOCUMENT_PATH.removesuffix(".json") + "/{digest}.json")
 async def show_issuer_client_document(request: Request, digest: str) -> Response:
-    """The document of one issuer, once somebody began to sign in there with it."""
+    """Return the client metadata document of one issuer. 404 before the first sign-in with it."""
     site: Services = request.app.state.site
-    ourselves = site.build_client_identity(site.base_url(request))
+    client_identity = site.build_client_identity(site.base_url(request))
     issuer = await site.database.auth.get_document_issuer(digest)
-    url = None if issuer is None else ourselves.document_url_for(issuer)
+    url = None if issuer is None else client_identity.document_url_for(issuer)
     if issuer is None or url is None:
         raise HTTPException(404)
-    return _respond_with_document(ourselves, url, ourselves.redirect_uri_for(issuer))
+    return _respond_with_document(client_identity, url, client_identity.redirect_uri_for(issuer))
 
 
-def _respond_with_document(ourselves: ClientIdentity, url: str, redirect_uri: str) -> Response:
+def _respond_with_document(client_identity: ClientIdentity, url: str, redirect_uri: str) -> Response:
     headers = {"Cache-Control": f"public, max-age={_DOCUMENT_CACHE_SECONDS}"}
-    return JSONResponse(build_client_metadata_document(ourselves, url, redirect_uri), headers=headers)
+    return JSONResponse(build_client_metadata_document(client_identity, url, redirect_uri), headers=headers)
 
 
 async def _render_problem(request: Request, me: RequestUser, error: ToolyardError) -> Response:
@@ -173,9 +188,10 @@ async def _render_problem(request: Request, me: RequestUser, error: ToolyardErro
 
 
 def render_sign_in_problem(request: Request, error: ToolyardError, retry_path: str | None) -> Response:
-    """The page for a sign-in that failed. ``again`` is where the same is begun once more."""
+    """Render the page about a failed sign-in. ``retry_path`` starts a new attempt; None shows no button."""
     title = next((words for kind, words in _TITLE_BY_ERROR if isinstance(error, kind)), "Sign-in failed")
     kept = "Nothing was changed."
+    # Trying again would fail in the same way.
     retry_path = None if isinstance(error, Invalid) else retry_path
     page = SignInProblemPage(title, error.cause, error.hint, kept, retry_path)
     return render_page(request, "oauth/problem.html", status=find_problem_kind(error).status, page=page)
@@ -186,8 +202,8 @@ def _get_server_label(server: Server) -> str:
 
 
 async def _find_named_instance(request: Request, me: RequestUser, error: ToolyardError) -> Instance | None:
-    """The instance that an error names, if it is the visitor's own."""
+    """Return the instance that an error names, if it belongs to the person."""
     named = getattr(error, "server", "")
     site: Services = request.app.state.site
-    mine = await site.registry.instances(me.user.id) if named else ()
-    return next((instance for instance, _ in mine if instance.core_id == named), None)
+    own = await site.registry.instances(me.user.id) if named else ()
+    return next((instance for instance, _ in own if instance.core_id == named), None)

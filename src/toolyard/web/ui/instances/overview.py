@@ -1,4 +1,4 @@
-"""``/ui/mcp``: a person's instances, each with its status, and what can be done about it."""
+"""``/ui/mcp``: a person's instances with their status, and the buttons that act on them."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 @dataclass(frozen=True, slots=True)
 class InstanceRow:
-    """One instance in a list."""
+    """An instance in a list."""
 
     record: ServerRecord
     server: str
     way: str
-    """How it signs in, in the admin's words."""
+    """Label of its sign-in method."""
     names: str
-    """What its tools are called for a model."""
+    """Names of its tools as models see them, with “…” for the tool."""
     oauth: bool
-    """Whether a person signs in to it by leaving for a provider."""
+    """True if it signs in with OAuth, at the provider's site."""
     enabled: bool
 
     @property
     def id(self) -> str:
-        """The instance's id."""
+        """Id of the instance."""
         return self.record.id
 
     @property
     def sign_in(self) -> str:
-        """The word on the button that signs in; empty where there is nothing to sign in to."""
+        """Text of the sign-in button; empty if there is none."""
         if not self.oauth or self.record.state == "disabled":
             return ""
         return "Connect" if self.record.state == "pending" else "Reconnect"
 
     @property
     def wants_value(self) -> bool:
-        """Whether it waits for a value that its user enters."""
+        """True if it needs a key from the person."""
         return not self.oauth and self.record.state in ("pending", "needs_reauth")
 
 
 @dataclass(frozen=True, slots=True)
 class InstancesPage:
-    """One page of the list."""
+    """Content of the page."""
 
     rows: list[InstanceRow]
     pages: Pagination
@@ -75,7 +75,7 @@ class InstancesPage:
 def build_instance_row(
     site: Services, me: RequestUser, instance: Instance, server: RegistryServer
 ) -> InstanceRow:
-    """An instance as lists show it."""
+    """Return an instance as a row."""
     choice = server.choice(instance.choice_id)
     template = site.settings.instance_naming_template
     return InstanceRow(
@@ -90,28 +90,31 @@ def build_instance_row(
 
 @router.get("/ui/mcp")
 async def list_instances(request: Request, me: CurrentUser, q: str = "", page: str = "1") -> Response:
-    """The instances, a page at a time."""
+    """Show one page of the person's instances."""
     site: Services = request.app.state.site
-    mine = await site.instances(me.principal)
-    wanted = [found for found in mine if _matches_query(found, q)]
-    shown, pages = paginate(wanted, page, "/ui/mcp", {"q": q})
-    any_servers = bool(mine) or any(server.enabled for server in await site.registry.servers())
+    instances = await site.instances(me.principal)
+    matches = [each for each in instances if _matches_query(each, q)]
+    shown, pages = paginate(matches, page, "/ui/mcp", {"q": q})
+    # Instances imply servers, which saves reading the registry.
+    any_servers = bool(instances) or any(server.enabled for server in await site.registry.servers())
     rows = [build_instance_row(site, me, instance, server) for instance, server in shown]
-    return render_page(request, "instances.html", page=InstancesPage(rows, pages, q, bool(mine), any_servers))
+    return render_page(
+        request, "instances.html", page=InstancesPage(rows, pages, q, bool(instances), any_servers)
+    )
 
 
-def _matches_query(found: tuple[Instance, RegistryServer], query: str) -> bool:
-    instance, server = found
+def _matches_query(pair: tuple[Instance, RegistryServer], query: str) -> bool:
+    instance, server = pair
     text = f"{instance.name}\n{instance.slug}\n{server.name}\n{server.url}".casefold()
     return all(word in text for word in query.casefold().split())
 
 
-# What one press does.
+# Buttons.
 
 
 @router.post("/ui/mcp/{instance_id}/test")
 async def check_connection(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """Connect now and list the tools; the row tells what came of it."""
+    """Connect, list the tools, and redirect with a message about the result."""
     site: Services = request.app.state.site
     began = time.perf_counter()
     await site.reconnect_instance(me, *await site.instance(me, instance_id))
@@ -120,8 +123,8 @@ async def check_connection(request: Request, me: CurrentUser, instance_id: str) 
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), f"/ui/mcp/{instance_id}")
     record = row.record
     if record.state == "ready":
-        said = f"{count(record.tool_count or 0, 'tool')} in {seconds:.1f} s"
-        return redirect_with_message(back, f"“{record.label}” is working: {said}.")
+        summary = f"{count(record.tool_count or 0, 'tool')} in {seconds:.1f} s"
+        return redirect_with_message(back, f"“{record.label}” is working: {summary}.")
     return redirect_with_message(
         back, f"“{record.label}”: {record.cause or record.state}", kind="bad", hint=record.hint
     )
@@ -129,13 +132,13 @@ async def check_connection(request: Request, me: CurrentUser, instance_id: str) 
 
 @router.post("/ui/mcp/{instance_id}/enable")
 async def enable_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """Switch it on."""
+    """Enable an instance."""
     return await _set_instance_enabled(request, me, instance_id, True)
 
 
 @router.post("/ui/mcp/{instance_id}/disable")
 async def disable_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """Switch it off. Its sign-in is kept."""
+    """Disable an instance. Its sign-in is kept."""
     return await _set_instance_enabled(request, me, instance_id, False)
 
 
@@ -153,7 +156,7 @@ async def _set_instance_enabled(
 
 @router.get("/ui/mcp/{instance_id}/delete")
 async def show_delete_confirmation(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """Ask again."""
+    """Show the confirmation page."""
     site: Services = request.app.state.site
     instance, server = await site.registry.instance(me.user.id, instance_id)
     page = ConfirmPage(
@@ -168,7 +171,7 @@ async def show_delete_confirmation(request: Request, me: CurrentUser, instance_i
 
 @router.post("/ui/mcp/{instance_id}/delete")
 async def delete_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """Delete it, with its sign-in."""
+    """Delete an instance with its sign-in."""
     site: Services = request.app.state.site
     instance = await site.sign_outs.delete_instance(site.registry, me.user.id, instance_id)
     await site.sync_instances(me)

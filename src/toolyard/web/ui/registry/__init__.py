@@ -1,1 +1,1 @@
-"""Pages about servers, of the registry and of the configuration files."""
+"""Pages about servers from the registry and from configuration files."""

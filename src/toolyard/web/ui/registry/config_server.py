@@ -1,4 +1,4 @@
-"""``/ui/servers/{id}``: a server of the operator's files, and one's own sign-in to it."""
+"""``/ui/servers/{id}``: a server from a configuration file, and the person's sign-in to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 @dataclass(frozen=True, slots=True)
 class ConfigServerPage:
-    """How a server is for this person. ``sign_in`` is the word on the button, or empty."""
+    """Content of the page. ``sign_in`` is the text of the sign-in button, or empty."""
 
     server: Server
     record: ServerRecord
@@ -47,18 +47,18 @@ class ConfigServerPage:
 
 @router.get("/ui/servers/{server_id}")
 async def show_config_server(request: Request, me: BrowserUser, server_id: str) -> Response:
-    """How it is, at once."""
+    """Show the server's status without contacting it."""
     site: Services = request.app.state.site
     server = find_config_server(site, me, server_id)
     record = build_config_record(site, site.get_caller(me), server)
-    word, signed_in = await get_sign_in_action(site, me, server, record.state)
-    page = ConfigServerPage(server, record, word, signed_in, _build_server_path(server))
+    sign_in, signed_in = await get_sign_in_action(site, me, server, record.state)
+    page = ConfigServerPage(server, record, sign_in, signed_in, _build_server_path(server))
     return render_page(request, "config_server.html", page=page)
 
 
 @router.post("/ui/servers/{server_id}/connect")
 async def connect_server(request: Request, me: BrowserUser, server_id: str) -> Response:
-    """Begin to sign in; a page leads on to the provider."""
+    """Begin the sign-in and show the page that leads to the provider."""
     site: Services = request.app.state.site
     server = find_config_server(site, me, server_id)
     try:
@@ -71,11 +71,11 @@ async def connect_server(request: Request, me: BrowserUser, server_id: str) -> R
 
 @router.post("/ui/servers/{server_id}/sign-out")
 async def sign_out_of_server(request: Request, me: BrowserUser, server_id: str) -> Response:
-    """Forget the sign-in."""
+    """Remove the person's sign-in."""
     site: Services = request.app.state.site
     server = find_config_server(site, me, server_id)
-    there_was = await sign_out_of_config_server(site, me, server)
-    words = "You are signed out of" if there_was else "You were not signed in to"
+    was_signed_in = await sign_out_of_config_server(site, me, server)
+    words = "You are signed out of" if was_signed_in else "You were not signed in to"
     return redirect_with_message(_build_server_path(server), f"{words} “{server.label or server.id}”.")
 
 

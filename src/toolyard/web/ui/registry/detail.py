@@ -1,4 +1,4 @@
-"""One server, of the registry or of the files: what is known of it at once, what it has a moment later."""
+"""Page of one server, from the registry or a file. Its capabilities are loaded after the page."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _CONFIRM_LABELS = {"issuer": "The issuer shown", "choice_id": "This sign-in meth
 
 @dataclass(frozen=True, slots=True)
 class ServerContents:
-    """What a server has, asked right now. With ``error``, what was learned until then."""
+    """Capabilities of a server from a fresh listing. With ``error``, those received before it."""
 
     at: str
-    """The page that this is a part of."""
+    """Path of the server's page."""
     seconds: float
     tools: list[ToolRow] = field(default_factory=list[ToolRow])
     set_aside: tuple[str, ...] = ()
@@ -64,31 +64,31 @@ class ServerContents:
     instructions: str | None = None
     error: ServerError | None = None
     changes: Sequence[Change] = ()
-    """What was not accepted."""
+    """Changes that are not accepted."""
     unconfirmed: Sequence[ClientIssuer] = ()
-    """Issuers that the server names for client secrets, which no admin has confirmed yet."""
+    """Issuers for client secrets that no admin has confirmed yet."""
     file_issuer: ClientIssuer | None = None
-    """The issuer of the client id in a file's entry."""
+    """Issuer of the client id in an entry of a file."""
     redirect_uri: str = ""
-    """The redirect address of ``file_issuer``, if people sign in here."""
+    """Redirect address of ``file_issuer`` if people sign in through these pages, else empty."""
 
     @property
     def issuer_line(self) -> str:
-        """The line that confirms the issuer in the operator's file; empty if there is none to confirm."""
-        found = self.file_issuer
-        if found is None or found.confirmed or not found.issuer:
+        """Line that confirms the issuer in the operator's file; empty if no confirmation is needed."""
+        issuer = self.file_issuer
+        if issuer is None or issuer.confirmed or not issuer.issuer:
             return ""
-        return f'"issuer": {json.dumps(found.issuer)}'
+        return f'"issuer": {json.dumps(issuer.issuer)}'
 
     @property
     def tokens(self) -> int:
-        """What all tools together cost a model."""
+        """Estimated tokens of all tool definitions."""
         return sum(row.tokens for row in self.tools)
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryServerPage:
-    """A server of the registry. ``contents`` is None where they are fetched after the page."""
+    """Content of the page of a registry server. ``contents`` is None if they are loaded separately."""
 
     server: RegistryServer
     count: int
@@ -96,12 +96,12 @@ class RegistryServerPage:
 
     at: str = ""
     changes: Sequence[Change] = ()
-    """What was not accepted, as far as it is known without asking."""
+    """Stored changes that are not accepted, without contacting the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileServerPage:
-    """A server of the files."""
+    """Content of the page of a server from a file."""
 
     server: Server
     record: ServerRecord
@@ -110,47 +110,50 @@ class FileServerPage:
 
     at: str = ""
     sign_in: str = ""
-    """The word on the button that signs in, or empty."""
+    """Text of the sign-in button, or empty."""
     signed_in: bool = False
     changes: Sequence[Change] = ()
 
 
 @router.get("/ui/admin/mcp/{server_id}")
 async def show_server(request: Request, me: AdminUser, server_id: str) -> Response:
-    """The entry, at once."""
+    """Show a registry server without contacting it."""
     site: Services = request.app.state.site
     return render_page(request, "server.html", page=await _build_page(site, server_id))
 
 
 @router.get("/ui/admin/mcp/{server_id}/contents")
 async def show_contents(request: Request, me: AdminUser, server_id: str) -> Response:
-    """The same with what the server has, fetched now: the script takes that part of it."""
+    """Show a registry server with its capabilities, or only those as a fragment for the script."""
     site: Services = request.app.state.site
     page = await _build_page(site, server_id)
-    seen, unconfirmed = await asyncio.gather(
-        fetch_server_preview(site, me, page.server), site.issuers.unconfirmed(page.server)
+    preview, unconfirmed = await asyncio.gather(
+        # Both contact the server or its issuer, so they run concurrently.
+        fetch_server_preview(site, me, page.server),
+        site.issuers.unconfirmed(page.server),
     )
-    aside = await record_previewed_tools(site, page.server, seen)
+    aside = await record_previewed_tools(site, page.server, preview)
     review = f"{page.at}/changes"
-    schemas = len(seen.tools) <= _MAX_TOOLS_WITH_SCHEMAS
+    # Schemas of very long lists would make the page too large.
+    schemas = len(preview.tools) <= _MAX_TOOLS_WITH_SCHEMAS
     contents = ServerContents(
         page.at,
-        seen.seconds,
+        preview.seconds,
         [
             build_plain_row(
                 each, cost, include_schema=schemas, reason=aside.get(each.name), review_path=review
             )
-            for each, cost in seen.tools
+            for each, cost in preview.tools
         ],
-        seen.set_aside,
-        seen.resources,
-        seen.resource_templates,
-        seen.prompts,
-        seen.capabilities,
-        seen.protocol_version,
-        seen.server_info,
-        seen.instructions,
-        seen.error,
+        preview.set_aside,
+        preview.resources,
+        preview.resource_templates,
+        preview.prompts,
+        preview.capabilities,
+        preview.protocol_version,
+        preview.server_info,
+        preview.instructions,
+        preview.error,
         await find_registry_changes(site, page.server),
         unconfirmed,
     )
@@ -161,7 +164,7 @@ async def show_contents(request: Request, me: AdminUser, server_id: str) -> Resp
 
 @router.post("/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer")
 async def confirm_issuer(request: Request, me: AdminUser, server_id: str, choice_id: str) -> Response:
-    """Store the issuer that the page showed, if the server still names it."""
+    """Confirm the issuer that the page showed, if the server still names it."""
     site: Services = request.app.state.site
     issuer = (await read_submitted_form(request)).text("issuer")
     at = f"/ui/admin/mcp/{server_id}"
@@ -181,32 +184,32 @@ async def confirm_issuer(request: Request, me: AdminUser, server_id: str, choice
 
 @router.get("/ui/admin/mcp/files/{server_id}")
 async def show_file_server(request: Request, me: AdminUser, server_id: str) -> Response:
-    """An entry of the files, at once."""
+    """Show a server from a file without contacting it."""
     site: Services = request.app.state.site
     return render_page(request, "file_server.html", page=await _build_file_page(site, me, server_id))
 
 
 @router.get("/ui/admin/mcp/files/{server_id}/contents")
 async def show_file_contents(request: Request, me: AdminUser, server_id: str) -> Response:
-    """The same with what it has, fetched now."""
+    """Show a server from a file with its capabilities, or only those as a fragment for the script."""
     site: Services = request.app.state.site
     page = await _build_file_page(site, me, server_id)
-    asked, issuer = await asyncio.gather(
+    fetched, issuer = await asyncio.gather(
         fetch_server_listing(site, me.principal, page.server),
         site.issuers.of_file_server(page.server, me.principal),
     )
-    contents = ServerContents(page.at, asked.seconds, error=asked.error)
-    if asked.catalogue is not None:
-        listing = asked.catalogue.listing
+    contents = ServerContents(page.at, fetched.seconds, error=fetched.error)
+    if fetched.catalogue is not None:
+        listing = fetched.catalogue.listing
         tool = f"{page.at}/tool?name="
         review = f"{page.at}/changes"
         contents = ServerContents(
             page.at,
-            asked.seconds,
+            fetched.seconds,
             build_tool_rows(
-                site, site.get_caller(me), asked.tool_listing, page.server.id, tool, review_path=review
+                site, site.get_caller(me), fetched.tool_listing, page.server.id, tool, review_path=review
             ),
-            tuple(str(each) for each in asked.catalogue.quarantined),
+            tuple(str(each) for each in fetched.catalogue.quarantined),
             capabilities=listing.capabilities,
             protocol_version=listing.protocol_version,
             server_info=listing.server_info,
@@ -215,9 +218,9 @@ async def show_file_contents(request: Request, me: AdminUser, server_id: str) ->
         )
     if issuer is not None:
         interactive = issuer.issuer and can_sign_in(page.server, me.principal)
-        ourselves = site.build_client_identity(site.base_url(request))
-        address = ourselves.redirect_uri_for(issuer.issuer) if interactive else ""
-        contents = replace(contents, file_issuer=issuer, redirect_uri=address)
+        client_identity = site.build_client_identity(site.base_url(request))
+        redirect_uri = client_identity.redirect_uri_for(issuer.issuer) if interactive else ""
+        contents = replace(contents, file_issuer=issuer, redirect_uri=redirect_uri)
     if is_fragment_request(request):
         return render_page(request, "server_contents.html", contents=contents)
     page = await _build_file_page(site, me, server_id, contents)
@@ -241,9 +244,9 @@ async def _build_file_page(
         raise NotFound("server not found", hint="it may have been removed from its file")
     record = build_config_record(site, site.get_caller(me), server)
     transport = server.transport
-    # Arguments and queries may hold secrets; the file has them in full.
+    # Arguments and query parameters may contain secrets and are not shown.
     address = transport.url.partition("?")[0] if isinstance(transport, HttpSpec) else transport.command
-    word, signed_in = await get_sign_in_action(site, me, server, record.state)
+    sign_in, signed_in = await get_sign_in_action(site, me, server, record.state)
     at = f"/ui/admin/mcp/files/{server.id}"
     changes = () if contents is not None else await find_known_file_changes(site, me, server)
-    return FileServerPage(server, record, address, contents, at, word, signed_in, changes)
+    return FileServerPage(server, record, address, contents, at, sign_in, signed_in, changes)

@@ -1,4 +1,4 @@
-"""Adding a server to the registry, and editing one. Choices of signing in can be added without script."""
+"""Forms to add and edit servers of the registry. They work without JavaScript."""
 
 from __future__ import annotations
 
@@ -53,54 +53,54 @@ _CHOICE_KIND_PATTERN = re.compile(r"choices-(\d{1,4})-kind")
 
 @dataclass(frozen=True, slots=True)
 class ChoiceRow:
-    """One choice in the form. The secret itself never is."""
+    """A sign-in method in the form. Client secrets are never sent back to the browser."""
 
     draft: ChoiceDraft
     has_secret: bool = False
     lost_secret: bool = False
-    """A secret was typed, and must be typed again."""
+    """True if a secret was entered and must be entered again, because the form is shown again."""
     redirect_uri: str = ""
-    """The redirect address to register for the client id: that of its issuer alone, or the shared one where
-    the issuer is not known."""
+    """Redirect address to register for the client id: that of its issuer, or the shared one if the issuer is
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerForm:
-    """The form. ``server`` is None for a new one."""
+    """Content of the form. ``server`` is None for a new server."""
 
     draft: ServerDraft
     choices: Sequence[ChoiceRow]
     server: RegistryServer | None = None
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
     added: bool = False
-    """Whether a choice was just added, so that the page goes there."""
+    """True if a sign-in method was just added, which then gets the focus."""
 
     @property
     def action(self) -> str:
-        """Where it is sent."""
+        """URL that receives the form."""
         return "/ui/admin/mcp/new" if self.server is None else f"/ui/admin/mcp/{self.server.id}/edit"
 
     @property
     def back(self) -> str:
-        """Where Cancel leads."""
+        """Target of Cancel."""
         return "/ui/admin/mcp" if self.server is None else f"/ui/admin/mcp/{self.server.id}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """The fields' names for people."""
+        """Labels by field name."""
         return _build_field_labels(len(self.choices))
 
 
 @router.get("/ui/admin/mcp/new")
 async def show_new_server_form(request: Request, me: AdminUser) -> Response:
-    """The empty form."""
+    """Show an empty form."""
     draft = ServerDraft("", "", choices=(ChoiceDraft("oauth"),))
     return render_page(request, "server_form.html", page=await _build_form(request, draft, None, {}))
 
 
 @router.post("/ui/admin/mcp/new")
 async def add_server(request: Request, me: AdminUser) -> Response:
-    """Add it; its page asks it what it has."""
+    """Add the server and redirect to its page, which lists its capabilities."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
     draft = _read_draft(form)
@@ -120,7 +120,7 @@ async def add_server(request: Request, me: AdminUser) -> Response:
 
 @router.get("/ui/admin/mcp/{server_id}/edit")
 async def show_edit_form(request: Request, me: AdminUser, server_id: str) -> Response:
-    """The form of one that there is."""
+    """Show the form of an existing server."""
     site: Services = request.app.state.site
     server = await site.registry.server(server_id)
     draft = _create_server_draft(server)
@@ -129,7 +129,7 @@ async def show_edit_form(request: Request, me: AdminUser, server_id: str) -> Res
 
 @router.post("/ui/admin/mcp/{server_id}/edit")
 async def save_server(request: Request, me: AdminUser, server_id: str) -> Response:
-    """Save it. An empty client secret keeps the one that is stored."""
+    """Save the server. An empty client secret keeps the stored one."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
     old = await site.registry.server(server_id)
@@ -151,33 +151,38 @@ async def save_server(request: Request, me: AdminUser, server_id: str) -> Respon
 async def _apply_choice_button(
     request: Request, form: SubmittedForm, draft: ServerDraft, old: RegistryServer | None
 ) -> ServerForm | None:
-    """The form with one choice more or less, where that is what was pressed; None where it was Save."""
+    """Return the form after a button that adds or removes a sign-in method; None if Save was pressed."""
     pressed = form.text("do", "save")
     if pressed == "add":
         more = replace(draft, choices=(*draft.choices, ChoiceDraft("header")))
         return replace(await _build_form(request, more, old, {}), added=True)
     if pressed.startswith("remove-"):
-        gone = pressed.removeprefix("remove-")
-        kept = tuple(each for index, each in enumerate(draft.choices) if str(index) != gone)
-        return await _build_form(request, replace(draft, choices=kept), old, {})
+        removed = pressed.removeprefix("remove-")
+        remaining = tuple(each for index, each in enumerate(draft.choices) if str(index) != removed)
+        return await _build_form(request, replace(draft, choices=remaining), old, {})
     return None
 
 
 async def _build_form(
     request: Request, draft: ServerDraft, old: RegistryServer | None, errors: Mapping[str, str]
 ) -> ServerForm:
-    """The form as it was sent, without the secrets."""
+    """Return the form with the submitted values, without secrets."""
     site: Services = request.app.state.site
-    ourselves = site.build_client_identity(site.base_url(request))
-    stored = {each.id for each in old.choices if each.client_secret} if old is not None else set[str]()
+    client_identity = site.build_client_identity(site.base_url(request))
+    ids_with_secret = (
+        {each.id for each in old.choices if each.client_secret} if old is not None else set[str]()
+    )
     rows: list[ChoiceRow] = []
     for each in draft.choices:
         issuer = each.issuer
+        # A client id that was used before is bound to the issuer of that time.
         if issuer is None and each.client_id is not None:
             issuer = await site.database.auth.get_bound_issuer(draft.url, each.client_id)
-        address = ourselves.redirect_uri if issuer is None else ourselves.redirect_uri_for(issuer)
+        redirect_uri = (
+            client_identity.redirect_uri if issuer is None else client_identity.redirect_uri_for(issuer)
+        )
         shown = replace(each, client_secret=None)
-        rows.append(ChoiceRow(shown, each.id in stored, bool(each.client_secret), address))
+        rows.append(ChoiceRow(shown, each.id in ids_with_secret, bool(each.client_secret), redirect_uri))
     return ServerForm(draft, rows, old, errors)
 
 
@@ -200,6 +205,7 @@ def _read_draft(form: SubmittedForm) -> ServerDraft:
 
 
 def _read_choice(form: SubmittedForm, prefix: str) -> ChoiceDraft:
+    # An empty field keeps the stored secret (None); the checkbox removes it (empty text).
     secret = form.text(f"{prefix}client_secret")
     return ChoiceDraft(
         kind=form.text(f"{prefix}kind"),

@@ -1,4 +1,4 @@
-"""``/ui/admin/mcp``: the servers of the registry, and beside them those of the operator's files."""
+"""``/ui/admin/mcp``: servers of the registry, and servers from configuration files."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
 @dataclass(frozen=True, slots=True)
 class RegistryPage:
-    """One page of the registry, and all servers from files."""
+    """Content of the registry page: one page of servers, and all servers from files."""
 
     servers: Sequence[RegistryServer]
     counts: Mapping[str, int]
-    """Instances of each, of everybody."""
+    """Number of instances of all people, by server id."""
     pages: Pagination
     query: str
     any_servers: bool
     files: list[ServerRecord]
     file: str | None
-    """The configuration file in use."""
+    """Path of the configuration file."""
     waiting: str | None
     config_problem: str | None
     changed: Mapping[str, int]
-    """How many tools of each server are not accepted, where there are any; of the files by their ids too."""
+    """Number of tools with changes that are not accepted, by server id, also for servers from files."""
     sharing: Sequence[str]
-    """Servers whose entered client ids share a redirect address, although their issuers differ."""
+    """Names of servers whose client ids share a redirect address although their issuers differ."""
 
 
 @router.get("/ui/admin/mcp")
 async def list_servers(request: Request, me: AdminUser, q: str = "", page: str = "1") -> Response:
-    """The registry, a page at a time."""
+    """Show one page of the registry."""
     site: Services = request.app.state.site
     servers = await site.registry.servers()
     words = q.casefold().split()
-    found = [each for each in servers if all(word in _build_search_text(each) for word in words)]
-    shown, pages = paginate(found, page, "/ui/admin/mcp", {"q": q})
+    matches = [each for each in servers if all(word in _build_search_text(each) for word in words)]
+    shown, pages = paginate(matches, page, "/ui/admin/mcp", {"q": q})
     caller = site.get_caller(me)
     files = [build_config_record(site, caller, each) for each in site.configuration.servers.values()]
     return render_page(
@@ -93,18 +93,18 @@ def _build_search_text(server: RegistryServer) -> str:
     return f"{server.name}\n{server.url}\n{server.description}".casefold()
 
 
-# What one press does.
+# Buttons.
 
 
 @router.post("/ui/admin/mcp/{server_id}/enable")
 async def enable_server(request: Request, me: AdminUser, server_id: str) -> Response:
-    """Let instances of it be used."""
+    """Enable a server."""
     return await _set_server_enabled(request, me, server_id, True)
 
 
 @router.post("/ui/admin/mcp/{server_id}/disable")
 async def disable_server(request: Request, me: AdminUser, server_id: str) -> Response:
-    """Nobody can use it until it is switched on again."""
+    """Disable a server, and with it all its instances."""
     return await _set_server_enabled(request, me, server_id, False)
 
 
@@ -118,7 +118,7 @@ async def _set_server_enabled(request: Request, me: RequestUser, server_id: str,
 
 @router.get("/ui/admin/mcp/{server_id}/delete")
 async def show_delete_confirmation(request: Request, me: AdminUser, server_id: str) -> Response:
-    """Ask again: others may use it."""
+    """Show the confirmation page with the number of affected instances."""
     site: Services = request.app.state.site
     server = await site.registry.server(server_id)
     used = (await site.registry.count_instances()).get(server.id, 0)
@@ -136,7 +136,7 @@ async def show_delete_confirmation(request: Request, me: AdminUser, server_id: s
 
 @router.post("/ui/admin/mcp/{server_id}/delete")
 async def delete_server(request: Request, me: AdminUser, server_id: str) -> Response:
-    """Delete it, with everybody's instances."""
+    """Delete a server with all its instances."""
     site: Services = request.app.state.site
     server = await site.sign_outs.delete_server(site.registry, server_id)
     await site.changed(me, "server.delete", server_id, name=server.name)
@@ -145,11 +145,12 @@ async def delete_server(request: Request, me: AdminUser, server_id: str) -> Resp
 
 @router.post("/ui/admin/mcp/files/{server_id}/restart")
 async def restart_server(request: Request, me: AdminUser, server_id: str) -> Response:
-    """Start a server of the files again, whatever happened to it."""
+    """Restart a server from a file, in whatever state it is."""
     site: Services = request.app.state.site
     if server_id not in site.configuration.servers:
         raise NotFound("server not found", hint="it may have been removed from its file")
     await site.parts.manager.restart(server_id)
+    # Connect in the background: the page shows the progress through its live status.
     site.spawn(site.connect_shared_servers([server_id]))
     await site.changed(me, "server.restart", server_id)
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), "/ui/admin/mcp")

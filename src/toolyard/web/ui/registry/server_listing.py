@@ -1,4 +1,4 @@
-"""Asking one server now what it has: for the page that shows it."""
+"""Fresh listing of one server's tools, for the pages that show it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ServerListing", "fetch_server_listing"]
 
 @dataclass(frozen=True, slots=True)
 class ServerListing:
-    """What came of it: a catalogue, or why there is none."""
+    """Result of a listing: a catalogue or an error."""
 
     tool_listing: ToolListing
     catalogue: Catalogue | None
@@ -26,7 +26,7 @@ class ServerListing:
 
 
 async def fetch_server_listing(site: Services, principal: Principal, server: Server) -> ServerListing:
-    """Connect where needed and list the tools. Never raises a ServerError."""
+    """Connect if necessary and list the tools. A ServerError is returned in ``error``, not raised."""
     began = time.perf_counter()
     if not server.enabled:
         cause = server.disabled_reason or "the server is disabled in its entry"
@@ -36,9 +36,10 @@ async def fetch_server_listing(site: Services, principal: Principal, server: Ser
             Unreachable(cause, server=server.id),
             0.0,
         )
-    roster = await site.parts.tool_directory.refresh(principal, fresh=True, only=[server.id])
-    error = roster.failures.get(server.id)
+    tool_listing = await site.parts.tool_directory.refresh(principal, fresh=True, only=[server.id])
+    error = tool_listing.failures.get(server.id)
     if error is not None:
+        # Errors may quote headers or URLs with credentials of the server.
         site.parts.call_path.redact_error(error)
-    catalogue = None if error is not None else roster.catalogues.get(server.id)
-    return ServerListing(roster, catalogue, error, time.perf_counter() - began)
+    catalogue = None if error is not None else tool_listing.catalogues.get(server.id)
+    return ServerListing(tool_listing, catalogue, error, time.perf_counter() - began)

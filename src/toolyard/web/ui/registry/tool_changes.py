@@ -1,4 +1,4 @@
-"""What became different about a server, line by line, and the button that accepts it."""
+"""Review of changed tool definitions: a diff of each change, and buttons that accept it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ AdminUser = Annotated[RequestUser, Depends(require_admin)]
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 _MAX_CHANGES_PER_PAGE = 200
-"""Changes on one page: nobody accepts what the page does not show."""
+"""Maximum number of changes on one page. Only changes that are shown can be accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of a difference. ``mark`` is what its counterpart does not have."""
+    """A line of a diff. ``mark`` is the part that differs from the line's counterpart."""
 
     kind: Literal["in", "out", "place", "same"]
     start: str
@@ -56,7 +56,7 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class ChangeDiff:
-    """A change, ready to be read."""
+    """A change and the lines of its diff."""
 
     change: Change
     lines: Sequence[DiffLine]
@@ -64,38 +64,38 @@ class ChangeDiff:
 
 @dataclass(frozen=True, slots=True)
 class ChangesPage:
-    """All that is different about one server."""
+    """Content of the page: all changes of one server."""
 
     name: str
     back: str
     for_whom: str
-    """Who gets what is accepted here, in words."""
+    """Scope of accepting, as the object of “Accepting applies to …”."""
     changes: Sequence[ChangeDiff]
     problem: ToolyardError | None = None
     more: int = 0
-    """Changes that are shown once these are accepted."""
+    """Number of changes left for the next page."""
     for_everyone: str = ""
-    """The page where an admin accepts for everyone what is accepted here for one."""
+    """URL of the page where an admin accepts the changes for everyone; empty for others."""
 
     @property
     def trouble(self) -> str:
-        """What the problem is with."""
+        """Title of the problem."""
         return (
             "Can’t use the lock file" if isinstance(self.problem, LockBroken) else "Couldn’t reach the server"
         )
 
     @property
     def blocked(self) -> int:
-        """How many tools cannot be used until they are accepted."""
+        """Number of tools that are blocked until their changes are accepted."""
         return sum(each.change.blocks for each in self.changes)
 
 
-# A server of the files.
+# Servers from files.
 
 
 @router.get("/ui/admin/mcp/files/{server_id}/changes")
 async def show_file_changes(request: Request, me: AdminUser, server_id: str) -> Response:
-    """What its lock file does not have, asked now."""
+    """Show how a fresh listing differs from the lock file."""
     site: Services = request.app.state.site
     server = _find_file_server(site, server_id)
     problem: ToolyardError | None = None
@@ -114,7 +114,7 @@ async def show_file_changes(request: Request, me: AdminUser, server_id: str) -> 
 
 @router.post("/ui/admin/mcp/files/{server_id}/changes")
 async def accept_file_changes(request: Request, me: AdminUser, server_id: str) -> Response:
-    """Write what was accepted into the lock file."""
+    """Accept changes in the lock file."""
     site: Services = request.app.state.site
     server = _find_file_server(site, server_id)
     at = f"/ui/admin/mcp/files/{server.id}"
@@ -126,12 +126,12 @@ async def accept_file_changes(request: Request, me: AdminUser, server_id: str) -
         return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
 
 
-# A server of the registry.
+# Servers of the registry.
 
 
 @router.get("/ui/admin/mcp/{server_id}/changes")
 async def show_server_changes(request: Request, me: AdminUser, server_id: str) -> Response:
-    """What anybody was given of it that was not accepted."""
+    """Show all changes of the server that no admin has accepted, as listed by any instance."""
     site: Services = request.app.state.site
     server = await site.registry.server(server_id)
     changes = await find_registry_changes(site, server)
@@ -142,7 +142,7 @@ async def show_server_changes(request: Request, me: AdminUser, server_id: str) -
 
 @router.post("/ui/admin/mcp/{server_id}/changes")
 async def accept_server_changes(request: Request, me: AdminUser, server_id: str) -> Response:
-    """Accept for everyone."""
+    """Accept changes for all instances."""
     site: Services = request.app.state.site
     server = await site.registry.server(server_id)
     at = f"/ui/admin/mcp/{server.id}"
@@ -154,28 +154,28 @@ async def accept_server_changes(request: Request, me: AdminUser, server_id: str)
         return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
 
 
-# An instance.
+# Instances.
 
 
 @router.get("/ui/mcp/{instance_id}/changes")
 async def show_instance_changes(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """What its owner may not use yet, asked now."""
+    """Show how a fresh listing of an instance differs from the accepted definitions."""
     site: Services = request.app.state.site
     instance, registered = await site.instance(me, instance_id)
-    asked = await fetch_server_listing(
+    fetched = await fetch_server_listing(
         site, me.principal, site.registry.build_instance_server(instance, registered)
     )
     changes = await find_instance_changes(site, instance)
     whom = "this instance only"
     everyone = f"/ui/admin/mcp/{registered.id}/changes" if me.is_admin else ""
     return await _render_changes_page(
-        request, instance.name, f"/ui/mcp/{instance.id}", whom, changes, asked.error, everyone
+        request, instance.name, f"/ui/mcp/{instance.id}", whom, changes, fetched.error, everyone
     )
 
 
 @router.post("/ui/mcp/{instance_id}/changes")
 async def accept_instance_changes(request: Request, me: CurrentUser, instance_id: str) -> Response:
-    """Accept for this instance alone."""
+    """Accept changes for this instance only."""
     site: Services = request.app.state.site
     instance, _ = await site.instance(me, instance_id)
     at = f"/ui/mcp/{instance.id}"
@@ -187,7 +187,7 @@ async def accept_instance_changes(request: Request, me: CurrentUser, instance_id
         return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
 
 
-# How it is shown.
+# Rendering.
 
 
 def _find_file_server(site: Services, server_id: str) -> Server:
@@ -209,7 +209,7 @@ async def _render_changes_page(
     shown: list[ChangeDiff] = []
     for change in changes[:_MAX_CHANGES_PER_PAGE]:
         shown.append(ChangeDiff(change, build_diff_lines(change.diff())))
-        # Definitions are long, and there may be many.
+        # Diffs of many long definitions take time. Yield to the event loop between two.
         await asyncio.sleep(0)
     more = len(changes) - len(shown)
     return render_page(
@@ -218,53 +218,56 @@ async def _render_changes_page(
 
 
 def _redirect_after_accept(at: str, accepted: Sequence[Change], remaining: Sequence[Change]) -> Response:
-    """On to what is left, or back to the server."""
-    said = (
+    """Redirect to the remaining changes, or back to the server."""
+    summary = (
         one_line(accepted[0].tool or accepted[0].kind.value, 80)
         if len(accepted) == 1
         else count(len(accepted), "change")
     )
-    return redirect_with_message(f"{at}/changes" if remaining else at, f"Accepted: {said}.")
+    return redirect_with_message(f"{at}/changes" if remaining else at, f"Accepted: {summary}.")
 
 
 def build_diff_lines(lines: Sequence[str]) -> list[DiffLine]:
-    """The lines of a difference as a page shows them; of two that belong together, what differs is marked."""
-    told: list[DiffLine] = []
-    place = 0
-    while place < len(lines):
-        here, after = lines[place], lines[place + 1] if place + 1 < len(lines) else ""
+    """Return the lines of a diff for display. In pairs of a removed and an added line about the same place,
+    the differing part is marked."""
+    result: list[DiffLine] = []
+    index = 0
+    while index < len(lines):
+        line, following = lines[index], lines[index + 1] if index + 1 < len(lines) else ""
         if (
-            _classify_line(here)[0] == "out"
-            and _classify_line(after)[0] == "in"
-            and _get_line_key(here) == _get_line_key(after)
+            _classify_line(line)[0] == "out"
+            and _classify_line(following)[0] == "in"
+            and _get_line_key(line) == _get_line_key(following)
         ):
-            told += _mark_pair(_classify_line(here)[1], _classify_line(after)[1])
-            place += 2
+            result += _mark_pair(_classify_line(line)[1], _classify_line(following)[1])
+            index += 2
         else:
-            kind, text = _classify_line(here)
-            told.append(DiffLine(kind, text))
-            place += 1
-    return told
+            kind, text = _classify_line(line)
+            result.append(DiffLine(kind, text))
+            index += 1
+    return result
 
 
 def _classify_line(line: str) -> tuple[Literal["in", "out", "place", "same"], str]:
-    """Lines of a text that differs are set in by four."""
-    said = line.removeprefix("    ")
-    sign = said[:1]
+    """Return the kind and text of a diff line. Lines inside a changed text are indented by four spaces."""
+    text = line.removeprefix("    ")
+    sign = text[:1]
     if sign == "+":
-        return "in", said[1:].removeprefix(" ")
+        return "in", text[1:].removeprefix(" ")
     if sign == "-":
-        return "out", said[1:].removeprefix(" ")
+        return "out", text[1:].removeprefix(" ")
+    # A tilde marks a place only at the top level. Inside a text it is content.
     is_place = sign == "~" and not line.startswith("    ")
-    return ("place", said[2:]) if is_place else ("same", said.strip())
+    return ("place", text[2:]) if is_place else ("same", text.strip())
 
 
 def _get_line_key(line: str) -> str:
-    """What a line is about: a place, or a line of a text."""
+    """Return the place that a line describes; empty for lines inside a text."""
     return "" if line.startswith("    ") else line[1:].partition(":")[0]
 
 
 def _mark_pair(before: str, after: str) -> tuple[DiffLine, DiffLine]:
+    # Everything between the common prefix and the common suffix is marked.
     start, end = common_end_lengths(before, after)
     return _mark_difference("out", before, start, end), _mark_difference("in", after, start, end)
 

@@ -1,4 +1,4 @@
-// What pages can do beyond plain forms and links. All of them work without it.
+// Enhancements for all pages. Every page also works without this script, with plain forms and links.
 "use strict";
 
 const $ = (selector, root = document) => root.querySelector(selector);
@@ -27,7 +27,7 @@ function later(milliseconds, work) {
   };
 }
 
-// What somebody presses stays where it is until they let go: a press on what is replaced meanwhile is lost.
+// Elements are not replaced while a pointer is pressed: replacing the pressed element would lose the click.
 
 let letGo = Promise.resolve(), release = () => {};
 
@@ -35,10 +35,10 @@ addEventListener("pointerdown", () => {
   letGo = new Promise((done) => (release = done));
   setTimeout(release, 3000);
 }, true);
-// The click comes right after these.
+// The click event follows these, so release after it.
 ["pointerup", "pointercancel"].forEach((name) => addEventListener(name, () => setTimeout(release), true));
 
-// Putting pages, or parts of them, in place.
+// Replacing pages or parts of them.
 
 function put(old, fresh) {
   const focused = old.contains(document.activeElement) && document.activeElement;
@@ -46,19 +46,19 @@ function put(old, fresh) {
   const taken = document.adoptNode(fresh);
   old.replaceWith(taken);
   const asks = $("[data-focus]", taken);
-  // What has a name of its own and is gone is not mistaken for what stands in its place.
+  // A focused element with an id is found by that id only; without one, by its position.
   if (asks || focused) focusOn(asks || (focused.id ? document.getElementById(focused.id) : $$(USABLE, taken)[index]));
   ready(taken);
 }
 
 function focusOn(wanted) {
-  // What is in a closed menu cannot have it; the menu's button can.
+  // Elements in a closed menu cannot be focused; focus the button of the menu instead.
   const menu = wanted?.closest("details.more:not([open])");
   (menu ? $("summary", menu) : wanted)?.focus();
   if (document.activeElement === document.body) $("#main").focus({ preventScroll: true });
 }
 
-// Puts the elements that the selector names in place; the whole page where they are not in the answer.
+// Replaces the elements that match the selector, or the whole page if the response does not contain them.
 function show(answer, selector) {
   if (isSignIn(answer.url)) throw new SignedOut();
   const here = new URL(answer.url).pathname === location.pathname;
@@ -82,7 +82,7 @@ function show(answer, selector) {
   scrollTo(0, 0);
 }
 
-// A form’s own word for it means a field, where one has that name.
+// form.action would return a field with the name “action”, if there is one.
 function goalOf(form, button) {
   return button?.hasAttribute("formaction") ? button.formAction : new URL(form.getAttribute("action") ?? "", location.href).href;
 }
@@ -98,7 +98,7 @@ async function send(form, button) {
     if (form.method === "get") {
       const url = `${goalOf(form).split("?")[0]}?${data}`, mine = ++searches;
       const answer = await ask(url);
-      // Somebody searched for more meanwhile.
+      // A newer search has started since.
       if (mine !== searches) return;
       show(answer, selector);
       goTo(url, "replaceState");
@@ -129,7 +129,7 @@ async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // Over plain http browsers keep the clipboard from scripts, and copy only what is selected.
+    // Over plain http, browsers deny scripts the clipboard API, but copy selected text.
     const focused = document.activeElement, area = Object.assign(document.createElement("textarea"), { value: text, className: "unseen" });
     ($("dialog[open]") || document.body).append(area);
     area.select();
@@ -140,7 +140,7 @@ async function copy(text) {
   say("Copied");
 }
 
-// Another page of a list is read from its beginning.
+// After turning to another page of a list, focus and scroll to its beginning.
 function turnTo(link) {
   goTo(link.href);
   const list = $(link.dataset.swap);
@@ -151,7 +151,7 @@ function turnTo(link) {
   say($(".pager span", list)?.textContent);
 }
 
-// A dialog shows the part of a page that asks.
+// Shows the confirmation part of a page as a dialog.
 async function openDialog(link) {
   const part = (await ask(link.href)).page.getElementById("confirm");
   if (!part) return location.assign(link.href);
@@ -161,7 +161,7 @@ async function openDialog(link) {
   $("#dialog").showModal();
 }
 
-// One listener for the whole page, whatever is replaced.
+// Listeners are on the document, so that they also apply to replaced elements.
 
 document.addEventListener("submit", (event) => {
   const form = event.target, button = event.submitter;
@@ -176,8 +176,9 @@ document.addEventListener("submit", (event) => {
   }
 });
 
-// What leads to another page is sent once, however often one presses, unless it takes long; and what was filled
-// in only when there is somebody to take it, since it stays behind.
+// A form that leads to another page is sent only once, even after repeated clicks, until five seconds have passed.
+// Before it leaves the page, check that the server responds and the person is still signed in: otherwise the
+// entered values would be lost with the page.
 addEventListener("submit", (event) => {
   const form = event.target, button = event.submitter;
   if (event.defaultPrevented || form.method !== "post" || form.dataset.sure) return;
@@ -286,7 +287,7 @@ document.addEventListener("change", ({ target }) => {
   if (target.matches("[data-refresh]")) target.form.requestSubmit(target.nextElementSibling);
 });
 
-// Parts that are fetched once the page is there, so that a slow server blocks nobody.
+// Parts that are loaded after the page, so that a slow server does not block it.
 
 async function load(part) {
   try {
@@ -304,7 +305,7 @@ function ready(root) {
   all("a[data-navigate]").forEach((link) => location.replace(link.href));
 }
 
-// Live status: the stream says that something changed, the server's own page says what.
+// Live status: an event on the stream triggers a reload of the page's live elements.
 
 let stale = false, looks = 0, seen = 0;
 
@@ -314,7 +315,7 @@ const refresh = later(150, async () => {
   const here = location.href, mine = ++looks;
   const { page, ok, url } = await ask(here).catch(() => ({}));
   if (here !== location.href) return refresh();
-  // An answer that was overtaken tells how it was before.
+  // Ignore responses that are older than one already shown.
   if (mine < seen || !ok || new URL(url).pathname !== location.pathname) return;
   seen = mine;
   for (const old of $$("[data-live]")) {
@@ -336,14 +337,14 @@ function listen() {
   if (!document.body.dataset.events || document.hidden || isOpen(live)) return;
   const source = (live = new EventSource(document.body.dataset.events)), states = new Map();
   keepOpen(source, listen, fail);
-  // Nobody tells what changed while the page did not listen.
+  // Events may have been missed while the stream was closed.
   source.addEventListener("open", () => opened++ && refresh());
   source.addEventListener("status", ({ data }) => {
     const { kind, id, state, cause, pid } = JSON.parse(data);
-    // A quick restart is seen by its process alone.
+    // After a quick restart, only the process id differs.
     const key = `${kind}:${id}`, now = `${state} ${cause ?? ""} ${pid ?? ""}`;
     const shown = $(`[data-live="${CSS.escape(key)}"]`);
-    // What comes first is how everything is: news only where the page shows something else.
+    // The first events report the current states. Refresh only if the page shows something else.
     const news = states.has(key) ? states.get(key) !== now : shown && shown.dataset.state !== state;
     states.set(key, now);
     if (news) refresh();
@@ -353,7 +354,7 @@ function listen() {
 
 addEventListener("pagehide", () => live?.close());
 
-// Browsers hold few streams at once, for all windows together: a page that nobody sees has none.
+// Browsers limit the number of streams across all windows, so hidden pages close theirs.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) live?.close();
   else listen();
@@ -362,7 +363,7 @@ document.addEventListener("visibilitychange", () => {
 $("#dialog").addEventListener("close", () => stale && refresh());
 addEventListener("popstate", () => at === place() || location.reload());
 addEventListener("pageshow", (event) => event.persisted && location.reload());
-// Whoever signs out takes along what was begun in this window; whom the server sends here comes back to it.
+// After signing out, forget drafts of this window. A redirect to sign-in has a query, and keeps them.
 if (isSignIn(location.href) && !location.search) sessionStorage.clear();
 ready(document);
 listen();

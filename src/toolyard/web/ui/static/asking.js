@@ -1,4 +1,4 @@
-// How a page asks the server, and what it says when nobody answers. Loaded before the others.
+// Requests to the server, and messages about failed ones. Loaded before the other scripts.
 "use strict";
 
 async function ask(url, options = {}) {
@@ -12,17 +12,17 @@ async function read(response) {
   return { page, url: response.url, ok: response.ok, said: isPlain ? text : "" };
 }
 
-// An answer that is no page: what the server says of what it does not take, or nothing where a proxy answers.
+// The response is not a page. The message is the server's plain text, or empty if a proxy responded.
 class Refused extends Error {}
 
-// A page outlives the sign-in that it was made for, in another window or overnight.
+// A page may outlive its sign-in, after a sign-out in another window or overnight.
 
 class SignedOut extends Error {}
 
 const isSignIn = (url) => new URL(url).pathname === "/ui/sign-in";
 const who = (root) => $(".who-name", root)?.textContent;
 
-// Gives the page's forms the proof that counts today, for the person whose page it is and for nobody else.
+// Updates the CSRF tokens of the page's forms, if the same person is still signed in.
 async function renew() {
   const { page, url } = await ask(location.href);
   if (isSignIn(url) || (who(page) && who(page) !== who(document))) throw new SignedOut();
@@ -31,7 +31,7 @@ async function renew() {
   return proof;
 }
 
-// Each page masks the proof anew: its first half is the mask of the second, digit by digit.
+// Each page masks its CSRF token differently: the first half is XORed with the second, digit by digit.
 function unmasked(proof) {
   const half = proof.length / 2;
   return Array.from({ length: half }, (_, at) => parseInt(proof[at], 16) ^ parseInt(proof[at + half], 16)).join();
@@ -52,7 +52,7 @@ async function isSignedOut() {
   return status === 401;
 }
 
-// What went wrong, in words that stand where the form is.
+// Returns an alert about an error, to be shown near the form.
 function trouble(error) {
   const alert = Object.assign(document.createElement("div"), { className: "alert bad", role: "alert" });
   const out = error instanceof SignedOut;
@@ -66,8 +66,8 @@ function trouble(error) {
 
 const isOpen = (source) => source && source.readyState !== EventSource.CLOSED;
 
-// A browser comes back by itself when the line breaks, but not when it is answered with something else: by a
-// proxy while the server starts again, or because nobody is signed in.
+// Browsers reconnect an EventSource after a network error, but not after an error response, such as that of a proxy
+// while the server restarts, or 401 after a sign-out. Reopen it in those cases.
 function keepOpen(source, open, tell) {
   source.addEventListener("open", () => $("#signed-out")?.remove());
   source.addEventListener("error", async () => {

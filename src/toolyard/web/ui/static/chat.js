@@ -1,4 +1,4 @@
-// What a chat's page can do beyond its forms: it follows the chat, sends without leaving, and keeps its place.
+// Enhancements for the chat page: live updates, sending without leaving the page, and the scroll position.
 "use strict";
 
 const chat = $("#chat");
@@ -7,7 +7,7 @@ const shown = () => document.visibilityState === "visible";
 const atEnd = () => scrollY + innerHeight >= document.documentElement.scrollHeight - NEAR;
 const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight });
 
-// Following. The server says what to put where; there is nothing to work out here.
+// Live updates. The server sends HTML fragments and their places; no state is computed here.
 
 let last = Number(chat?.dataset.after || 0), source = null, following = true;
 
@@ -20,14 +20,14 @@ function element(html) {
 function putPart({ id, html, into, done }) {
   const old = document.getElementById(id), fresh = element(html);
   if (old) {
-    // What somebody opened stays open.
+    // Keep opened details open.
     $$("details", old).forEach((one, at) => {
       const same = $$("details", fresh)[at];
       if (same && one.open) same.open = true;
     });
     const focused = old.contains(document.activeElement);
     put(old, fresh);
-    // Whoever pressed a button that is gone goes on writing; the page stays where it is.
+    // If the focused button is gone, focus the message box, without scrolling.
     if (focused && !fresh.contains(document.activeElement)) ($("#text") || $("#main")).focus({ preventScroll: true });
   } else {
     document.getElementById(into)?.append(fresh);
@@ -91,11 +91,11 @@ function leave() {
   source = null;
 }
 
-// Browsers hold few streams at once, for all windows together: a page that nobody sees has none.
+// Browsers limit the number of streams across all windows, so hidden pages close theirs.
 document.addEventListener("visibilitychange", () => (shown() ? follow() : leave()));
 addEventListener("pagehide", leave);
 
-// Keeping one's place: what comes pushes nobody away from what they read.
+// Scroll position: new content scrolls the page only if it was at the end.
 
 function offerEnd() {
   const button = $("[data-to-end]");
@@ -109,11 +109,11 @@ addEventListener("scroll", () => {
 if (chat?.dataset.stream) new ResizeObserver(() => following && toEnd()).observe($(".dock"));
 document.addEventListener("load", ({ target }) => target.matches?.(".pictures img") && following && toEnd(), true);
 
-// Sending without leaving. What comes of it comes over the stream.
+// Sending without leaving the page. The effects arrive over the stream.
 
 let sending = null;
 
-// Only what changed is put in place: a link under somebody's finger is not taken away.
+// Replaces only children that changed, so that a link that is being pressed stays.
 function putChanged(old, fresh) {
   const pairs = [...old.children].map((one, at) => [one, fresh.children[at]]);
   if (pairs.length !== fresh.children.length) put(old, fresh);
@@ -157,7 +157,7 @@ function clearMessage(form) {
   toEnd();
 }
 
-// A browser that is told the most cuts off the rest of what is pasted, and says nothing.
+// Not the maxlength attribute, because browsers silently cut off pasted text that exceeds it.
 document.addEventListener("input", ({ target }) => {
   const most = Number(target.dataset.most);
   if (!most) return;
@@ -178,7 +178,7 @@ document.addEventListener("change", ({ target }) => {
   if (target.matches("[data-submit]")) target.form.requestSubmit();
 });
 
-// What was begun and not sent is there again when one comes back, for as long as the window is open.
+// Drafts: unsent text is restored when the page is opened again in the same window.
 
 const box = $("#text"), draft = `draft ${who(document)} ${location.pathname}`;
 let isSent = false;
@@ -191,7 +191,7 @@ addEventListener("pagehide", () => {
   else sessionStorage.removeItem(draft);
 });
 
-// Parts that are fetched when somebody asks for them.
+// Parts that are loaded on request.
 
 const fetchPart = async (url, id) => (await ask(url, PART)).page.getElementById(id);
 
@@ -201,7 +201,7 @@ const findSoon = later(150, async (form) => {
   const asked = wanted(form);
   const fresh = await fetchPart(`${goalOf(form)}?${asked}`, "console-list").catch(() => tell(trouble()));
   const old = $("#console-list");
-  // Somebody may have picked a tool meanwhile, or typed on.
+  // A tool may have been chosen or the query changed since.
   if (fresh && old && asked === wanted(form)) put(old, fresh);
 });
 document.addEventListener("input", ({ target }) => {
@@ -220,7 +220,7 @@ const ASKED = {
     $("#console :is(input:not([type=hidden]), textarea, select)")?.focus();
   },
   "a[data-panel]": async (link) => {
-    // It shows what follows from the choice that is on its way.
+    // Wait for a pending change of settings, which affects the panel.
     await sending;
     $("#dialog").replaceChildren(document.adoptNode(await fetchPart(link.href, "panel")));
     $("#dialog h1").id = "dialog-title";
@@ -270,7 +270,7 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// What is added to what the server made: copying code, and times as this place has them.
+// Additions to the server's HTML: copy buttons for code, and times in the local time zone.
 
 function dress(root) {
   for (const pre of $$(".md pre", root)) {
@@ -285,7 +285,7 @@ function dress(root) {
   }
 }
 
-// By keyboard.
+// Keyboard shortcuts.
 
 const typing = (target) => target.closest?.("input, textarea, select, [contenteditable]");
 const touch = matchMedia("(pointer: coarse) and (hover: none)");
@@ -297,7 +297,7 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     if (chat.dataset.state === "idle" && target.value.trim()) target.form.requestSubmit();
   } else if (key === "Escape" && !$("[popover]:popover-open, details.more[open]") && chat?.dataset.state !== "idle") {
-    // In other fields it closes what the browser offers there, or empties them.
+    // In other fields, Escape closes the browser's suggestions or clears the field.
     if (typing(target) && target.id !== "text") return;
     event.preventDefault();
     $("#stop")?.click();

@@ -1,1 +1,1 @@
-"""Pages about one tool, and forms made from its JSON Schema."""
+"""Page of a tool, and forms generated from JSON Schema. Start with ``page``; chats use the forms, too."""

@@ -1,4 +1,4 @@
-"""The form of one tool's arguments: fields from its schema, or JSON written by hand."""
+"""Form for the arguments of a tool: fields generated from its schema, or JSON."""
 
 from __future__ import annotations
 
@@ -27,42 +27,45 @@ __all__ = ["ToolForm"]
 
 @dataclass(frozen=True, slots=True)
 class ToolForm:
-    """What was filled in, and what was wrong with it."""
+    """Form with entered values and error messages."""
 
     fields: tuple[SchemaField, ...]
     texts: FormTexts
     written: str = ""
-    """Arguments as JSON. Where there are any, the fields do not count."""
+    """Arguments as JSON. If not empty, the fields are ignored."""
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
     prefix: str = "arg"
     takes_any: bool = False
-    """Whether the schema has properties, though none that make a form."""
+    """True if the tool accepts arguments, even if the schema yields no fields."""
     allow_blank: bool = True
-    """Whether a text that is required may be empty. To a tool that may mean something."""
+    """True if required texts may be empty, which can be meaningful to a tool."""
     only_changed: bool = False
-    """Whether a button was pressed that changes the form and sends nothing."""
+    """True if a button was pressed that only changes the form, such as one that adds an entry."""
 
     @classmethod
     def from_schema(cls, schema: JsonObject, previous_arguments: JsonObject | None = None) -> ToolForm:
-        """The form of a tool: with what its schema proposes, or with arguments that were given before."""
+        """Return the form of a tool, filled with the defaults of its schema or with previous arguments.
+
+        Previous arguments that the fields cannot represent are shown as JSON.
+        """
         fields = read_schema_fields(schema)
-        made = cls(
+        form = cls(
             fields, build_form_texts(fields, previous_arguments), takes_any=_can_take_arguments(schema)
         )
         return (
-            made
-            if previous_arguments is None or made._can_represent(previous_arguments)
-            else replace(made, written=_format_json(previous_arguments))
+            form
+            if previous_arguments is None or form._can_represent(previous_arguments)
+            else replace(form, written=_format_json(previous_arguments))
         )
 
     @classmethod
     def from_question(cls, schema: JsonObject, prefix: str) -> ToolForm:
-        """The form of what a server asks a person."""
+        """Return the form of an elicitation request."""
         fields = read_schema_fields(schema)
         return cls(fields, build_form_texts(fields, None, prefix), prefix=prefix, allow_blank=False)
 
     def with_submission(self, form: SubmittedForm) -> ToolForm:
-        """The same form with what was sent."""
+        """Return the form with submitted values."""
         texts = form.fields_with_prefix(f"{self.prefix}-")
         changed = apply_edit_button(form, texts)
         return replace(
@@ -73,23 +76,24 @@ class ToolForm:
         )
 
     def with_errors(self, error: BadArguments) -> ToolForm:
-        """The same form with what was wrong."""
+        """Return the form with error messages."""
         return replace(self, errors=error.errors)
 
     def arguments(self) -> dict[str, Any]:
-        """What it stands for. Raises BadArguments."""
+        """Return the arguments. Raises BadArguments if a value is not valid."""
+        # JSON takes precedence, as the help text of the field says.
         if self.written.strip():
             return read_json(self.written)
         return read_form(self.fields, self.texts, self.prefix, allow_blank=self.allow_blank)
 
     @property
     def shown(self) -> tuple[FormField, ...]:
-        """The fields, for the page."""
+        """Fields with their values."""
         return build_form_fields(self.fields, self.texts, self.prefix)
 
     @property
     def labels(self) -> dict[str, str]:
-        """The fields' names for people."""
+        """Labels by field name."""
         return {"json": "Arguments as JSON", **build_field_labels(self.shown)}
 
     def _can_represent(self, expected: JsonObject) -> bool:
@@ -103,5 +107,5 @@ def _can_take_arguments(schema: JsonObject) -> bool:
     return bool(schema.get("properties")) or schema.get("additionalProperties") not in (None, False)
 
 
-def _format_json(given: JsonObject) -> str:
-    return json.dumps(given, indent=2, ensure_ascii=False)
+def _format_json(arguments: JsonObject) -> str:
+    return json.dumps(arguments, indent=2, ensure_ascii=False)

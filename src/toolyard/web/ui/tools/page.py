@@ -1,4 +1,4 @@
-"""The page of one tool: what its server says, whether it may be used and why, and a form to try it."""
+"""Page of a tool: definition, the rules that decide about it, and a form to call it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _INLINE_IMAGE_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class CallAttempt:
-    """What came of a call."""
+    """Result of a call, or its error."""
 
     seconds: float
     result: Result | None = None
@@ -51,14 +51,14 @@ class CallAttempt:
 
     @property
     def pictures(self) -> list[Media]:
-        """What a page can show of it."""
+        """Images of the result that browsers can display."""
         media = self.result.media if self.result is not None else ()
         return [each for each in media if each.kind == "image" and each.mime in _INLINE_IMAGE_TYPES]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolPage:
-    """One tool."""
+    """Content of a tool's page."""
 
     definition: Definition
     exposed: str
@@ -69,17 +69,17 @@ class ToolPage:
     back_text: str
     tried: CallAttempt | None = None
     review: str = ""
-    """The page where it can be accepted, where it was not."""
+    """URL of the page where its change can be accepted, or empty."""
 
     @property
     def callable(self) -> bool:
-        """Whether a call would be made at all."""
+        """True if the person may call the tool."""
         return self.decision.verdict.is_visible
 
 
 @dataclass(frozen=True, slots=True)
 class _ToolLocation:
-    """Whose tool it is, and the way back there."""
+    """Server of a tool, and the path and title of the page that lists it."""
 
     server: Server
     page: str
@@ -90,7 +90,7 @@ class _ToolLocation:
 async def show_instance_tool(
     request: Request, me: Annotated[RequestUser, Depends(require_user)], instance_id: str, name: str = ""
 ) -> Response:
-    """A tool of one's own instance."""
+    """Show a tool of an instance."""
     return await _render_tool_page(request, me, await _locate_in_instance(request, me, instance_id), name)
 
 
@@ -98,7 +98,7 @@ async def show_instance_tool(
 async def try_instance_tool(
     request: Request, me: Annotated[RequestUser, Depends(require_user)], instance_id: str, name: str = ""
 ) -> Response:
-    """Call it."""
+    """Call a tool of an instance and show the result."""
     return await _try_tool(request, me, await _locate_in_instance(request, me, instance_id), name)
 
 
@@ -106,7 +106,7 @@ async def try_instance_tool(
 async def show_config_tool(
     request: Request, me: Annotated[RequestUser, Depends(require_admin)], server_id: str, name: str = ""
 ) -> Response:
-    """A tool of a server from the operator's files."""
+    """Show a tool of a server from a file."""
     return await _render_tool_page(request, me, _locate_in_file(request, server_id), name)
 
 
@@ -114,7 +114,7 @@ async def show_config_tool(
 async def try_config_tool(
     request: Request, me: Annotated[RequestUser, Depends(require_admin)], server_id: str, name: str = ""
 ) -> Response:
-    """Call it."""
+    """Call a tool of a server from a file and show the result."""
     return await _try_tool(request, me, _locate_in_file(request, server_id), name)
 
 
@@ -143,6 +143,7 @@ async def _try_tool(request: Request, me: RequestUser, place: _ToolLocation, nam
     form = await read_submitted_form(request)
     page = await _build_page(site, me, place, name)
     filled = page.form.with_submission(form)
+    # A button that adds or removes an entry redraws the form without a call.
     if filled.only_changed:
         return render_page(request, "tool.html", page=replace(page, form=filled))
     try:
@@ -154,26 +155,26 @@ async def _try_tool(request: Request, me: RequestUser, place: _ToolLocation, nam
     began = time.perf_counter()
     try:
         result = await site.call_tool(me, page.exposed, arguments)
-        tried = CallAttempt(time.perf_counter() - began, result)
+        attempt = CallAttempt(time.perf_counter() - began, result)
     except ToolyardError as error:
-        tried = CallAttempt(time.perf_counter() - began, error=error)
-    return render_page(request, "tool.html", page=replace(page, form=filled, tried=tried))
+        attempt = CallAttempt(time.perf_counter() - began, error=error)
+    return render_page(request, "tool.html", page=replace(page, form=filled, tried=attempt))
 
 
 async def _build_page(site: Services, me: RequestUser, place: _ToolLocation, name: str) -> ToolPage:
-    roster = site.parts.tool_directory.known_listing(me.principal)
-    found = _find_tool(roster, place.server.id, name)
+    known_listing = site.parts.tool_directory.known_listing(me.principal)
+    found = _find_tool(known_listing, place.server.id, name)
     if found is None:
-        # Not listed in this process yet, or not the last time.
-        asked = await fetch_server_listing(site, me.principal, place.server)
-        if asked.error is not None:
-            raise asked.error
-        found = _find_tool(asked.tool_listing, place.server.id, name)
+        # This process has not listed the server yet, or the tool was added since: fetch a new listing.
+        fetched = await fetch_server_listing(site, me.principal, place.server)
+        if fetched.error is not None:
+            raise fetched.error
+        found = _find_tool(fetched.tool_listing, place.server.id, name)
     if found is None:
         raise NotFound("the server has no such tool", hint="it may have changed; check the list of its tools")
     exposed, definition = found
     catalogue = site.parts.tool_directory.known_listing(me.principal).catalogues.get(place.server.id)
-    aside = () if catalogue is None else site.parts.locks.quarantine_reasons(catalogue.contents)
+    quarantined = () if catalogue is None else site.parts.locks.quarantine_reasons(catalogue.contents)
     return ToolPage(
         definition,
         exposed,
@@ -182,7 +183,7 @@ async def _build_page(site: Services, me: RequestUser, place: _ToolLocation, nam
         ToolForm.from_schema(definition.input_schema),
         back=place.page,
         back_text=place.text,
-        review=f"{place.page}/changes" if definition.name in aside else "",
+        review=f"{place.page}/changes" if definition.name in quarantined else "",
     )
 
 

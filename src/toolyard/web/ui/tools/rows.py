@@ -1,4 +1,4 @@
-"""Tools as pages list them: what a server says of them, what they cost, and whether they may be used."""
+"""Rows of tool lists: definition, estimated tokens, and the policy decision."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from toolyard.web.services import Services
 __all__ = ["ToolRow", "build_plain_row", "build_tool_rows"]
 
 _MAX_TOOLS_WITH_SCHEMAS = 300
-"""Tools. Of longer lists the schemas are on the tools' own pages."""
+"""Maximum number of tools in a list that includes their schemas. Longer lists omit them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRow:
-    """One tool of one server. ``name`` is the server's own."""
+    """A tool in a list. ``name`` is the name on its server."""
 
     name: str
     title: str | None
@@ -30,15 +30,15 @@ class ToolRow:
     tokens: int
     schema: JsonObject | None
     exposed: str | None = None
-    """What models call it; None where nobody has it."""
+    """Name that models see; None in previews."""
     verdict: str | None = None
     reason: str | None = None
-    """What keeps it from being used."""
+    """Reason why it needs approval or cannot be used; None if it can."""
     picked: bool = True
-    """Whether the instance's filter has it."""
+    """True if the tool selection of the instance includes it."""
     href: str | None = None
     review: str | None = None
-    """The page where it can be accepted, where it was not."""
+    """URL of the page where its change can be accepted; None if it has none."""
 
 
 def build_plain_row(
@@ -49,7 +49,7 @@ def build_plain_row(
     reason: str | None = None,
     review_path: str | None = None,
 ) -> ToolRow:
-    """A tool as its server published it, with nobody's policy. ``reason``: why it is not accepted."""
+    """Return the row of a tool without a policy decision. ``reason`` says why it is in quarantine."""
     return ToolRow(
         definition.name,
         definition.title,
@@ -72,14 +72,17 @@ def build_tool_rows(
     *,
     review_path: str,
 ) -> list[ToolRow]:
-    """All tools of one server, sorted by name. ``page`` is the address of a tool's own page, to be followed
-    by its name; ``picked`` the instance's filter; ``review`` the page where changed tools are accepted."""
-    found = [(name, each) for name, each in tool_listing.tools.items() if each.server_id == server_id]
-    found.sort(key=lambda pair: pair[1].name)
-    schemas = len(found) <= _MAX_TOOLS_WITH_SCHEMAS
+    """Return the rows of all tools of a server, sorted by name.
+
+    ``page_prefix`` plus the name of a tool is the URL of its page. ``tool_filter`` is the selection of the
+    instance. ``review_path`` is the page where changed tools are accepted.
+    """
+    listed = [(name, each) for name, each in tool_listing.tools.items() if each.server_id == server_id]
+    listed.sort(key=lambda pair: pair[1].name)
+    schemas = len(listed) <= _MAX_TOOLS_WITH_SCHEMAS
     explain: Callable[[str, Caller], Decision] = site.parts.call_path.explain
     catalogue = tool_listing.catalogues.get(server_id)
-    aside = () if catalogue is None else site.parts.locks.quarantine_reasons(catalogue.contents)
+    quarantined = () if catalogue is None else site.parts.locks.quarantine_reasons(catalogue.contents)
     rows = (
         _build_row(
             name,
@@ -89,9 +92,9 @@ def build_tool_rows(
             tool_filter,
             schemas,
         )
-        for name, each in found
+        for name, each in listed
     )
-    return [replace(row, review=review_path) if row.name in aside else row for row in rows]
+    return [replace(row, review=review_path) if row.name in quarantined else row for row in rows]
 
 
 def _build_row(

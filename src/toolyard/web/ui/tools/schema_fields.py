@@ -1,7 +1,7 @@
-"""The fields of a form, from a JSON Schema that a server wrote: whatever it is, there is a form for it.
+"""Form fields generated from a JSON Schema. The schema comes from a server and may be anything.
 
-Where a schema is too deep, too large or says nothing of use, the field takes JSON. Nothing is validated here:
-the server is who does.
+Parts that are too deep, too large or not understood become fields that take JSON. Values are not validated
+against the schema here; the server does that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FieldKind: TypeAlias = Literal[
 ]
 
 _MAX_OBJECT_PROPERTIES = 60
-"""Properties of one object. One with more is written as JSON."""
+"""Maximum number of properties of an object. Larger objects are entered as JSON."""
 _MAX_FIELDS = 300
 _MAX_NESTING_LEVELS = 5
 _MAX_SCHEMA_PARTS = 32
@@ -47,7 +47,7 @@ _MULTILINE_PROPERTY_NAMES = (
     "code",
     "sql",
 )
-"""Names of parameters that often hold more than a line."""
+"""Names of parameters that get a multi-line field."""
 _VARIANT_TITLES_BY_KIND = {
     "object": "Fields",
     "list": "List",
@@ -61,7 +61,7 @@ _INPUT_TYPE_BY_FORMAT = {"email": "email", "uri": "url", "date": "date", "date-t
 
 @dataclass(frozen=True, slots=True)
 class FieldOption:
-    """One of several values. ``value`` is JSON."""
+    """An option of a choice. ``value`` is JSON."""
 
     value: str
     label: str
@@ -69,7 +69,7 @@ class FieldOption:
 
 @dataclass(frozen=True, slots=True)
 class SchemaField:
-    """One value of a form."""
+    """A field of a form."""
 
     name: str
     kind: FieldKind
@@ -77,65 +77,68 @@ class SchemaField:
     title: str = ""
     help: str = ""
     options: tuple[FieldOption, ...] = ()
-    """Of a choice and of several."""
+    """Options, for the kinds ``choice``, ``several`` and ``fixed``."""
     input: str = "text"
-    """Of a text: what kind of text, as browsers call it."""
+    """HTML input type, for the kind ``text``."""
     default: str | None = None
-    """As JSON; None where there is none."""
+    """Default as JSON; None without one."""
     fields: tuple[SchemaField, ...] = ()
-    """Of an object."""
+    """Fields of an object."""
     item: SchemaField | None = None
-    """Of a list."""
+    """Field for the entries of a list."""
     variants: tuple[SchemaField, ...] = ()
-    """What a variant may be, each with a title."""
+    """Alternatives of a variant, each with a title."""
 
 
 def read_schema_fields(schema: JsonObject) -> tuple[SchemaField, ...]:
-    """The fields for the properties of an object; none where there are none, or too many for a form."""
+    """Return the fields for the properties of an object schema. Empty if there are none or too many."""
     return _SchemaReader(schema).read_properties(_merge_schema(schema, schema), 0)
 
 
 class _SchemaReader:
-    """Reads one schema. Counts what it makes, since a small schema can stand for very many fields."""
+    """Converts one schema to fields. It limits their number, because references can make a small schema
+    expand to very many fields."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
         self._remaining_fields = _MAX_FIELDS
 
     def read_properties(self, schema: JsonObject, depth: int) -> tuple[SchemaField, ...]:
-        """The fields of an object's properties, the required first."""
-        listed = schema.get("properties")
+        """Return the fields of an object's properties, required ones first."""
+        properties = schema.get("properties")
         if (
-            not isinstance(listed, Mapping)
-            or not 0 < len(cast("JsonObject", listed)) <= _MAX_OBJECT_PROPERTIES
+            not isinstance(properties, Mapping)
+            or not 0 < len(cast("JsonObject", properties)) <= _MAX_OBJECT_PROPERTIES
         ):
             return ()
-        needed = set(map(str, _as_list(schema.get("required"))))
+        required = set(map(str, _as_list(schema.get("required"))))
         fields = [
-            self.field(name, part, name in needed, depth)
-            for name, part in cast("Mapping[str, object]", listed).items()
+            self.field(name, part, name in required, depth)
+            for name, part in cast("Mapping[str, object]", properties).items()
         ]
         return tuple(sorted(fields, key=lambda field: not field.required))
 
     def field(self, name: str, part: object, required: bool, depth: int) -> SchemaField:
-        """The field of one value."""
+        """Return the field of one value."""
         self._remaining_fields -= 1
         schema = _merge_schema(part, self._root)
-        made = self._build_field(name, schema, depth)
+        field = self._build_field(name, schema, depth)
         return replace(
-            made,
+            field,
             name=name,
             required=required,
-            title=_get_text(schema, "title") or made.title,
-            help=_get_text(schema, "description") or made.help,
-            default=_read_default(schema) if "default" in schema else made.default,
-            kind="choice" if made.kind == "fixed" and not required else made.kind,
+            title=_get_text(schema, "title") or field.title,
+            help=_get_text(schema, "description") or field.help,
+            default=_read_default(schema) if "default" in schema else field.default,
+            kind="choice" if field.kind == "fixed" and not required else field.kind,
         )
 
     def _build_field(self, name: str, schema: JsonObject, depth: int) -> SchemaField:
+        # Options take precedence over the type: an enum of numbers is a choice, too.
         options = _read_options(schema)
         if options:
             return SchemaField(name, "fixed" if "const" in schema else "choice", options=options)
+        # Recursive schemas end here, with a field that takes JSON.
         if depth >= _MAX_NESTING_LEVELS or self._remaining_fields <= 0:
             return SchemaField(name, _choose_plain_kind(schema, name))
         alternatives = [] if schema.get("properties") else self._list_alternatives(schema)
@@ -154,9 +157,9 @@ class _SchemaReader:
         )
 
     def _list_alternatives(self, schema: JsonObject) -> list[object]:
-        """What it may be, without null: that is a field that is left empty."""
-        found = [*_as_list(schema.get("anyOf")), *_as_list(schema.get("oneOf"))]
-        return [each for each in found if _get_single_type(_merge_schema(each, self._root)) != "null"]
+        """Return the alternatives of ``anyOf`` and ``oneOf`` without null (an empty field)."""
+        alternatives = [*_as_list(schema.get("anyOf")), *_as_list(schema.get("oneOf"))]
+        return [each for each in alternatives if _get_single_type(_merge_schema(each, self._root)) != "null"]
 
     def _build_variant_field(self, name: str, alternatives: Sequence[object], depth: int) -> SchemaField:
         merged = [_merge_schema(each, self._root) for each in alternatives]
@@ -165,6 +168,7 @@ class _SchemaReader:
             return SchemaField(name, "choice", options=tuple(options[:_MAX_OPTIONS]))
         made = [self.field(name, each, True, depth) for each in alternatives]
         kinds = {each.kind for each in made}
+        # Alternatives that only differ in formats or patterns of strings share one text field.
         if len(made) == 1 or kinds <= {"text", "long"}:
             return made[0]
         if kinds == {"integer", "number"}:
@@ -174,16 +178,17 @@ class _SchemaReader:
 
     def _build_list_field(self, name: str, items: object, depth: int) -> SchemaField:
         item = self.field("", items, True, depth + 1)
+        # A list of options is shown as a group of checkboxes.
         if item.kind in ("choice", "fixed"):
             return SchemaField(name, "several", options=item.options)
         return SchemaField(name, "list", item=item)
 
 
-# What schemas say.
+# Reading schemas.
 
 
 def _merge_schema(part: object, root: JsonObject) -> JsonObject:
-    """A schema, what it refers to and all that it must be too, as one; what stands first counts."""
+    """Merge a schema with its ``$ref`` and ``allOf`` parts. Earlier parts take precedence."""
     merged: dict[str, Any] = {}
     properties: dict[str, object] = {}
     required: list[object] = []
@@ -200,25 +205,30 @@ def _merge_schema(part: object, root: JsonObject) -> JsonObject:
 
 
 def _iterate_schema_parts(part: object, root: JsonObject) -> Iterator[JsonObject]:
-    """A few steps only, since a schema may go in circles."""
-    waiting, left = [part], _MAX_SCHEMA_PARTS
-    while waiting and left:
-        one, left = waiting.pop(0), left - 1
+    """Yield a schema and its ``$ref`` and ``allOf`` parts.
+
+    The number is limited, because references may be circular.
+    """
+    pending, left = [part], _MAX_SCHEMA_PARTS
+    while pending and left:
+        one, left = pending.pop(0), left - 1
         if not isinstance(one, Mapping):
             continue
         schema = cast("JsonObject", one)
         yield schema
         reference: object = schema.get("$ref")
         if isinstance(reference, str):
-            waiting.append(_resolve_reference(reference, root))
-        waiting += _as_list(schema.get("allOf"))
+            pending.append(_resolve_reference(reference, root))
+        pending += _as_list(schema.get("allOf"))
 
 
 def _resolve_reference(reference: str, root: JsonObject) -> object:
+    # References to other documents are never fetched.
     if not reference.startswith("#"):
         return None
     place: object = root
     for step in reference[1:].split("/")[1:]:
+        # Escapes of JSON Pointer (RFC 6901); the order matters.
         name = step.replace("~1", "/").replace("~0", "~")
         place = _get_member(place, name)
     return place
@@ -229,7 +239,7 @@ def _get_member(place: object, name: str) -> object:
 
 
 def _get_single_type(schema: JsonObject) -> str | None:
-    """The one type that it has, apart from null; None where there is none, or more than one."""
+    """Return the type of a schema apart from null; None if it has no type or several."""
     named: object = schema.get("type")
     types = {each for each in _as_list(named) or [named] if isinstance(each, str)}
     if len(types) > 1:
@@ -288,8 +298,8 @@ def _read_default(schema: JsonObject) -> str | None:
 
 
 def _get_text(schema: JsonObject, name: str) -> str:
-    found = schema.get(name)
-    return found if isinstance(found, str) else ""
+    value = schema.get(name)
+    return value if isinstance(value, str) else ""
 
 
 def _as_list(value: object) -> list[object]:

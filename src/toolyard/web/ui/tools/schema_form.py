@@ -1,9 +1,9 @@
-"""A form that was filled in: what it shows, and the JSON that it stands for.
+"""Conversion between submitted form texts and JSON values.
 
-What a form holds are texts by name, as browsers send them. A field's name says where it is: ``arg-2`` is the
-third field, ``arg-2-0`` the first of its fields, ``arg-3-e1`` an entry of the list ``arg-3``, whose own value
-lists its entries; of a variant, the value is the number of what was chosen. So whatever was typed can be
-shown again, also what is no JSON value.
+A form is a mapping of field names to texts, as browsers send it, so that invalid input can be shown again.
+The name of a field is its path: ``arg-2`` is the third field, ``arg-2-0`` the first field of that object, and
+``arg-3-e1`` an entry of the list ``arg-3``. The value of a list field is the numbers of its entries; the
+value of a variant is the index of the chosen alternative, whose field is ``arg-4-v1``.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ __all__ = [
 FormTexts: TypeAlias = Mapping[str, Sequence[str]]
 
 ADD_BUTTON_NAME = "form-add"
-"""The button that adds an entry; its value is the list's name."""
+"""Name of the button that adds an entry. Its value is the name of the list."""
 REMOVE_BUTTON_NAME = "form-drop"
-"""The one that removes an entry; its value is the entry's name."""
+"""Name of the button that removes an entry. Its value is the name of the entry."""
 SHOW_VARIANT_BUTTON_NAME = "form-shape"
-"""The one that shows the fields of what was chosen."""
+"""Name of the button that shows the fields of the chosen alternative."""
 _MAX_LIST_ENTRIES = 200
 
 
 class BadArguments(Exception):
-    """What was filled in stands for no JSON; ``errors`` by the name of the field."""
+    """Raised when entered values cannot be converted to JSON. ``errors`` has messages by field name."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
         super().__init__("; ".join(errors.values()))
@@ -52,7 +52,10 @@ class BadArguments(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """A field as the page shows it. ``within``: an object's fields, a list's entries, the chosen variant."""
+    """A field with its entered values.
+
+    ``within`` has the fields of an object, the entries of a list or the chosen alternative.
+    """
 
     name: str
     field: SchemaField
@@ -62,7 +65,7 @@ class FormField:
 
     @property
     def filled(self) -> bool:
-        """Whether there is anything in it."""
+        """True if anything was entered."""
         if self.field.kind in ("object", "list"):
             return any(each.filled for each in self.within)
         return bool(self.texts if self.field.kind == "several" else self.text.strip())
@@ -71,30 +74,30 @@ class FormField:
 def build_form_fields(
     fields: Sequence[SchemaField], texts: FormTexts, prefix: str = "arg"
 ) -> tuple[FormField, ...]:
-    """The form, with what was filled in."""
+    """Return fields with their entered values."""
     return tuple(_build_form_field(each, f"{prefix}-{at}", texts) for at, each in enumerate(fields))
 
 
 def _build_form_field(field: SchemaField, name: str, texts: FormTexts) -> FormField:
-    held = tuple(texts.get(name, ()))
-    text = held[-1] if held else ""
+    values = tuple(texts.get(name, ()))
+    text = values[-1] if values else ""
     within: tuple[FormField, ...] = ()
     if field.kind == "object":
         within = build_form_fields(field.fields, texts, name)
     elif field.kind == "list" and field.item is not None:
         within = tuple(
-            _build_form_field(field.item, f"{name}-e{entry}", texts) for entry in _read_entry_numbers(held)
+            _build_form_field(field.item, f"{name}-e{entry}", texts) for entry in _read_entry_numbers(values)
         )
     elif field.kind == "variant" and (text or field.required):
         at = _parse_variant_index(field, text)
         within = (_build_form_field(field.variants[at], f"{name}-v{at}", texts),)
         text = str(at)
-    return FormField(name, field, text, held, within)
+    return FormField(name, field, text, values, within)
 
 
-def _read_entry_numbers(held: Sequence[str]) -> Iterator[str]:
-    known = dict.fromkeys(each for each in held if each.isascii() and each.isdigit() and len(each) < 6)
-    yield from list(known)[:_MAX_LIST_ENTRIES]
+def _read_entry_numbers(values: Sequence[str]) -> Iterator[str]:
+    numbers = dict.fromkeys(each for each in values if each.isascii() and each.isdigit() and len(each) < 6)
+    yield from list(numbers)[:_MAX_LIST_ENTRIES]
 
 
 def _parse_variant_index(field: SchemaField, text: str) -> int:
@@ -102,39 +105,41 @@ def _parse_variant_index(field: SchemaField, text: str) -> int:
 
 
 def apply_edit_button(form: SubmittedForm, texts: FormTexts) -> dict[str, Sequence[str]] | None:
-    """The texts after a button that only changes the form; None where no such button was pressed."""
-    added, dropped = form.text(ADD_BUTTON_NAME), form.text(REMOVE_BUTTON_NAME)
+    """Return the texts after a button that only changes the form; None if no such button was pressed."""
+    added, removed = form.text(ADD_BUTTON_NAME), form.text(REMOVE_BUTTON_NAME)
     if added:
-        held = list(_read_entry_numbers(texts.get(added, ())))
-        following = 1 + max((int(each) for each in held), default=-1)
-        return {**texts, added: [*held, str(following)]}
-    if dropped:
-        name, _, entry = dropped.rpartition("-e")
+        numbers = list(_read_entry_numbers(texts.get(added, ())))
+        following = 1 + max((int(each) for each in numbers), default=-1)
+        return {**texts, added: [*numbers, str(following)]}
+    if removed:
+        name, _, entry = removed.rpartition("-e")
         return {**texts, name: [each for each in texts.get(name, ()) if each != entry]}
     return dict(texts) if form.is_checked(SHOW_VARIANT_BUTTON_NAME) else None
 
 
 def build_field_labels(fields: Sequence[FormField], prefix: str = "") -> dict[str, str]:
-    """What the fields are called, by their names in the form."""
-    found: dict[str, str] = {}
+    """Return the labels of all fields by name."""
+    labels: dict[str, str] = {}
     for at, each in enumerate(fields):
-        said = f"{prefix}{each.field.name or f'entry {at + 1}'}"
-        found[each.name] = said
-        found |= build_field_labels(each.within, f"{said}: " if each.field.kind != "variant" else prefix)
-    return found
+        label = f"{prefix}{each.field.name or f'entry {at + 1}'}"
+        labels[each.name] = label
+        labels |= build_field_labels(each.within, f"{label}: " if each.field.kind != "variant" else prefix)
+    return labels
 
 
-# From texts to JSON.
+# Texts to JSON.
 
 
 def read_form(
     fields: Sequence[SchemaField], texts: FormTexts, prefix: str = "arg", *, allow_blank: bool = True
 ) -> dict[str, Any]:
-    """The object that was filled in: what is empty and not required is left out. ``blanks``: a text that is
-    required may be empty. Raises BadArguments."""
+    """Return the entered object, without empty optional fields.
+
+    ``allow_blank`` accepts empty required texts. Raises BadArguments.
+    """
     errors: dict[str, str] = {}
     shown = build_form_fields(fields, texts, prefix)
-    found = _read_object(shown, errors)
+    arguments = _read_object(shown, errors)
     if not allow_blank:
         errors |= {
             each.name: _format_required_error(each)
@@ -143,11 +148,11 @@ def read_form(
         }
     if errors:
         raise BadArguments(errors)
-    return found
+    return arguments
 
 
 def read_json(text: str) -> dict[str, Any]:
-    """An object that was written as JSON. Raises BadArguments, for the field ``json``."""
+    """Parse an object entered as JSON. Raises BadArguments with a message for the field ``json``."""
     try:
         value: object = json.loads(text)
     except ValueError as error:
@@ -160,13 +165,14 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def _read_object(fields: Sequence[FormField], errors: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for each in fields:
         if each.filled or each.field.required:
             value = _read_value(each, errors)
+            # An invalid value has an error message, and is left out so that all errors are collected.
             if value is not _NO_VALUE:
-                found[each.field.name] = value
-    return found
+                values[each.field.name] = value
+    return values
 
 
 _NO_VALUE = object()
@@ -190,7 +196,7 @@ def _read_value(form_field: FormField, errors: dict[str, str]) -> object:
         case "fixed":
             return json.loads(form_field.field.options[0].value)
         case "text" | "long":
-            # Browsers send the ends of lines in their own way.
+            # Browsers submit line breaks as CRLF.
             return form_field.text.replace("\r\n", "\n")
         case _:
             return _parse_text(form_field, form_field.text, errors)
@@ -201,18 +207,19 @@ def _format_required_error(form_field: FormField) -> str:
 
 
 def _parse_text(form_field: FormField, text: str, errors: dict[str, str]) -> object:
-    kind, said = form_field.field.kind, form_field.field.name or "The entry"
+    kind, label = form_field.field.kind, form_field.field.name or "The entry"
     if not text.strip():
         errors[form_field.name] = _format_required_error(form_field)
         return _NO_VALUE
     try:
         return _PARSERS_BY_KIND.get(kind, json.loads)(text)
     except (ValueError, RecursionError):
-        errors[form_field.name] = f"“{said}” is not {_KIND_DESCRIPTIONS.get(kind, 'valid JSON')}."
+        errors[form_field.name] = f"“{label}” is not {_KIND_DESCRIPTIONS.get(kind, 'valid JSON')}."
         return _NO_VALUE
 
 
 def _parse_integer(text: str) -> int:
+    # Converting a very long number takes quadratic time.
     if len(text) > 400:
         raise ValueError("too long")
     return int(text.strip())
@@ -223,6 +230,7 @@ def _parse_number(text: str) -> float | int:
         return _parse_integer(text)
     except ValueError:
         value = float(text)
+        # JSON has neither NaN nor infinity.
         if value != value or abs(value) == float("inf"):
             raise ValueError("not a JSON number") from None
         return value
@@ -238,13 +246,13 @@ _KIND_DESCRIPTIONS = {
 }
 
 
-# From JSON to texts.
+# JSON to texts.
 
 
 def build_form_texts(
     fields: Sequence[SchemaField], arguments: JsonObject | None = None, prefix: str = "arg"
 ) -> dict[str, Sequence[str]]:
-    """The texts that stand for an object; without one, for what the schema proposes."""
+    """Return the texts that represent an object, or the defaults of the schema without one."""
     texts: dict[str, Sequence[str]] = {}
     for at, field in enumerate(fields):
         if arguments is None:
@@ -287,11 +295,12 @@ def _write_value(field: SchemaField, name: str, value: object, texts: dict[str, 
 
 
 def _find_matching_variant(field: SchemaField, value: object) -> int:
-    """The variant that can say a value; the first where none can."""
+    """Return the index of the first alternative that can represent a value; 0 if none can."""
     for at, variant in enumerate(field.variants):
         texts: dict[str, Sequence[str]] = {}
         _write_value(variant, "v", value, texts)
         errors: dict[str, str] = {}
+        # A variant represents a value if writing and reading it gives the same value.
         if _read_value(_build_form_field(variant, "v", texts), errors) == value and not errors:
             return at
     return 0
