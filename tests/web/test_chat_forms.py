@@ -196,7 +196,7 @@ async def test_tools_are_ticked_and_a_hidden_one_says_why(yard: Yard) -> None:
     assert "disabled" in hidden[0].one("input").attrs
     form = panel.form(f"{page.path}/tools")
     after = await yard.browser.send(panel, form, {"tool": ["demo/weekday"]}, press=("which", "some"))
-    assert "counts from the next message on" in after.flash
+    assert "applies from your next message" in after.flash
     assert (await yard.local.site.chats.list("local"))[0].choice == ("demo/weekday",)
     assert "1 tool" in after.root.one("div", id="settings").text
     page = await yard.settled(await yard.say("tools?", after), lambda each: "demo_weekday" in each.text)

@@ -47,7 +47,7 @@ async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: Loca
         if client != "claude-desktop":
             assert entry(page)["url"] == f"{alone.url}/mcp"
             assert "headers" not in entry(page)
-    assert "programs only" in (await me.get("/ui/connect?client=claude-desktop")).text
+    assert "local commands only" in (await me.get("/ui/connect?client=claude-desktop")).text
     answer = await alone.client(Accept="application/json, text/event-stream").post("/mcp", REQUEST)
     assert answer.status == 200
 
@@ -116,7 +116,7 @@ async def test_where_there_are_too_many_tokens_the_page_says_so(team: Local) -> 
         )
     again = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
     assert again.status == 422
-    assert "there are 200 tokens already" in again.text
+    assert "200 tokens already" in again.text
 
 
 async def test_a_form_of_elsewhere_and_a_token_make_none(team: Local) -> None:

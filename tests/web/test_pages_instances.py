@@ -159,7 +159,7 @@ async def test_an_instance_is_switched_off_and_on_again(
     assert page.path == "/ui/mcp"
     assert "“Words” is disabled." in page.flash
     assert "Disabled" in page.root.one("li", data_state="disabled").text
-    assert "once it is enabled" in (await me.get(at)).text
+    assert "Enable it to see its tools" in (await me.get(at)).text
     page = await me.press(page, f"{at}/enable")
     assert "Ready" in page.root.one("li", data_state="ready").text
     assert (await me.get("/ui/mcp")).flash == ""

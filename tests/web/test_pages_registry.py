@@ -145,7 +145,7 @@ async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Loca
     assert "“Docs” is disabled." in page.flash
     assert "Disabled" in page.root.one("li", id=f"s-{server.id}").text
     assert "1 instance" in page.root.one("li", id=f"s-{server.id}").text
-    assert "an admin has disabled the server" in (await me.get("/ui/mcp")).text
+    assert "admin has disabled the server" in (await me.get("/ui/mcp")).text
     page = await me.press(page, f"{at}/enable")
     assert (await alone.site.registry.server(server.id)).enabled
     page = await me.get(f"{at}/delete")
@@ -216,7 +216,7 @@ async def test_hostile_words_stay_words(me: Browser, alone: Local, listening: Pr
         page = await me.get(path)
         assert page.status == 200, path
         scripts = [each.attrs.get("src", "").split("?")[0] for each in page.root.all("script")]
-        assert scripts == ["/static/asking.js", "/static/app.js"], path
+        assert scripts == ["/static/requests.js", "/static/app.js"], path
         assert not [each for each in page.root.all("img") if "onerror" in each.attrs], path
         assert "\u202e" not in page.html, path
         assert not [each for each in page.root.all("a") if each.attrs["href"].startswith("javascript:")]
@@ -241,7 +241,7 @@ async def test_servers_from_files_stand_beside_with_their_place(
     row = page.root.one("li", id="f-broken")
     assert "mcp.json:1" in row.text
     assert "Failed" in row.text
-    assert "command not found: no-such-command" in row.text
+    assert "command not found: no-such-command" in row.text.lower()
     assert "Disabled" in page.root.one("li", id="f-off").text
     assert not page.root.one("li", id="f-off").all("button")
     assert "3 tools" in page.root.one("li", id="f-demo").text

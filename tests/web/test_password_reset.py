@@ -138,7 +138,7 @@ async def test_the_person_is_told_of_the_link_and_of_its_use_until_they_dismiss_
     for path in ("/ui/", "/ui/account"):
         page = await browser.get(path)
         assert "Your password was reset with a link" in page.text
-        assert "made by root" in page.text
+        assert "created by root" in page.text
     dismissed = await browser.post("/ui/account/notice", data={"csrf": _csrf(page), "next": "/ui/account"})
     assert (dismissed.status, dismissed.headers["Location"]) == (303, "/ui/account")
     assert "reset with a link" not in (await browser.get("/ui/account")).text

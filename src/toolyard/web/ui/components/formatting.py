@@ -29,7 +29,7 @@ __all__ = [
     "visible",
 ]
 
-_PLAIN_WORD_PATTERN = re.compile(r"[a-z]+(?=[ ,:]|$)")
+_PLAIN_WORD_PATTERN = re.compile(r"[a-z]+(?=[ ,]|$)")
 _DURATION_UNITS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 60, 86400, "d"))
 
 
