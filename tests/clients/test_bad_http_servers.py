@@ -161,7 +161,7 @@ async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
         await manager.ensure_connected("bad")
         with within(1.5), pytest.raises(CallTimeout) as caught:
             await manager.call("bad", "echo")
-        says(caught.value, "tools/call: neither answer nor progress for 0.5 s")
+        says(caught.value, "tools/call: no response or progress for 0.5 s")
         if era == "legacy":
             await until(lambda: web.messages("notifications/cancelled"))
         if not mode.startswith("drips"):
@@ -407,7 +407,7 @@ async def test_a_server_of_another_era_than_configured_says_so(web: Web, beside:
     async with beside(web("good", era="legacy", keys={"protocol": ProtocolEra.MODERN})) as manager:
         with pytest.raises(BadAnswer) as caught:
             await manager.call("bad", "echo")
-        says(caught.value, "does not speak protocol version 2026-07-28")
+        says(caught.value, "does not support protocol version 2026-07-28")
 
 
 # Timeouts and cancellation.

@@ -48,11 +48,11 @@ UNUSABLE = {
     "cat": "repeats what it is sent",
     "exit-at-start": "exited with code 3: cannot open the database",
     "killed-at-start": "was killed by SIGSEGV",
-    "only-noise": "did not answer within 4 s; lines on its standard output that are no messages: ",
+    "only-noise": "did not answer within 4 s; lines on its stdout that are not MCP messages: ",
     "silent": "did not answer within 1 s",
     "binary": "did not answer within 1 s",
-    "http-bytes": "did not answer within 4 s; lines on its standard output that are no messages: ",
-    "content-length": "did not answer within 4 s; lines on its standard output that are no messages: ",
+    "http-bytes": "did not answer within 4 s; lines on its stdout that are not MCP messages: ",
+    "content-length": "did not answer within 4 s; lines on its stdout that are not MCP messages: ",
     "closes-output-at-start": "closed its standard output but lives on",
     "wrong-handshake": "'1999-01-01', which we do not",
     "slow-start": "did not answer within 1 s",
@@ -404,7 +404,7 @@ async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
         await manager.ensure_connected("bad")
         with within(1.5), pytest.raises(CallTimeout) as caught:
             await manager.call("bad", "wait")
-        says(caught.value, "tools/call: neither answer nor progress for 0.5 s")
+        says(caught.value, "tools/call: no response or progress for 0.5 s")
         await until(lambda: journal.messages("notifications/cancelled"))
         id = journal.messages("tools/call")[0]["id"]
         assert journal.messages("notifications/cancelled")[0]["params"]["requestId"] == id
@@ -466,7 +466,7 @@ async def test_a_server_that_does_not_read_makes_a_big_call_time_out(
             )
         for end in ends:
             assert isinstance(end, CallTimeout)
-            says(end, "neither answer nor progress for 1 s")
+            says(end, "no response or progress for 1 s")
 
 
 async def test_a_servers_questions_are_answered_and_what_was_not_offered_is_refused(

@@ -243,7 +243,7 @@ async def test_a_legacy_server_that_must_be_modern_says_what_to_change() -> None
     async with ConnectionManager([Server("s", spec, protocol=ProtocolEra.MODERN)]) as manager:
         (status,) = await manager.connect()
         assert status.state is State.FAILED
-        assert "does not speak protocol version 2026-07-28" in (status.cause or "")
+        assert "does not support protocol version 2026-07-28" in (status.cause or "")
         assert "protocol" in (status.hint or "")
 
 

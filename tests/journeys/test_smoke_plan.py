@@ -110,7 +110,7 @@ async def test_4_a_dummy_server_that_is_cat_fails_with_a_logged_warning_and_the_
         states = {status.server: status.state for status in yard.servers()}
         assert states == {"context7": State.READY, "dummy": State.FAILED}
     assert warnings_of(caplog) == [
-        "server 'dummy' cannot be used: repeats what it is sent; is it an MCP server?"
+        "server 'dummy' cannot be used: echoes its input back; is it an MCP server?"
     ]
 
 

@@ -223,7 +223,7 @@ async def test_a_provider_that_was_not_given_is_named_and_without_one_a_sign_in_
         transport = {"type": "http", "url": url, "authProviderId": "corp"}
         config = {"servers": {"repo": {"trust": "trusted", "transport": transport}}}
         async with Toolyard.open(config, auth_providers={"other": Provider()}) as yard:
-            with pytest.raises(Unreachable, match="no auth provider 'corp' was given"):
+            with pytest.raises(Unreachable, match="auth provider 'corp' is missing"):
                 await yard.call("repo_echo")
         async with Toolyard.open({"mcpServers": {"repo": {"url": url}}}) as yard:
             with pytest.raises(SignInNeeded):

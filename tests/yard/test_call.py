@@ -261,7 +261,7 @@ async def test_a_call_that_is_not_answered_ends_in_time_and_the_server_is_told(
     one = recorder()
     async with opened({"one": one}) as yard:
         began = time.monotonic()
-        with pytest.raises(CallTimeout, match=r"neither answer nor progress for 0\.2 s") as caught:
+        with pytest.raises(CallTimeout, match=r"no response or progress for 0\.2 s") as caught:
             await yard.call("one_wait", timeouts=Timeouts(silence=0.2))
         assert time.monotonic() - began < 30
         assert caught.value.server == "one"
@@ -284,7 +284,7 @@ async def test_the_timeouts_of_the_entry_count_where_the_caller_gives_none(
 ) -> None:
     entry = {**recorder().entry, "timeouts": {"silence": 3}}
     async with opened({"one": entry}) as yard:
-        with pytest.raises(CallTimeout, match=r"tools/call: neither answer nor progress for 3 s"):
+        with pytest.raises(CallTimeout, match=r"tools/call: no response or progress for 3 s"):
             await yard.call("one_wait")
 
 

@@ -248,5 +248,5 @@ async def test_a_call_ends_by_the_limits_of_its_server_where_those_are_shorter(
     async with opened({"one": entry}) as yard, asyncio.timeout(60):
         await yard.tools(server="one")
         answer = await said(yard, "tools_call", {"name": "one_wait"})
-        assert answer["error"].startswith("tools/call: neither answer nor progress for 2 s")
+        assert answer["error"].startswith("tools/call: no response or progress for 2 s")
         assert "meta_call_timeout" not in answer["error"]

@@ -1,4 +1,10 @@
-"""Connections to servers, and many of them: lazy, shared, recovered, closed for certain."""
+"""MCP client side: sessions, connections with recovery, and the call path that applies policy.
+
+May import ``protocol``, ``transports``, ``net``, ``types``, ``policy``, ``catalog`` and ``results``, but no
+interface (``cli``, ``web``, ``gateway``). Start with ``call_path.CallPath`` for the way of one tool call,
+then ``manager.ConnectionManager``, ``connection.Connection`` and ``session.McpSession`` from the outside
+inwards.
+"""
 
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connection import Connection

@@ -1,4 +1,4 @@
-"""One connection: a server and a principal, one owner task, one state, and calls that always end."""
+"""Connection of one server and one principal: lazy connect, recovery, idle stop, and status."""
 
 from __future__ import annotations
 
@@ -45,16 +45,18 @@ __all__ = ["Connection", "initial_status"]
 log = logging.getLogger("toolyard.connection")
 
 _RESTART_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds before each restart in a row. After the last one the crash loop is left alone."""
+"""Seconds before each consecutive restart. After the last one the server is no longer restarted."""
 _STABLE_AFTER_SECONDS = 60.0
-"""Seconds of being ready after which earlier crashes no longer count."""
+"""Seconds in state READY after which earlier crashes are forgotten."""
 
 
 class Connection:
-    """Connects when first used, recovers what can be recovered, and says what cannot.
+    """Connects on first use, reconnects where it is safe, and reports failures in its status.
 
-    ``request`` may be called from any task and cancelled at any time; ``close`` ends everything in a
-    bounded time. Each link is made, owned and closed by one task of ours, never by a caller.
+    ``request`` may be called from any task and cancelled at any time; ``close`` takes a bounded time. Each
+    session is opened, owned and closed by one owner task, never by a caller: a cancelled caller must not
+    tear down a session that others use, and cancel scopes and child processes belong to the task that
+    created them.
     """
 
     def __init__(
@@ -68,9 +70,13 @@ class Connection:
         callbacks: Callbacks | None = None,
         isolated_context: bool = False,
     ) -> None:
-        """``stop_when_idle`` counts where the definition sets none. ``callbacks`` are its own, where what
-        the server is told must not be what everyone else's connections tell it. ``apart``: what the server
-        says between calls is heard in no caller's context, not even that of the first one."""
+        """Create an unconnected connection.
+
+        ``stop_when_idle`` (seconds) applies if the server definition sets none. ``callbacks`` replace those
+        of the connector, for connections that must offer the server other capabilities. With
+        ``isolated_context`` the owner task runs in an empty context, so that notifications between calls are
+        not handled in the context variables of the caller that happened to connect first.
+        """
         self.server = server
         self._principal = principal
         self._connector = connector
@@ -78,33 +84,34 @@ class Connection:
         self._secrets = find_secrets(server)
         self._callbacks = callbacks or connector.callbacks
         self.offers = bool(self._callbacks.capabilities())
-        """Whether its server is told that somebody here can do something for it."""
+        """True if the server is offered at least one client capability."""
         self._isolated_context = isolated_context
         self._input_required_loop = InputRequiredLoop(server.id, self._callbacks)
         self._session: McpSession | None = None
         self._new_session: McpSession | None = None
         self._session_future: asyncio.Future[McpSession] | None = None
         self._owner_tasks: set[asyncio.Task[None]] = set()
-        """The one that connects or holds the link, and those that are still closing an earlier one."""
+        """The task that connects or holds the session, and tasks that are still closing earlier sessions."""
         self._connect_task: asyncio.Task[None] | None = None
         self._replaced_sessions: set[McpSession] = set()
-        """Replaced, and still used by calls that began on them."""
+        """Retired sessions with calls still running on them."""
         self._header_params: dict[str, tuple[HeaderParam, ...]] = {}
         self._permanent_failure: str | None = None
         self._crash_count = 0
         self._restart_timer: asyncio.TimerHandle | None = None
         self._flood_count = 0
         self._blocked_until = 0.0
-        """No connect before this time, in seconds since the epoch: the server exceeded the traffic limits."""
+        """Time before which connecting is refused, in seconds since the epoch: the server exceeded the
+        traffic limits."""
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_timeout = stop_when_idle if server.stop_when_idle is None else server.stop_when_idle
         self._idle_since = 0.0
-        """When the last call ended, on the clock of the event loop."""
+        """End of the last call, on the clock of the event loop."""
         self._auth_provider: AuthProvider | None = None
         self._status = initial_status(server, principal)
         self._state_since = time.monotonic()
 
-    # What others call.
+    # Public interface.
 
     async def request(
         self,
@@ -118,31 +125,31 @@ class Connection:
         log_level: str | None = None,
         capabilities: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The result of one request; connects first where needed.
+        """Return the result of one request; connect first if needed.
 
-        ``repeatable``: executing it twice does no harm, so it is sent again when its outcome is
-        unknown. ``capabilities`` are those of whoever it is for, as a modern server is told them; its
-        questions are then theirs, and come back as the result. Raises a ServerError, always within the
-        timeouts.
+        With ``repeatable`` executing the request twice does no harm, so it is sent again if its outcome is
+        unknown. ``capabilities`` are those of the client that the request is made for. A modern server may
+        then answer with input requests, which are returned as the result for that client to answer. Raise a
+        ServerError, always within the timeouts.
         """
         limits = timeouts or self.server.timeouts
-        patience = Deadline(limits.silence, limits.call)
+        deadline = Deadline(limits.silence, limits.call)
         status = self._status
         tries = 0
         status.in_flight += 1
         try:
             while True:
-                link = self._session
-                if link is None or link.is_over:
-                    link = await self._ensure_session()
+                session = self._session
+                if session is None or session.is_over:
+                    session = await self._ensure_session()
                 status.last_call = time.time()
-                link.users += 1
+                session.users += 1
                 try:
                     result = await self._input_required_loop.request(
-                        link,
+                        session,
                         method,
                         params,
-                        patience,
+                        deadline,
                         progress=method == "tools/call",
                         on_progress=on_progress,
                         headers=self._build_param_headers(method, params) if self._header_params else None,
@@ -152,53 +159,57 @@ class Connection:
                     )
                 except ServerError as error:
                     tries += 1
-                    if tries > 1 or not await self._recover_for_retry(link, error, repeatable):
+                    if tries > 1 or not await self._recover_for_retry(session, error, repeatable):
                         raise self._with_server_id(error) from error.__cause__
                 else:
-                    if status.state in (State.NEEDS_AUTH, State.FAILED) and self._session is link:
+                    if status.state in (State.NEEDS_AUTH, State.FAILED) and self._session is session:
                         self._set_state(State.READY)
                     return result
                 finally:
-                    link.users -= 1
-                    if link in self._replaced_sessions and link.users == 0:
-                        link.on_lost(Unreachable("was replaced"))
+                    session.users -= 1
+                    if session in self._replaced_sessions and session.users == 0:
+                        # The last call on a retired session has ended: its owner task can close it now.
+                        session.on_lost(Unreachable("was replaced"))
         finally:
             status.in_flight -= 1
             if self._idle_timeout is not None and status.in_flight == 0:
                 self._start_idle_timer(self._idle_timeout)
 
     async def ensure_connected(self) -> HandshakeResult:
-        """Connect where needed, and give what the server said about itself."""
-        link = self._session
-        if link is None or link.is_over:
-            link = await self._ensure_session()
-        assert link.handshake_result is not None
-        return link.handshake_result
+        """Connect if needed and return the handshake result."""
+        session = self._session
+        if session is None or session.is_over:
+            session = await self._ensure_session()
+        assert session.handshake_result is not None
+        return session.handshake_result
 
     @property
     def handshake_result(self) -> HandshakeResult | None:
-        """What the server said about itself; None while it is not connected."""
-        link = self._session
-        return None if link is None else link.handshake_result
+        """Result of the handshake, or None while not connected."""
+        session = self._session
+        return None if session is None else session.handshake_result
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Tell the server something, if it is connected and of the legacy era. Failures are nobody's
-        concern."""
-        link = self._session
-        if link is not None and link.handshake_result is not None and not link.handshake_result.modern:
-            link.notify(method, None if params is None else dict(params))
+        """Send a notification in the background, if connected in the legacy era. Failures are only logged."""
+        session = self._session
+        if (
+            session is not None
+            and session.handshake_result is not None
+            and not session.handshake_result.modern
+        ):
+            session.notify(method, None if params is None else dict(params))
 
     async def list_tools(self) -> PagedList:
-        """All tools. Over HTTP in the modern era this also learns which parameters go into headers."""
+        """Return all tools. Over modern HTTP this also records the parameters to mirror into headers."""
         listing = await self.list_all("tools/list", "tools")
-        link = self._session
-        if link is not None and link.transport.mirrors_headers:
+        session = self._session
+        if session is not None and session.transport.mirrors_headers:
             self._header_params = extract_header_params(listing)
         self._status.tool_count = len(listing.items)
         return listing
 
     async def list_all(self, method: str, key: str) -> PagedList:
-        """All pages of a list."""
+        """Return all pages of a list as one."""
         try:
             return await collect_pages(
                 method, key, lambda params: self.request(method, params, repeatable=True)
@@ -218,19 +229,19 @@ class Connection:
 
     @property
     def lives(self) -> tuple[int, int]:
-        """Another pair whenever the server may be another process than before: it was connected anew, or
-        came back without a session that would tell."""
-        link = self._session
-        return self._status.connects, 0 if link is None else link.transport.get_info().stream_reconnects
+        """Pair of counters that changes whenever the server may be another process than before: after a new
+        connect, or after its stream was re-established without a session id that proves continuity."""
+        session = self._session
+        return self._status.connects, 0 if session is None else session.transport.get_info().stream_reconnects
 
     @property
     def since(self) -> float:
-        """When it came into its state, in seconds since the epoch."""
+        """Time of the last state change, in seconds since the epoch."""
         return self._status.since
 
     @property
     def is_disposable(self) -> bool:
-        """Nobody uses it and nothing is lost with it but a record: another one can be made in its place."""
+        """True if the connection is unused and only its status would be lost with it."""
         busy = (
             self._status.in_flight
             or self._owner_tasks
@@ -241,39 +252,39 @@ class Connection:
 
     @property
     def idle_since(self) -> float | None:
-        """Since when nobody uses what runs, by the clock of the loop; None where somebody does, nothing runs,
-        or it is not stopped for that."""
-        resting = self._idle_timeout is not None and self._session is not None and self._status.in_flight == 0
-        return self._idle_since if resting else None
+        """Time since which a running session is idle, on the clock of the event loop. None if it is in use,
+        not running, or not subject to the idle timeout."""
+        is_idle = self._idle_timeout is not None and self._session is not None and self._status.in_flight == 0
+        return self._idle_since if is_idle else None
 
     async def stop_idle(self) -> None:
-        """Stop what rests, before its time. The next call connects."""
+        """Stop an idle session before its timeout. The next call connects again."""
         if self._session is not None:
             self._stop_session(self._session)
         if self._owner_tasks:
             await asyncio.wait(self._owner_tasks)
 
     def status(self) -> Status:
-        """A copy of the record."""
+        """Return a copy of the current status."""
         record = self._status
-        link = self._session or self._new_session
-        if link is not None:
-            facts = link.transport.get_info()
-            record.pid, record.stderr, record.noise = facts.pid, facts.stderr, facts.skipped_lines
+        session = self._session or self._new_session
+        if session is not None:
+            info = session.transport.get_info()
+            record.pid, record.stderr, record.noise = info.pid, info.stderr, info.skipped_lines
         return replace(record)
 
     def update_status(self, **changes: Any) -> None:
-        """Record what others learned, e.g. the number of tools."""
+        """Set status fields learned elsewhere, e.g. the number of tools."""
         for name, value in changes.items():
             setattr(self._status, name, value)
 
     @property
     def last_used(self) -> float:
-        """When it was last used or changed its state, in seconds since the epoch."""
+        """Time of the last call or state change, in seconds since the epoch."""
         return max(self._status.since, self._status.last_call or 0.0)
 
     async def restart(self) -> None:
-        """Close what is there, forget why it failed and who we were. The next call connects."""
+        """Close the session and forget earlier failures and credentials. The next call connects again."""
         await self._end_sessions("was restarted")
         self._crash_count = self._flood_count = 0
         self._blocked_until = 0.0
@@ -283,19 +294,20 @@ class Connection:
             self._set_state(State.IDLE)
 
     async def close(self) -> None:
-        """Close for good. Of calls in flight the outcome is unknown."""
+        """Close for good. Calls in flight fail with OutcomeUnknown."""
         if self._status.state is not State.DISABLED:
             self._set_state(State.CLOSED)
         await self._end_sessions("the connection is closed")
 
     def replace_definition(self, server: Server) -> None:
-        """Take over a definition that differs in nothing that a connection goes by."""
+        """Use a new definition that differs only in fields that do not affect the connection."""
         self.server = server
 
     # Connecting.
 
     async def _ensure_session(self) -> McpSession:
         self._check_usable()
+        # Shielded: cancelling one caller must not cancel the attempt that other callers wait for.
         return await asyncio.shield(self._start_connecting())
 
     def _check_usable(self) -> None:
@@ -309,18 +321,18 @@ class Connection:
             hint = 'restart it, or set "restart": "on-failure"'
             raise self._with_server_id(Unreachable(self._permanent_failure, hint=hint))
         if (left := self._blocked_until - time.time()) > 0:
-            hint = f"it is connected again on the first call after {math.ceil(left)} s, or restart it"
+            hint = f"the first call after {math.ceil(left)} s connects again; or restart it now"
             raise self._with_server_id(Unreachable(self._status.cause or "sent too much", hint=hint))
 
     def _start_connecting(self) -> asyncio.Future[McpSession]:
-        """The one attempt to connect that everyone waits for."""
+        """Return the future of the one connect attempt that all callers share; start it if needed."""
         if self._session_future is None or self._session_future.done():
             if self._restart_timer is not None:
                 self._restart_timer.cancel()
                 self._restart_timer = None
             loop = asyncio.get_running_loop()
             self._session_future = loop.create_future()
-            # Nobody may be waiting any more when it fails.
+            # Retrieve the exception even if every caller has been cancelled, or asyncio logs it.
             self._session_future.add_done_callback(lambda done: done.cancelled() or done.exception())
             context = Context() if self._isolated_context else None
             name = f"toolyard:{self.server.id}"
@@ -337,45 +349,46 @@ class Connection:
         if self._session_future is session_future:
             self._session_future = None
         if not session_future.done():
-            # Cancelled, perhaps before it took its first step.
+            # The owner was cancelled, perhaps before its first step: callers must still be released.
             session_future.set_exception(self._with_server_id(Unreachable("the connection is closed")))
 
     async def _run_session(self, session_future: asyncio.Future[McpSession]) -> None:
-        """The owner: makes the link, waits for its end, closes it.
+        """Body of the owner task: open a session, wait for its end, close it.
 
-        Whoever waits is told before anything is closed, which may take a while.
+        Callers get their result or error before anything is closed, because closing may take seconds.
         """
-        begun: list[McpSession] = []
+        created_sessions: list[McpSession] = []
         try:
-            link = await self._open_session(begun)
+            session = await self._open_session(created_sessions)
             if self._session_future is session_future:
                 self._session_future = None
-            self._set_ready(link)
-            if link.end_future.done():
-                # Lost before it was ours to lose.
-                self._on_session_lost(link, link.end_future.result())
-            session_future.set_result(link)
-            await link.end_future
+            self._set_ready(session)
+            if session.end_future.done():
+                # It was lost after the handshake but before it was stored, so on_end had no effect.
+                self._on_session_lost(session, session.end_future.result())
+            session_future.set_result(session)
+            await session.end_future
         except ServerError as error:
             self._on_connect_failed(error)
-            if any(link.has_exceeded_traffic_limits for link in begun):
+            if any(session.has_exceeded_traffic_limits for session in created_sessions):
                 self._block_after_flood(error)
             session_future.set_exception(self._with_server_id(error))
         except Exception as error:
-            # The top of a task: a fault of ours must not leave anyone waiting.
-            log.exception("server '%s': connecting failed in an unforeseen way", self.server.id)
+            # Boundary of the task: a bug of ours must not leave callers waiting.
+            log.exception("server '%s': connecting failed unexpectedly", self.server.id)
             if not session_future.done():
-                failure = Unreachable(f"connecting failed in an unforeseen way: {error!r}")
+                failure = Unreachable(f"connecting failed unexpectedly: {error!r}")
                 self._on_connect_failed(failure)
                 session_future.set_exception(self._with_server_id(failure))
         finally:
             if self._session_future in (session_future, None):
+                # No newer attempt has started, so _new_session is still ours to clear.
                 self._new_session = None
-            for link in begun:
-                if self._session is link:
+            for session in created_sessions:
+                if self._session is session:
                     self._session = None
-                self._replaced_sessions.discard(link)
-                await link.close()
+                self._replaced_sessions.discard(session)
+                await session.close()
 
     async def _open_session(self, created_sessions: list[McpSession]) -> McpSession:
         seconds = self.server.timeouts.connect
@@ -395,23 +408,23 @@ class Connection:
             ) from None
 
     def _get_auth_provider(self) -> AuthProvider | None:
-        """Asked for once: what it learned about tokens outlives the link."""
+        """Return the auth provider, created once: its token state outlives a session."""
         if self._auth_provider is None:
             self._auth_provider = self._connector.find_auth_provider(self.server, self._principal)
         return self._auth_provider
 
     def _on_session_created(self, created_sessions: list[McpSession], session: McpSession) -> None:
         created_sessions.append(session)
-        if (told := self._on_notification) is not None:
-            session.on_notification = functools.partial(told, self.server.id)
+        if (handler := self._on_notification) is not None:
+            session.on_notification = functools.partial(handler, self.server.id)
         session.on_end = self._on_session_lost
         self._new_session = session
 
     def _describe_last_output(self) -> str:
-        facts = self.status()
-        if words := find_failure_line(facts.stderr, 200):
-            return f"; its last words: {words}"
-        return f"; lines on its standard output that are no messages: {facts.noise}" if facts.noise else ""
+        status = self.status()
+        if line := find_failure_line(status.stderr, 200):
+            return f"; last output: {line}"
+        return f"; lines on its stdout that are not MCP messages: {status.noise}" if status.noise else ""
 
     def _set_ready(self, session: McpSession) -> None:
         self._session, self._new_session = session, None
@@ -425,19 +438,19 @@ class Connection:
         status = self._status
         self._set_state(State.READY)
         status.connects += 1
-        if (facts := session.handshake_result) is not None:
-            status.protocol_version = facts.version
-            status.server_info, status.capabilities = facts.info, facts.capabilities
-            status.instructions = facts.instructions
+        if (handshake := session.handshake_result) is not None:
+            status.protocol_version = handshake.version
+            status.server_info, status.capabilities = handshake.info, handshake.capabilities
+            status.instructions = handshake.instructions
         if self._idle_timeout is not None and status.in_flight == 0:
             self._start_idle_timer(self._idle_timeout)
 
-    # Losing.
+    # Failure and recovery.
 
     def _on_session_lost(self, session: McpSession, error: ServerError) -> None:
         if self._session is not session:
             return
-        self.status()  # Keep what the transport knew: its last words outlive it.
+        self.status()  # Copy stderr and the line counts from the transport before it is dropped.
         self._session = None
         if self._status.state is State.CLOSED:
             return
@@ -458,13 +471,13 @@ class Connection:
         self._schedule_restart(error)
 
     def _block_after_flood(self, error: ServerError) -> None:
-        """Stay disconnected for a while, longer each time. The next call after that connects."""
-        pauses = self._connector.traffic_limits.reconnect_delays
-        pause = pauses[min(self._flood_count, len(pauses) - 1)]
+        """Refuse to connect for a while, longer after each flood. The first call after that connects."""
+        delays = self._connector.traffic_limits.reconnect_delays
+        delay = delays[min(self._flood_count, len(delays) - 1)]
         self._flood_count += 1
         self._set_state(State.FAILED, error)
-        self._status.next_retry = self._blocked_until = time.time() + pause
-        log.error("server '%s' %s; not connected for %g s", self.server.id, self._status.cause, pause)
+        self._status.next_retry = self._blocked_until = time.time() + delay
+        log.error("server '%s' %s; not connecting for %g s", self.server.id, self._status.cause, delay)
 
     def _schedule_restart(self, error: ServerError) -> None:
         if self._crash_count >= len(_RESTART_DELAYS_SECONDS):
@@ -473,11 +486,11 @@ class Connection:
             )
             self._set_state(State.FAILED, Unreachable(self._permanent_failure))
             return
-        pause = _RESTART_DELAYS_SECONDS[self._crash_count]
+        delay = _RESTART_DELAYS_SECONDS[self._crash_count]
         self._crash_count += 1
         self._status.restarts += 1
-        self._status.next_retry = time.time() + pause
-        self._restart_timer = asyncio.get_running_loop().call_later(pause, self._start_connecting)
+        self._status.next_retry = time.time() + delay
+        self._restart_timer = asyncio.get_running_loop().call_later(delay, self._start_connecting)
 
     def _on_connect_failed(self, error: ServerError) -> None:
         self.status()
@@ -489,7 +502,11 @@ class Connection:
             self._schedule_restart(error)
 
     async def _recover_for_retry(self, session: McpSession, error: ServerError, repeatable: bool) -> bool:
-        """Whether the request may be sent once more, after making that possible."""
+        """Prepare a second attempt of a failed request. Return True if the request may be sent again.
+
+        A lost session or a rejected version means that the server did not execute the request, so any request
+        is repeated on a new session. With an unknown outcome only ``repeatable`` requests are sent again.
+        """
         unsupported = isinstance(error, RpcError) and error.code == UNSUPPORTED_VERSION
         if isinstance(error, SessionLost) or unsupported:
             self._retire_session(session, error)
@@ -503,21 +520,21 @@ class Connection:
             if isinstance(error, SignInNeeded):
                 self._set_state(State.NEEDS_AUTH, error)
             elif _is_server_down(error):
-                # The link needs nothing to be used again, but whoever looks should see how the server is.
+                # The session itself stays usable; the state shows users that the server is down.
                 self._set_state(State.FAILED, error)
         return False
 
     async def _refresh_header_params(self) -> bool:
-        """The tool may mirror other parameters by now: list again, then try once more."""
+        """List the tools again, since the tool may mirror other parameters by now. Return True on success."""
         with contextlib.suppress(ServerError):
             await self.list_tools()
             return True
         return False
 
     def _retire_session(self, session: McpSession, error: ServerError) -> None:
-        """Give up this link so that the next use makes a new one; only the first to notice does it.
+        """Stop using this session for new calls; only the first caller to notice has an effect.
 
-        What others have running on it may still be answered.
+        Calls of others that are running on it may still complete.
         """
         if self._session is session:
             self._session = None
@@ -529,14 +546,14 @@ class Connection:
             if timer is not None:
                 timer.cancel()
         self._restart_timer = self._idle_timer = None
-        # Whoever connects from now on asks for credentials of its own.
+        # Later connects must fetch new credentials.
         provider, self._auth_provider = self._auth_provider, None
-        links = list(self._replaced_sessions)
+        sessions = list(self._replaced_sessions)
         if self._session is not None:
-            links.append(self._session)
+            sessions.append(self._session)
             self._session = None
-        for link in links:
-            link.on_lost(Unreachable(reason))
+        for session in sessions:
+            session.on_lost(Unreachable(reason))
         if (
             self._session_future is not None
             and not self._session_future.done()
@@ -547,16 +564,16 @@ class Connection:
             if self._owner_tasks:
                 await asyncio.wait(self._owner_tasks)
         finally:
-            # After the links: closing a session is a request that needs credentials too.
+            # Only after the sessions: ending an HTTP session is a request that needs credentials too.
             close: Callable[[], Awaitable[None]] | None = getattr(provider, "close", None)
             if close is not None:
                 await close()
 
     def _start_idle_timer(self, seconds: float) -> None:
-        """Nobody calls: stop after a while."""
+        """Note the end of a call and make sure that the idle timer runs."""
         loop = asyncio.get_running_loop()
         self._idle_since = loop.time()
-        # One timer looks again when it ends, instead of a new one for each call.
+        # One timer that checks again when it fires is cheaper than cancelling and creating one per call.
         if self._idle_timer is None:
             self._idle_timer = loop.call_later(seconds, self._stop_if_idle, seconds)
 
@@ -574,9 +591,9 @@ class Connection:
     def _stop_session(self, session: McpSession) -> None:
         self._session = None
         self._set_state(State.IDLE)
-        session.on_lost(Unreachable("was stopped because nobody used it"))
+        session.on_lost(Unreachable("was stopped after being idle"))
 
-    # The record.
+    # Status.
 
     def _set_state(self, state: State, error: ServerError | None = None) -> None:
         status = self._status
@@ -598,14 +615,14 @@ class Connection:
 
 
 def _is_server_down(error: ServerError) -> bool:
-    """Whether a server cannot be used at all, as it or the proxy before it says."""
+    """Return True if an error means that the whole server, or the proxy in front of it, is down."""
     if isinstance(error, HttpStatus):
         return error.status in (502, 503, 504)
     return isinstance(error, Unreachable) and not isinstance(error, Throttled)
 
 
 def initial_status(server: Server, principal: Principal) -> Status:
-    """The record of a connection that was never used."""
+    """Return the status of a connection that was never used."""
     state = State.IDLE if server.enabled else State.DISABLED
     cause = server.disabled_reason
     reason = None if cause is None else "disabled"

@@ -1,4 +1,4 @@
-"""Making a link to a server: the right transport, the right era, nothing left behind on failure."""
+"""Creates sessions: chooses the transport and the era, and falls back to older ones on failure."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec
 __all__ = ["AuthProviderFor", "Connector", "server_fingerprint"]
 
 AuthProviderFor: TypeAlias = Callable[[Server, Principal], AuthProvider | None]
-"""Gives the credentials of a principal for a server; None where it needs none. What has a ``close`` is closed
-with the connection that asked."""
+"""Returns the credentials of a principal for a server, or None if it needs none. A provider with a ``close``
+method is closed together with the connection that requested it."""
 
 
 @dataclass(slots=True)
 class Connector:
-    """Everything that links share. One for a manager. A ``net`` that is given is left open by ``close``."""
+    """Resources shared by all sessions of one manager. ``close`` leaves a ``net`` passed by the caller
+    open."""
 
     client_info: Mapping[str, Any]
     callbacks: Callbacks = field(default_factory=Callbacks)
@@ -53,17 +54,17 @@ class Connector:
     memory_servers: Mapping[str, Callable[[], Transport]] = field(
         default_factory=dict[str, Callable[[], Transport]]
     )
-    """Transports of servers in this process, by server id."""
+    """Factories of transports to servers in this process, by server id."""
     free_process_slot: Callable[[], Awaitable[None]] | None = None
-    """Ends a child that nobody needs, where there are as many as may be."""
+    """Stops an idle child process if the maximum number of processes is running."""
     _net: OutboundHttp = field(init=False)
 
     def __post_init__(self) -> None:
         self._net = self.net or OutboundHttp()
 
     def find_auth_provider(self, server: Server, principal: Principal) -> AuthProvider | None:
-        """The credentials that this principal has for a server and that are its connection's own, to be
-        closed with it; None where there are none, or they belong to the program."""
+        """Return this principal's credentials for a server, to be closed with the connection. Return None if
+        there are none, or if the program owns the provider."""
         spec = server.transport
         if (
             self.auth_provider_for is None
@@ -80,38 +81,41 @@ class Connector:
         auth: AuthProvider | None = None,
         callbacks: Callbacks | None = None,
     ) -> McpSession:
-        """A link that has agreed on its era. ``began`` is told of each link before it is opened, and
-        whoever is told must close it, made or not. ``auth`` is what ``lookup_auth`` gave; ``callbacks`` are
-        those of a connection that has its own.
+        """Create a session and complete its handshake.
 
-        Raises a ServerError that means that nothing was executed.
+        ``on_created`` receives each session before it is opened, and its receiver must close every one, also
+        after a failure. ``auth`` is the result of ``find_auth_provider``; ``callbacks`` replace the shared
+        ones. Raise a ServerError that means that nothing was executed.
         """
         key = server_fingerprint(server)
         remembered = self.eras.recall(key) if server.protocol is ProtocolEra.AUTO else None
         era = _configured_era(server) or remembered
-        patience = Deadline(server.timeouts.connect, server.timeouts.connect)
-        first: ServerError | None = None
+        deadline = Deadline(server.timeouts.connect, server.timeouts.connect)
+        first_error: ServerError | None = None
         while True:
-            link = self._make_session(server, era, auth, callbacks or self.callbacks)
-            on_created(link)
+            # Each attempt needs a new session: a transport cannot be reopened, and some servers exit or close
+            # the stream after a message of an era that they do not support.
+            session = self._make_session(server, era, auth, callbacks or self.callbacks)
+            on_created(session)
             if self.free_process_slot is not None and isinstance(server.transport, StdioSpec):
                 await self.free_process_slot()
             try:
-                await link.open()
-                facts = await self._run_handshake(link, server, era, patience)
+                await session.open()
+                handshake = await self._run_handshake(session, server, era, deadline)
                 break
             except ServerError as error:
-                first = first or error
+                first_error = first_error or error
                 self.eras.remember(key, None)
-                way = _choose_fallback_era(server, era, error, remembered=remembered is not None)
-                if way is None:
-                    told = connect_error(first if era == "sse" else error)
-                    raise told from error
-                await link.close()
-                era, remembered = way[0], None
+                fallback = _choose_fallback_era(server, era, error, remembered=remembered is not None)
+                if fallback is None:
+                    # If SSE failed too, the first error tells more than that of a transport nobody
+                    # configured.
+                    raise connect_error(first_error if era == "sse" else error) from error
+                await session.close()
+                era, remembered = fallback[0], None
         if server.protocol is ProtocolEra.AUTO:
-            self.eras.remember(key, "sse" if era == "sse" else "modern" if facts.modern else "legacy")
-        return link
+            self.eras.remember(key, "sse" if era == "sse" else "modern" if handshake.modern else "legacy")
+        return session
 
     async def _run_handshake(
         self, session: McpSession, server: Server, era: Era | None, deadline: Deadline
@@ -122,16 +126,20 @@ class Connector:
             outcome = await discover(session, deadline)
             if isinstance(outcome, HandshakeResult):
                 return await complete_handshake(session, outcome)
-            hint = 'remove "protocol": "modern" to let Toolyard find out what it speaks'
-            raise BadAnswer("does not speak protocol version 2026-07-28", hint=hint)
+            hint = 'remove "protocol": "modern" to let Toolyard detect the protocol version'
+            raise BadAnswer("does not support protocol version 2026-07-28", hint=hint)
         return await negotiate_era(session, deadline)
 
     def _make_session(
         self, server: Server, era: Era | None, auth: AuthProvider | None, callbacks: Callbacks
     ) -> McpSession:
-        speaker = RequestBuilder(self.client_info, callbacks.capabilities())
+        request_builder = RequestBuilder(self.client_info, callbacks.capabilities())
         return McpSession(
-            server.id, self._make_transport(server, era, auth), speaker, callbacks, self.traffic_limits
+            server.id,
+            self._make_transport(server, era, auth),
+            request_builder,
+            callbacks,
+            self.traffic_limits,
         )
 
     def _make_transport(self, server: Server, era: Era | None, auth: AuthProvider | None) -> Transport:
@@ -140,7 +148,7 @@ class Connector:
         spec = server.transport
         if isinstance(spec, StdioSpec):
             return StdioTransport(spec, self.process_supervisor, limit=self.message_limit)
-        # aiohttp, which programs do without.
+        # Imported late because they load aiohttp, which programs without HTTP servers do not need.
         from toolyard.transports.sse import SseTransport
         from toolyard.transports.streamable_http import StreamableHttpTransport
 
@@ -157,13 +165,13 @@ class Connector:
         provider = self.auth_providers.get(provider_id)
         if provider is None:
             raise Unreachable(
-                f"no auth provider '{provider_id}' was given",
+                f"auth provider '{provider_id}' is missing",
                 hint="pass it in auth_providers under that id",
             )
         return provider
 
     async def close(self) -> None:
-        """Close what links shared, after the links."""
+        """Close the shared resources. Call it after all sessions are closed."""
         self.free_process_slot = None
         if self.net is None:
             await self._net.close()
@@ -181,21 +189,24 @@ def _configured_era(server: Server) -> Era | None:
 def _choose_fallback_era(
     server: Server, era: Era | None, error: ServerError, *, remembered: bool
 ) -> tuple[Era | None] | None:
-    """Another way to begin that this failure suggests, in a tuple, or None where there is none."""
+    """Return the era to try next after this failure, in a tuple, or None to give up.
+
+    The tuple distinguishes "detect the era again" (``(None,)``) from "no fallback" (``None``).
+    """
     if remembered and isinstance(error, BadAnswer | RpcError):
-        # It answered, but not as it used to: ask anew.
+        # It answered, but no longer in the remembered era: detect it again.
         return (None,)
     if server.protocol is ProtocolEra.MODERN or era == "sse":
         return None
     if isinstance(server.transport, StdioSpec):
-        # Some old servers exit on the first message that they do not know.
+        # Some old servers exit on the first message that they do not support.
         return ("legacy",) if era in (None, "modern") and isinstance(error, OutcomeUnknown) else None
     plain_refusal = isinstance(error, HttpStatus) and error.status in (400, 404, 405)
     return ("sse",) if plain_refusal else None
 
 
 def server_fingerprint(server: Server) -> str:
-    """What names a server's definition in memory: another command or address is another server."""
+    """Return a hash that identifies a server's definition: another command or URL is another server."""
     spec = server.transport
     if isinstance(spec, StdioSpec):
         words = (spec.command, *spec.args, spec.cwd or "")

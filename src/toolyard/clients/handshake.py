@@ -1,4 +1,4 @@
-"""How a conversation begins: which era a server speaks, asked once and remembered."""
+"""Protocol handshake: find out which era of MCP a server supports, and remember it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ __all__ = ["Era", "EraCache", "EraStore", "FileEraCache", "discover", "initializ
 
 
 Era: TypeAlias = Literal["modern", "legacy", "sse"]
-"""What is remembered of a server definition. ``sse``: legacy, by the older transport."""
+"""Remembered result for a server definition. ``sse`` means legacy over the HTTP+SSE transport of
+2024-11-05."""
 
 _PROBE_HEAD_START_SECONDS = 3.0
-"""Seconds until a probe that is not answered gets company: initialize is sent beside it, and whichever is
-answered in its own era decides. A server that is slow to start thus loses nothing."""
+"""Seconds to wait for the modern probe before ``initialize`` is sent beside it. Whichever of the two succeeds
+first decides, so that a server that is slow to start is not penalised."""
 
 
 class EraStore(Protocol):
-    """Remembers eras by the fingerprint of a server's definition."""
+    """Stores eras by the fingerprint of a server's definition."""
 
     def recall(self, key: str) -> Era | None: ...
 
@@ -46,7 +47,7 @@ class EraStore(Protocol):
 
 
 class EraCache:
-    """Remembers for the life of the process."""
+    """In-memory EraStore, for the lifetime of the process."""
 
     def __init__(self) -> None:
         self._eras: dict[str, Era] = {}
@@ -62,10 +63,11 @@ class EraCache:
 
 
 async def discover(session: McpSession, deadline: Deadline) -> HandshakeResult | ProbeResult:
-    """Probe with ``server/discover``. Raises what says nothing about the era: no way to it, no sign-in,
-    too busy, broken."""
+    """Probe with ``server/discover``. Raise only errors that say nothing about the era: unreachable, not
+    signed in, throttled, or a server error (5xx)."""
     version = LATEST_MODERN_VERSION
     for _ in range(2):
+        # Second round: the server rejected our version and named one that we support too.
         session.request_builder.set_version(version)
         session.transport.set_protocol_version(version, modern=True)
         try:
@@ -89,48 +91,53 @@ async def discover(session: McpSession, deadline: Deadline) -> HandshakeResult |
 
 
 async def initialize(session: McpSession, deadline: Deadline) -> HandshakeResult:
-    """The handshake of the legacy era."""
+    """Perform the legacy handshake. Raise BadAnswer if the result is invalid."""
     session.request_builder.set_version(LATEST_LEGACY_VERSION)
     result = await session.request("initialize", session.request_builder.initialize_params(), deadline)
-    facts = parse_initialize_result(result)
-    if isinstance(facts, str):
-        raise BadAnswer(facts)
-    return facts
+    handshake = parse_initialize_result(result)
+    if isinstance(handshake, str):
+        raise BadAnswer(handshake)
+    return handshake
 
 
 async def complete_handshake(session: McpSession, result: HandshakeResult) -> HandshakeResult:
-    """Both sides agree: speak this revision from now on."""
+    """Use the negotiated version from now on; in the legacy era also send ``notifications/initialized``."""
     session.handshake_result = result
     session.request_builder.set_version(result.version)
     session.transport.set_protocol_version(result.version, modern=result.modern)
     if not result.modern:
-        # Waited for, because servers refuse requests that overtake it.
+        # Wait until it is sent, because servers refuse requests that arrive before it.
         await session.send_notification("notifications/initialized")
     return result
 
 
 async def negotiate_era(session: McpSession, deadline: Deadline) -> HandshakeResult:
-    """Modern first; fall back on any answer that is not modern, or on silence. Raises ServerError."""
+    """Try the modern era first and fall back to legacy on a legacy answer or on silence. Raise a ServerError.
+
+    Some legacy servers never answer a method they do not implement. After a head start for the probe,
+    ``initialize`` therefore runs in parallel. The probe decides if it has finished; otherwise a successful
+    ``initialize`` does. If ``initialize`` fails first, the probe gets the rest of the deadline.
+    """
     loop = asyncio.get_running_loop()
     probe = loop.create_task(discover(session, deadline))
-    greeting: asyncio.Task[HandshakeResult] | None = None
+    initialize_task: asyncio.Task[HandshakeResult] | None = None
     try:
         await asyncio.wait({probe}, timeout=_PROBE_HEAD_START_SECONDS)
         if not probe.done():
-            greeting = loop.create_task(initialize(session, deadline))
-            await asyncio.wait({probe, greeting}, return_when=asyncio.FIRST_COMPLETED)
-        if not probe.done() and greeting is not None:
-            if greeting.exception() is None:
-                return await complete_handshake(session, greeting.result())
+            initialize_task = loop.create_task(initialize(session, deadline))
+            await asyncio.wait({probe, initialize_task}, return_when=asyncio.FIRST_COMPLETED)
+        if not probe.done() and initialize_task is not None:
+            if initialize_task.exception() is None:
+                return await complete_handshake(session, initialize_task.result())
             await asyncio.wait({probe})
         outcome = probe.result()
         if isinstance(outcome, HandshakeResult):
             return await complete_handshake(session, outcome)
         if outcome is ProbeResult.INCOMPATIBLE:
-            raise BadAnswer("speaks a revision of MCP that we do not know")
-        return await complete_handshake(session, await (greeting or initialize(session, deadline)))
+            raise BadAnswer("uses a version of MCP that Toolyard does not support")
+        return await complete_handshake(session, await (initialize_task or initialize(session, deadline)))
     finally:
-        await _cancel_tasks(probe, greeting)
+        await _cancel_tasks(probe, initialize_task)
 
 
 async def _cancel_tasks(
@@ -143,11 +150,11 @@ async def _cancel_tasks(
 
 
 def connect_error(error: ServerError) -> ServerError:
-    """A failure to begin, as the caller of a connect should hear it: nothing was executed."""
+    """Convert an error of the handshake for the caller of ``connect``: nothing was executed."""
     if isinstance(error, RpcError):
         if error.code == UNSUPPORTED_VERSION:
-            return BadAnswer(f"speaks no revision of MCP that we know: {error.cause}")
-        return Unreachable(f"refused to begin: {error.cause}")
+            return BadAnswer(f"supports no version of MCP that Toolyard supports: {error.cause}")
+        return Unreachable(f"refused the handshake: {error.cause}")
     if isinstance(error, OutcomeUnknown | CallTimeout):
         return Unreachable(error.cause, hint=error.hint)
     return error
@@ -158,36 +165,38 @@ _ERA_VALUES = ("modern", "legacy", "sse")
 
 
 class FileEraCache:
-    """What is in the file is a hint: a lost or broken file costs a probe and nothing else."""
+    """EraStore in a JSON file. Its content is only a hint: a lost or damaged file costs one probe per
+    server."""
 
     def __init__(self, path: Path, key: Callable[[], bytes] = bytes) -> None:
-        """``key`` gives the key of the hashes by which servers are named in the file."""
+        """``key`` returns the HMAC key for the hashes that identify servers in the file."""
         self._path = path
         self._key = key
         self._eras: dict[str, Era] | None = None
 
     def recall(self, key: str) -> Era | None:
-        return self._load_file().get(self._name(key))
+        return self._load_file().get(self._hash_key(key))
 
-    def _name(self, key: str) -> str:
+    def _hash_key(self, key: str) -> str:
         return hmac.digest(self._key(), key.encode(), "sha256").hex()
 
     def remember(self, key: str, era: Era | None) -> None:
-        known, key = self._load_file(), self._name(key)
-        if known.get(key) == era:
+        eras, key = self._load_file(), self._hash_key(key)
+        if eras.get(key) == era:
             return
-        known.pop(key, None)
+        # Re-inserting moves the entry to the end, so that the oldest ones are dropped first.
+        eras.pop(key, None)
         if era is not None:
-            known[key] = era
-        self._save_file(dict(list(known.items())[-_MAX_FILE_ERAS:]))
+            eras[key] = era
+        self._save_file(dict(list(eras.items())[-_MAX_FILE_ERAS:]))
 
     def _load_file(self) -> dict[str, Era]:
         if self._eras is None:
             self._eras = {}
             with contextlib.suppress(OSError, ValueError, RecursionError):
-                read: object = json.loads(self._path.read_bytes())
-                if isinstance(read, dict):
-                    items = cast("dict[str, Any]", read).items()
+                content: object = json.loads(self._path.read_bytes())
+                if isinstance(content, dict):
+                    items = cast("dict[str, Any]", content).items()
                     self._eras = {key: era for key, era in items if era in _ERA_VALUES}
         return self._eras
 

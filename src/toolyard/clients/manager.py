@@ -1,4 +1,4 @@
-"""Many connections: made when first used, one for each principal, closed for certain."""
+"""Manages the connections of all servers and principals: creation on first use, status, and closing."""
 
 from __future__ import annotations
 
@@ -31,31 +31,30 @@ from toolyard.types.status import State, Status
 __all__ = ["CallbacksFor", "ConnectionManager", "OnServerNotification"]
 
 CallbacksFor: TypeAlias = Callable[[Principal, str | None], Callbacks]
-"""What somebody can do for the servers of a principal's connections: the usual ones (None), or those that are
-a chat's own (its id)."""
+"""Returns the callbacks for a principal's connections: the default one (None) or a chat's own (its id)."""
 
 OnServerNotification: TypeAlias = Callable[[str, str, str, Mapping[str, Any]], None]
-"""Told what servers say unasked: the server's id, the principal's id, the method, the parameters."""
+"""Called for each server notification: server id, principal id, method, params."""
 
 _MAX_PARALLEL_CONNECTS = 16
 _IDLE_TIMEOUT_SECONDS = 300.0
-"""Seconds. For the connections of others than the local user to servers that set nothing: people leave
-without a word."""
+"""Idle timeout for connections of principals other than the local user, where the server sets none. Web users
+leave without signing off."""
 _MAX_CONNECTIONS_BEFORE_PRUNING = 1024
-"""Connections to keep; beyond them those go that are not connected and whose user is not the local one."""
+"""Number of connections from which unconnected ones of other principals than the local user are dropped."""
 _BROKEN_STATES = frozenset({State.FAILED, State.NEEDS_AUTH})
 _MAX_CHAT_CONNECTIONS_BEFORE_PRUNING = 256
-"""Connections of chats to keep; beyond them those go that are not connected."""
+"""Number of chat connections from which unconnected ones are dropped."""
 
 
 class ConnectionManager:
-    """One connection for each server and principal, made when first used.
+    """One connection for each pair of server and principal, created on first use.
 
-    A server with ``shared`` has one for everyone, the local user's. A server with ``instance`` exists for its
-    owner only: for anyone else it answers like one that there is not.
+    A server with ``shared`` has a single connection, that of the local user. A server with ``instance``
+    exists only for its owner; for everyone else it is indistinguishable from one that does not exist.
 
-    Belongs to the event loop that first uses it. ``close_all`` must be awaited at the end, or use it
-    as an async context manager.
+    Bound to the event loop that first uses it. Await ``close_all`` at the end, or use it as an async context
+    manager.
     """
 
     def __init__(
@@ -77,20 +76,24 @@ class ConnectionManager:
         built_in_servers: Iterable[Server] = (),
         on_notification: Callable[[str, str, Mapping[str, Any]], None] | None = None,
     ) -> None:
-        """``auth_for`` gives credentials by principal, for HTTP servers that name no auth provider.
-        ``callbacks_for`` gives callbacks by principal and chat, in place of ``callbacks`` for all. A ``net``
-        that is given is not closed here. ``built_in`` servers are ours: everyone can use them by their ids,
-        and no list or status speaks of them. ``traffic`` bounds what a server sends without being asked."""
+        """Create a manager without connecting to anything.
+
+        ``auth_provider_for`` returns credentials by principal, for HTTP servers that name no auth provider.
+        ``callbacks_for`` returns callbacks by principal and chat and takes precedence over ``callbacks``. A
+        ``net`` that is passed in is not closed here. ``built_in_servers`` are part of Toolyard: everyone can
+        use them by id, and they appear in no list or status. ``traffic`` limits unsolicited messages.
+        """
         self._built_in_servers = {server.id: server for server in built_in_servers}
         self._server_table = ServerTable(servers)
         self._servers: Mapping[str, Server] = self._server_table.servers_by_id
         self._connections: dict[tuple[str, str], Connection] = {}
-        """By server and principal. What is in here its principal may use: a call need not ask again."""
+        """Connections by server and principal id. An entry implies that the principal may use the server, so
+        that a call needs no further check."""
         self._dedicated_connections = DedicatedConnections()
-        """Connections beside these."""
+        """Connections that belong to one chat or gateway client."""
         self._callbacks_for = callbacks_for
         self.offers = callbacks_for is not None or bool((callbacks or Callbacks()).capabilities())
-        """Whether servers may be told, over the usual connections, that somebody can do something."""
+        """True if servers may be offered client capabilities over the default connections."""
         self._notification_listeners: list[OnServerNotification] = []
         self._closing_tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -118,22 +121,22 @@ class ConnectionManager:
 
     @property
     def servers(self) -> Mapping[str, Server]:
-        """Every definition, with the instances of everyone: for the operator."""
+        """All definitions, including the instances of every owner. For the operator only."""
         return self._servers
 
     def visible_servers(self, principal: Principal) -> Mapping[str, Server]:
-        """The definitions that exist for this principal."""
+        """Return the definitions that exist for this principal."""
         return self._server_table.visible_servers(principal.id)
 
     def find(self, server_id: str, principal: Principal) -> Server | None:
-        """The definition, where it exists for this principal."""
+        """Return the definition, or None if it does not exist for this principal."""
         server = self._servers.get(server_id)
-        # Not by visible_to(): every call comes through here.
+        # Does not use visible_servers(), which builds a dict: every call comes through here.
         if server is None:
             return self._built_in_servers.get(server_id)
         return server if server.instance is None or server.instance.owner == principal.id else None
 
-    # Using servers.
+    # Requests.
 
     async def call(
         self,
@@ -148,8 +151,8 @@ class ConnectionManager:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The raw result of one tool call, over the connection that is right for a chat, where it is one's.
-        Raises a ServerError, always within the timeouts."""
+        """Return the raw result of one tool call, over the chat's own connection if it has one. Raise a
+        ServerError, always within the timeouts."""
         return await self.request(
             server_id,
             "tools/call",
@@ -175,7 +178,7 @@ class ConnectionManager:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The result of any request."""
+        """Return the result of one request. Raise a ServerError."""
         return await self.connection(server_id, principal, chat).request(
             method,
             params,
@@ -188,70 +191,75 @@ class ConnectionManager:
     async def list_tools(
         self, server_id: str, *, principal: Principal = LOCAL_PRINCIPAL, chat: str | None = None
     ) -> PagedList:
-        """All tools that the server lists right now."""
+        """Fetch all tools from the server."""
         return await self.connection(server_id, principal, chat).list_tools()
 
     async def list_all(
         self, server_id: str, method: str, key: str, *, principal: Principal = LOCAL_PRINCIPAL
     ) -> PagedList:
-        """All pages of another list, e.g. ``resources/list`` with ``resources``."""
+        """Fetch all pages of another list, e.g. ``resources/list`` with key ``resources``."""
         return await self.connection(server_id, principal).list_all(method, key)
 
     async def ensure_connected(
         self, server_id: str, *, principal: Principal = LOCAL_PRINCIPAL, chat: str | None = None
     ) -> HandshakeResult:
-        """Connect where needed; what the server says about itself."""
+        """Connect if needed and return the handshake result."""
         return await self.connection(server_id, principal, chat).ensure_connected()
 
     async def connect(
         self, server_ids: Iterable[str] | None = None, *, principal: Principal = LOCAL_PRINCIPAL
     ) -> list[Status]:
-        """Connect many in parallel, a bounded number at a time. Failures are in the records, not raised."""
-        there = self.visible_servers(principal)
-        wanted = [
-            id for id in (there if server_ids is None else server_ids) if id in there and there[id].enabled
+        """Connect several servers, a bounded number at a time. Failures are in the statuses, not raised."""
+        visible = self.visible_servers(principal)
+        enabled = [
+            id
+            for id in (visible if server_ids is None else server_ids)
+            if id in visible and visible[id].enabled
         ]
-        gate = asyncio.Semaphore(self._parallel)
+        semaphore = asyncio.Semaphore(self._parallel)
 
         async def connect_one(server_id: str) -> Status | None:
-            async with gate:
+            async with semaphore:
                 with contextlib.suppress(ServerError):
                     connection = self.connection(server_id, principal)
                     with contextlib.suppress(ServerError):
                         await connection.ensure_connected()
                     return connection.status()
-            return None  # Taken away while it waited for its turn.
+            return None  # The server was removed in the meantime.
 
-        statuses = await asyncio.gather(*(connect_one(server_id) for server_id in wanted))
+        statuses = await asyncio.gather(*(connect_one(server_id) for server_id in enabled))
         return [status for status in statuses if status is not None]
 
     def connection(
         self, server_id: str, principal: Principal = LOCAL_PRINCIPAL, chat: str | None = None
     ) -> Connection:
-        """The connection of this server and principal. Nothing is started. A chat has connections of its own
-        to instances, which ``end_lanes`` closes.
+        """Return the connection of this server and principal without connecting it. A chat has dedicated
+        connections to instances, closed by ``close_dedicated_connections``.
 
-        For use at once: one that nobody uses may be replaced by another.
+        Use the result at once: an unused connection may be replaced by another. Raise Unreachable if the
+        server does not exist for the principal.
         """
-        if chat is not None and (lane := self._chat_connection(server_id, principal, chat)) is not None:
-            return lane
+        if chat is not None:
+            dedicated = self._chat_connection(server_id, principal, chat)
+            if dedicated is not None:
+                return dedicated
         connection = self._connections.get((server_id, principal.id))
         return self._make_connection(server_id, principal) if connection is None else connection
 
     def _chat_connection(self, server_id: str, principal: Principal, chat: str) -> Connection | None:
-        """The chat's own connection; None to a server that it shares with everything else."""
+        """Return the chat's own connection, or None for a server that is not an instance."""
         key = (server_id, principal.id, chat)
-        if (found := self._dedicated_connections.find(key)) is not None:
-            return found
+        if (existing := self._dedicated_connections.find(key)) is not None:
+            return existing
         server = self.find(server_id, principal)
         if server is None or server.instance is None:
             return None
         self._close_in_background(self._dedicated_connections.prune(_MAX_CHAT_CONNECTIONS_BEFORE_PRUNING))
-        made = self._make_dedicated_connection(
+        connection = self._make_dedicated_connection(
             server, principal, self._make_callbacks(principal, chat), isolated_context=True
         )
-        self._dedicated_connections.put(key, made, transient=True)
-        return made
+        self._dedicated_connections.put(key, connection, transient=True)
+        return connection
 
     def _make_callbacks(self, principal: Principal, chat: str | None = None) -> Callbacks | None:
         return None if self._callbacks_for is None else self._callbacks_for(principal, chat)
@@ -266,40 +274,42 @@ class ConnectionManager:
             raise Unreachable("the connection is closed", server=server_id)
         if len(self._connections) >= _MAX_CONNECTIONS_BEFORE_PRUNING:
             self._prune_connections()
-        idle = (
+        idle_timeout = (
             None
             if principal.id == LOCAL_PRINCIPAL.id or server.instance is not None
             else _IDLE_TIMEOUT_SECONDS
         )
-        made = Connection(
+        connection = Connection(
             server,
             principal,
             self._connector,
             self._make_notification_handler(principal),
-            stop_when_idle=idle,
+            stop_when_idle=idle_timeout,
             callbacks=self._make_callbacks(principal),
             isolated_context=True,
         )
-        self._connections[server_id, principal.id] = made
-        return made
+        self._connections[server_id, principal.id] = connection
+        return connection
 
     def dedicated_connection(
         self, server_id: str, principal: Principal, holder: str, callbacks: Callbacks
     ) -> Connection:
-        """A connection beside the usual one, whose questions and logs are those of ``key`` alone, and whose
-        server is told what ``callbacks`` can do. Nothing is started; it stops by itself when idle, and
-        ``end_lanes`` ends it. Raises Unreachable where there is no such server for this principal."""
-        found = self._dedicated_connections.find((server_id, principal.id, holder))
-        if found is not None:
-            return found
+        """Return a connection for ``holder`` alone, with its own callbacks and capabilities.
+
+        Nothing is started. It stops when idle, and ``close_dedicated_connections`` closes it. Raise
+        Unreachable if the server does not exist for the principal.
+        """
+        existing = self._dedicated_connections.find((server_id, principal.id, holder))
+        if existing is not None:
+            return existing
         server = self.find(server_id, principal)
         if server is None:
             raise _server_not_found(server_id)
-        made = self._make_dedicated_connection(
+        connection = self._make_dedicated_connection(
             server, LOCAL_PRINCIPAL if server.shared else principal, callbacks
         )
-        self._dedicated_connections.put((server_id, principal.id, holder), made)
-        return made
+        self._dedicated_connections.put((server_id, principal.id, holder), connection)
+        return connection
 
     def _make_dedicated_connection(
         self,
@@ -322,16 +332,16 @@ class ConnectionManager:
         )
 
     def list_dedicated_connections(self, holder: str) -> list[Connection]:
-        """Those that were made for a key, or a chat, and are still there."""
+        """Return the dedicated connections of a holder (a gateway client or a chat)."""
         return self._dedicated_connections.for_holder(holder)
 
     async def close_dedicated_connections(self, holder: str) -> None:
-        """Close the lanes of a key, or of a chat. A later call makes new ones."""
-        await _close_connections(self._dedicated_connections.remove_matching(lambda each: each[2] == holder))
+        """Close the dedicated connections of a holder. A later call creates new ones."""
+        await _close_connections(self._dedicated_connections.remove_matching(lambda key: key[2] == holder))
 
     def subscribe(self, listener: OnServerNotification) -> Callable[[], None]:
-        """Tell somebody what servers say unasked on the connections that are made from now on; call what
-        comes back to end that."""
+        """Report the server notifications of connections created from now on to ``listener``. Return a
+        function that ends the subscription."""
         self._notification_listeners.append(listener)
         return lambda: self._notification_listeners.remove(listener)
 
@@ -349,34 +359,34 @@ class ConnectionManager:
     ) -> None:
         if self._on_notification is not None:
             self._on_notification(server_id, method, params)
-        for heard in self._notification_listeners:
-            heard(server_id, principal_id, method, params)
+        for listener in self._notification_listeners:
+            listener(server_id, principal_id, method, params)
 
     def _prune_connections(self) -> None:
-        """Let go of half of those that nobody uses, the longest unused first."""
-        spare = [
+        """Close the least recently used half of the disposable connections."""
+        disposable = [
             key
             for key, connection in self._connections.items()
             if key[1] != LOCAL_PRINCIPAL.id and connection.is_disposable
         ]
-        spare.sort(key=lambda key: self._connections[key].last_used)
-        self._close_in_background([self._connections.pop(key) for key in spare[: (len(spare) + 1) // 2]])
+        disposable.sort(key=lambda key: self._connections[key].last_used)
+        oldest = disposable[: (len(disposable) + 1) // 2]
+        self._close_in_background([self._connections.pop(key) for key in oldest])
 
     async def _stop_idle_processes(self) -> None:
-        """Where as many children run as may, stop those that rest and would be stopped for it, the longest
-        unused first."""
+        """While the maximum number of child processes runs, stop idle ones, the longest unused first."""
         while self._connector.process_supervisor.is_full:
-            lanes = (self._dedicated_connections.find(key) for key in self._dedicated_connections)
-            resting = {
+            dedicated = (self._dedicated_connections.find(key) for key in self._dedicated_connections)
+            idle = {
                 connection: since
-                for connection in (*self._connections.values(), *lanes)
+                for connection in (*self._connections.values(), *dedicated)
                 if connection is not None
                 and isinstance(connection.server.transport, StdioSpec)
                 and (since := connection.idle_since) is not None
             }
-            if not resting:
+            if not idle:
                 return
-            await min(resting, key=resting.__getitem__).stop_idle()
+            await min(idle, key=idle.__getitem__).stop_idle()
 
     def _close_in_background(self, connections: Collection[Connection]) -> None:
         if connections:
@@ -384,12 +394,12 @@ class ConnectionManager:
             self._closing_tasks.add(task)
             task.add_done_callback(self._closing_tasks.discard)
 
-    # Watching.
+    # Status.
 
     def status(self, server_id: str, *, principal: Principal = LOCAL_PRINCIPAL) -> Status:
-        """The record of this server and principal; looking makes no connection.
+        """Return the status for this server and principal without creating a connection.
 
-        Raises Unreachable where there is no such server for them.
+        Raise Unreachable if the server does not exist for the principal.
         """
         server = self.find(server_id, principal)
         if server is None:
@@ -397,7 +407,7 @@ class ConnectionManager:
         return self._build_status(server, principal)
 
     def state(self, server_id: str, principal: Principal = LOCAL_PRINCIPAL) -> State:
-        """The state alone, without making a record."""
+        """Return the state alone, without building a status. DISABLED for an unknown server."""
         connection = self._connections.get((server_id, principal.id))
         if connection is not None and connection.server.instance is None:
             return connection.state
@@ -411,81 +421,87 @@ class ConnectionManager:
         return State.IDLE if connection is None else connection.state
 
     def _most_recent_connection(self, server_id: str, principal: Principal) -> Connection | None:
-        """The connection that knows best how an instance is: the usual one, or a chat's or client's own."""
-        usual = self._connections.get((server_id, principal.id))
-        lane = self._dedicated_connections.newest(server_id, principal.id)
-        if usual is None or lane is None:
-            return usual or lane
-        return lane if usual.state is State.IDLE or lane.since > usual.since else usual
+        """Return the connection that best represents the state of an instance: the default one, or the
+        dedicated one whose state changed later."""
+        default = self._connections.get((server_id, principal.id))
+        dedicated = self._dedicated_connections.newest(server_id, principal.id)
+        if default is None or dedicated is None:
+            return default or dedicated
+        return dedicated if default.state is State.IDLE or dedicated.since > default.since else default
 
     def statuses(self, principal: Principal | None = None) -> list[Status]:
-        """The records of all servers that exist for a principal. Without one, for the operator: every record
-        there is, of everyone, and a fresh one for each server of the configuration that nobody has used."""
+        """Return the statuses of all servers that exist for a principal.
+
+        Without a principal, for the operator: the statuses of all connections of everyone, and an initial one
+        for each configured server without a connection.
+        """
         if principal is not None:
-            there = self.visible_servers(principal)
-            return [self._build_status(there[server_id], principal) for server_id in sorted(there)]
+            visible = self.visible_servers(principal)
+            return [self._build_status(visible[server_id], principal) for server_id in sorted(visible)]
         used = {server_id for server_id, _ in self._connections}
         for server in self.servers.values():
             if server.id not in used and server.instance is None and not self._closed:
                 self.connection(server.id)
-        there = sorted(key for key in self._connections if key[0] not in self._built_in_servers)
-        return [self._connections[key].status() for key in there]
+        keys = sorted(key for key in self._connections if key[0] not in self._built_in_servers)
+        return [self._connections[key].status() for key in keys]
 
     def _build_status(self, server: Server, principal: Principal) -> Status:
-        whose = LOCAL_PRINCIPAL if server.shared else principal
+        owner = LOCAL_PRINCIPAL if server.shared else principal
         if server.instance is not None:
-            connection = self._most_recent_connection(server.id, whose)
+            connection = self._most_recent_connection(server.id, owner)
         else:
-            connection = self._connections.get((server.id, whose.id))
-            broken = self._dedicated_connections.newest(server.id, whose.id, _BROKEN_STATES)
+            connection = self._connections.get((server.id, owner.id))
+            broken = self._dedicated_connections.newest(server.id, owner.id, _BROKEN_STATES)
             if broken is not None and (connection is None or broken.since > connection.since):
-                # Whoever uses it so fails, however well the rest fare.
+                # Show the failure: calls over the dedicated connection fail even if the default one works.
                 connection = broken
-        return initial_status(server, whose) if connection is None else connection.status()
+        return initial_status(server, owner) if connection is None else connection.status()
 
-    # Changing and closing.
+    # Changes and closing.
 
     async def restart(self, server_id: str, principal: Principal | None = None) -> None:
-        """Close this server's connections; the next call connects anew, whatever happened before.
+        """Close this server's connections and forget their failures; the next call connects again.
 
-        With a principal only the one that they use. Raises Unreachable where the server does not exist for
-        them.
+        With a principal only the connections of that principal. Raise Unreachable if the server does not
+        exist for them.
         """
         if principal is not None:
             server = self.find(server_id, principal)
-            whose = (
+            owners = (
                 {principal.id, LOCAL_PRINCIPAL.id} if server is not None and server.shared else {principal.id}
             )
-            lanes = self._dedicated_connections.remove_matching(
-                lambda key: key[0] == server_id and key[1] in whose
+            dedicated = self._dedicated_connections.remove_matching(
+                lambda key: key[0] == server_id and key[1] in owners
             )
-            await _run_all((self.connection(server_id, principal).restart(), _close_connections(lanes)))
+            await _run_all((self.connection(server_id, principal).restart(), _close_connections(dedicated)))
             return
-        lanes = self._dedicated_connections.remove_matching(lambda key: key[0] == server_id)
+        dedicated = self._dedicated_connections.remove_matching(lambda key: key[0] == server_id)
         await _run_all(
             (
                 *(self._connections[key].restart() for key in self._find_connection_keys({server_id})),
-                _close_connections(lanes),
+                _close_connections(dedicated),
             )
         )
 
     async def update(self, servers: Iterable[Server]) -> set[str]:
-        """Take over new definitions of the configuration; instances stay. The ids of those that changed.
+        """Replace the configured servers; instances stay. Return the ids of changed servers.
 
-        Only connections that depend on what changed are closed.
+        Only connections that depend on a changed field are closed.
         """
         return await self._apply_changes(self._server_table.update(servers))
 
     async def sync_instances(self, owner: str, servers: Iterable[Server]) -> set[str]:
-        """Take over the instances of one owner: all that there are now. The ids of those that were added,
-        changed or removed; the connections of the last two are closed, where they depend on it.
+        """Replace all instances of one owner. Return the ids of added, changed and removed ones.
 
-        Raises ValueError for a server that is no instance of this owner.
+        Connections of removed instances, and of changed ones where the change affects them, are closed. Raise
+        ValueError for a server that is not an instance of this owner.
         """
         return await self._apply_changes(self._server_table.sync_instances(owner, servers))
 
     async def _apply_changes(self, changes: Mapping[str, ServerChange]) -> set[str]:
-        """Nothing is awaited before all that has to close is out of reach."""
+        """Close or update the connections of changed servers. Return the ids of the changed servers."""
+        # All affected connections are removed from the tables before the first await, so that no call in
+        # between can get a connection with an old definition.
         closing: list[Connection] = []
         for key in self._find_connection_keys(changes):
             change = changes[key[0]]
@@ -493,37 +509,39 @@ class ConnectionManager:
                 self._connections[key].replace_definition(change.after)
             else:
                 closing.append(self._connections.pop(key))
-        stay: set[DedicatedConnectionKey] = set()
-        for key, lane in self._dedicated_connections.transient_connections():
+        updated: set[DedicatedConnectionKey] = set()
+        for key, connection in self._dedicated_connections.transient_connections():
             change = changes.get(key[0])
             if change is not None and change.after is not None and change.can_keep_connection:
-                lane.replace_definition(change.after)
-                stay.add(key)
-        # Whoever else has a lane gets another one; what it goes by may be anything of the definition.
+                connection.replace_definition(change.after)
+                updated.add(key)
+        # Other holders keep their Connection object and may depend on any field of the definition: theirs are
+        # closed, and the next request gets a new one.
         closing += self._dedicated_connections.remove_matching(
-            lambda key: key[0] in changes and key not in stay
+            lambda key: key[0] in changes and key not in updated
         )
         await _close_connections(closing)
         return set(changes)
 
     async def close(self, server_id: str) -> None:
-        """Close this server's connections. A later call makes new ones."""
-        lanes = self._dedicated_connections.remove_matching(lambda key: key[0] == server_id)
+        """Close this server's connections. A later call creates new ones."""
+        dedicated = self._dedicated_connections.remove_matching(lambda key: key[0] == server_id)
         await _close_connections(
-            [*(self._connections.pop(key) for key in self._find_connection_keys({server_id})), *lanes]
+            [*(self._connections.pop(key) for key in self._find_connection_keys({server_id})), *dedicated]
         )
 
     async def close_principal(self, principal_id: str) -> None:
-        """Close the connections that are one principal's own. A later call makes new ones."""
+        """Close the connections of one principal. A later call creates new ones."""
         keys = [key for key in self._connections if key[1] == principal_id]
-        lanes = self._dedicated_connections.remove_matching(lambda key: key[1] == principal_id)
-        await _close_connections([*(self._connections.pop(key) for key in keys), *lanes])
+        dedicated = self._dedicated_connections.remove_matching(lambda key: key[1] == principal_id)
+        await _close_connections([*(self._connections.pop(key) for key in keys), *dedicated])
 
     async def close_all(self) -> None:
-        """Close everything for good: connections, children, sockets. Bounded; may be called twice."""
+        """Close all connections, child processes and sockets for good, in bounded time. May be called
+        twice."""
         self._closed = True
-        lanes = self._dedicated_connections.remove_matching(lambda _: True)
-        connections, self._connections = [*self._connections.values(), *lanes], {}
+        dedicated = self._dedicated_connections.remove_matching(lambda _: True)
+        connections, self._connections = [*self._connections.values(), *dedicated], {}
         await _run_all((_close_connections(connections), *self._closing_tasks))
         await self._connector.close()
 
@@ -540,7 +558,7 @@ async def _close_connections(connections: Iterable[Connection]) -> None:
 
 
 async def _run_all(awaitables: Iterable[Any]) -> None:
-    """Do all of it side by side; then raise what failed first, if anything did."""
+    """Await all concurrently, wait for every one to end, then raise the first exception if there is one."""
     for result in await asyncio.gather(*awaitables, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

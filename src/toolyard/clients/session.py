@@ -1,4 +1,4 @@
-"""One live way to one server: requests out, answers and questions in, each ended for certain."""
+"""One MCP session over one transport: outgoing requests, incoming messages, and the end of both."""
 
 from __future__ import annotations
 
@@ -51,28 +51,30 @@ __all__ = ["Deadline", "McpSession", "OnProgress"]
 log = logging.getLogger("toolyard.link")
 
 OnProgress: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None] | None]
-"""Told each progress notification of a call. May be a coroutine function."""
+"""Called with the params of each progress notification of a call. May be a coroutine function."""
 
 _MAX_SERVER_REQUESTS = 64
-"""Questions of a server that are answered at the same time; more are refused."""
+"""Maximum number of server requests answered concurrently; further ones are refused."""
 _MAX_QUEUED_REPLIES = 256
-"""Pings and refusals that wait to be sent, one after another; more are not answered."""
+"""Maximum number of queued replies (pings and refusals), sent one after another; further requests get
+none."""
 _MAX_ERROR_CHARACTERS = 100_000
-"""Characters of a server's error, which is searched for secrets wherever it comes by."""
+"""Maximum number of characters of a server's error that is stored. Every error text is later searched for
+secrets, so its length must be bounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """Seconds: how long without answer or progress, and how long at all."""
+    """Time limits of one request, in seconds: without a response or progress, and in total."""
 
     silence: float
     total: float
 
 
 class _PendingCall:
-    """A request in flight."""
+    """One request in flight, with its future and its time limits."""
 
-    __slots__ = ("cap", "clock", "failure", "future", "on_progress", "silence")
+    __slots__ = ("failure", "future", "latest_end", "on_progress", "silence", "timeout_scope")
 
     def __init__(
         self, future: asyncio.Future[dict[str, Any]], silence: float, on_progress: OnProgress | None
@@ -80,12 +82,16 @@ class _PendingCall:
         self.future = future
         self.silence = silence
         self.on_progress = on_progress
-        self.clock: asyncio.Timeout | None = None
-        self.cap = 0.0
+        self.timeout_scope: asyncio.Timeout | None = None
+        self.latest_end = 0.0
         self.failure: ServerError | None = None
 
     def fail(self, error: ServerError) -> None:
-        """End it now, wherever it waits: for the answer, or still inside the transport."""
+        """Fail the call at once, whether it awaits the response or is still inside ``transport.send``.
+
+        Setting the future only reaches a task that awaits the future. A task that is still sending is
+        interrupted by moving its timeout to now; ``request`` then raises ``failure`` in place of a timeout.
+        """
         if self.future.done():
             return
         self.failure = error
@@ -93,14 +99,19 @@ class _PendingCall:
         self.reschedule(asyncio.get_running_loop().time())
 
     def reschedule(self, when: float) -> None:
-        if self.clock is not None:
-            # The clock may be ringing this very moment.
+        if self.timeout_scope is not None:
+            # The timeout may have expired already in this iteration of the loop; it cannot be moved then.
             with contextlib.suppress(RuntimeError):
-                self.clock.reschedule(min(when, self.cap))
+                self.timeout_scope.reschedule(min(when, self.latest_end))
 
 
 class McpSession:
-    """Owns a transport and everything in flight on it. Made, opened and closed by one owner task."""
+    """A transport and all requests in flight on it.
+
+    One owner task creates, opens and closes it; any task may call ``request``. However the session ends,
+    every pending request fails with a ServerError. The transport calls ``on_message``, ``should_decode`` and
+    ``on_lost``.
+    """
 
     def __init__(
         self,
@@ -118,11 +129,11 @@ class McpSession:
         self.handshake_result: HandshakeResult | None = None
         self.skipped_messages = 0
         self.users = 0
-        """Calls that its owner has running on it."""
+        """Number of calls of the owner that currently use this session."""
         self.on_notification: Callable[[str, Mapping[str, Any]], None] | None = None
         self.on_end: Callable[[McpSession, ServerError], None] | None = None
         self.has_exceeded_traffic_limits = False
-        """Whether it ended because the server exceeded the traffic limits."""
+        """True if the session ended because the server exceeded the traffic limits."""
         self._traffic_limits = traffic_limits
         self._traffic_meter = TrafficMeter(traffic_limits)
         self._callbacks = callbacks
@@ -131,11 +142,11 @@ class McpSession:
         self._server_requests: dict[RequestId, asyncio.Task[None]] = {}
         self._queued_replies: deque[Message] = deque()
         self._server_request_times: deque[float] = deque(maxlen=server_requests_per_minute)
-        """When the server asked its last questions, on the clock of the loop."""
+        """Times of the latest server requests, on the clock of the event loop."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._end_reason: ServerError | None = None
         self.end_future: asyncio.Future[ServerError] = self._loop.create_future()
-        """Done when the other side is lost, with the reason."""
+        """Completed with the reason when the session ends."""
 
     @property
     def is_over(self) -> bool:
@@ -143,7 +154,7 @@ class McpSession:
 
     @property
     def is_closed_by_us(self) -> bool:
-        """Whether it ended because we closed it, and not the other side."""
+        """True if the session was ended by this side rather than by the server."""
         return isinstance(self._end_reason, Unreachable)
 
     @property
@@ -151,10 +162,10 @@ class McpSession:
         return len(self._pending)
 
     async def open(self) -> None:
-        """Make the way. Raises a ServerError; ``close`` must be called in any case."""
+        """Open the transport. Raise a ServerError; ``close`` must be called in any case."""
         await self.transport.open(self)
 
-    # Out.
+    # Outgoing messages.
 
     async def request(
         self,
@@ -169,23 +180,26 @@ class McpSession:
         log_level: str | None = None,
         capabilities: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The result of one request. Ends with a ServerError at the latest when patience does."""
+        """Send one request and return its result. Raise a ServerError, at the latest when the deadline
+        passes."""
         if self._end_reason is not None:
             raise Unreachable(self._end_reason.cause, hint=self._end_reason.hint)
         call = _PendingCall(self._loop.create_future(), deadline.silence, on_progress)
         id = self._pending.register(call, method)
         if method == "initialize":
-            stamped = dict(params or {})
+            request_params = dict(params or {})
         else:
             token = id if progress or on_progress is not None else None
-            stamped = self.request_builder.build_params(
+            request_params = self.request_builder.build_params(
                 params, progress_token=token, log_level=log_level, meta=meta, capabilities=capabilities
             )
         now = self._loop.time()
-        call.cap = now + deadline.total
+        call.latest_end = now + deadline.total
         try:
-            async with asyncio.timeout_at(min(now + deadline.silence, call.cap)) as call.clock:
-                await self.transport.send(build_request(id, method, stamped), headers)
+            # One timeout covers sending and waiting. It starts with the silence limit; each progress
+            # notification moves it (see _on_progress), but never beyond latest_end.
+            async with asyncio.timeout_at(min(now + deadline.silence, call.latest_end)) as call.timeout_scope:
+                await self.transport.send(build_request(id, method, request_params), headers)
                 return await call.future
         except TimeoutError:
             self._cancel_request(id, method, "timed out")
@@ -198,12 +212,14 @@ class McpSession:
         finally:
             self._pending.discard(id)
             if call.failure is not None and call.future.done():
+                # Mark the exception as retrieved, or asyncio logs it when the future is collected.
                 call.future.exception()
-            # An error keeps this frame, and what the call has leads back to the error: its future, its task.
+            # A raised error references this frame, and `call` references the error through its future. Break
+            # the cycle, or both stay in memory until the garbage collector runs.
             del call
 
     def _timeout_error(self, call: _PendingCall, deadline: Deadline, method: str) -> CallTimeout:
-        if self._loop.time() >= call.cap:
+        if self._loop.time() >= call.latest_end:
             limit_seconds = deadline.total
             error = CallTimeout(
                 f"{method} took longer than {limit_seconds:g} s in all",
@@ -212,24 +228,26 @@ class McpSession:
         else:
             limit_seconds = deadline.silence
             error = CallTimeout(
-                f"{method}: neither answer nor progress for {limit_seconds:g} s",
+                f"{method}: no response or progress for {limit_seconds:g} s",
                 hint="raise 'timeouts.silence' if it needs longer",
             )
         error.method, error.limit_seconds = method, limit_seconds
         return error
 
     async def send_notification(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification and wait until it is gone. Raises a ServerError."""
+        """Send a notification and wait until it is written. Raise a ServerError."""
         await self.transport.send(build_notification(method, params))
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification, whenever that goes. Failures are nobody's concern."""
+        """Send a notification in the background. Failures are only logged."""
         self.spawn(self._send_best_effort(build_notification(method, params)))
 
     def _cancel_request(self, id: int, method: str, reason: str) -> None:
-        waiting = self._pending.discard(id)
+        # The specification forbids cancelling `initialize`. A modern HTTP transport cancels by closing the
+        # response stream, so it needs no message.
+        was_pending = self._pending.discard(id)
         if (
-            waiting
+            was_pending
             and self._end_reason is None
             and method != "initialize"
             and not self.transport.cancels_on_disconnect
@@ -241,11 +259,18 @@ class McpSession:
             async with asyncio.timeout(10):
                 await self.transport.send(message)
         except (ServerError, TimeoutError) as error:
-            log.debug("%s: could not be told: %s", self.server, error)
+            log.debug("%s: a message could not be sent: %s", self.server, error)
 
-    # In.
+    # Incoming messages.
 
     def should_decode(self, undecoded: Line) -> bool:
+        """Return whether a large undecoded message is worth decoding: only if it may answer a pending
+        request.
+
+        Decoding costs much more memory than the bytes themselves. Small messages are always decoded. A large
+        one is decoded if its id belongs to a pending request, or if no id can be recovered and it does not
+        begin like a request or notification. Others count as unsolicited traffic.
+        """
         size = undecoded.size if isinstance(undecoded, OversizeLine) else len(undecoded)
         if size <= self._traffic_limits.message_bytes:
             return True
@@ -256,8 +281,8 @@ class McpSession:
         return accepted
 
     def _count_unsolicited(self, size: int, *, progress: bool = False) -> bool:
-        """Count a message that answers no request. Return whether it is taken in: the connection is not over,
-        the limits are kept, and it is not too large itself."""
+        """Count a message that answers no request. Return False if it must be ignored: the session is over,
+        the traffic limits are exceeded, or the message itself is too large."""
         if self._end_reason is not None:
             return False
         exceeded = self._traffic_meter.count(size, self._loop.time(), progress=progress)
@@ -277,7 +302,7 @@ class McpSession:
                 continue
             if not self._count_unsolicited(size, progress=isinstance(event, Progress)):
                 return
-            size = 0  # The messages of a batch share its size.
+            size = 0  # The messages of a batch share its size; count it once.
             if isinstance(event, Progress):
                 self._on_progress(event.token, event.params)
             elif isinstance(event, Notification):
@@ -297,6 +322,7 @@ class McpSession:
         if event.failure is None:
             future.set_result(event.result or {})
         elif event.failure.code == 0:
+            # Code 0: the response itself was malformed (see pending.py), not an error of the server.
             future.set_exception(BadAnswer(event.failure.message))
         else:
             future.set_exception(_build_rpc_error(event.failure))
@@ -313,14 +339,14 @@ class McpSession:
             self._run_callback(self._callbacks.log, self.server, event.params)
 
     def dispatch_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """Pass a notification on to whoever wants to know."""
+        """Pass a notification to the connection's handler and to the program's callback."""
         if self.on_notification is not None:
             self._run_callback(self.on_notification, method, params)
         if self._callbacks.notification is not None:
             self._run_callback(self._callbacks.notification, self.server, method, params)
 
     def _run_callback(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call what a user gave us: whatever it raises is recorded, and nothing else is disturbed."""
+        """Call a user-supplied function. Exceptions are logged and do not affect the session."""
         try:
             result = function(*arguments)
         except Exception:
@@ -340,24 +366,22 @@ class McpSession:
         if self.skipped_messages <= 3:
             log.debug("%s: skipped %s", self.server, event.reason)
 
-    # Questions of the server, in the legacy era.
+    # Requests from the server (legacy era only).
 
     def _on_server_request(self, event: IncomingRequest) -> None:
         if event.is_echo:
-            self.on_lost(BadAnswer("repeats what it is sent; is it an MCP server?"))
+            self.on_lost(BadAnswer("echoes its input back; is it an MCP server?"))
         elif self.handshake_result is not None and self.handshake_result.modern:
             self._skip_message(
-                UnmatchedResponse(f"{event.method}: a request, which the modern era does not have")
+                UnmatchedResponse(f"{event.method}: servers do not send requests in the modern era")
             )
         elif event.method == "ping":
             self._queue_reply(build_result_message(event.id, {}))
         elif len(self._server_requests) >= _MAX_SERVER_REQUESTS or event.id in self._server_requests:
-            self._queue_reply(
-                build_error_message(event.id, INTERNAL_ERROR, "too many requests at the same time")
-            )
+            self._queue_reply(build_error_message(event.id, INTERNAL_ERROR, "too many concurrent requests"))
         elif self._exceeds_request_rate():
             self._queue_reply(
-                build_error_message(event.id, INTERNAL_ERROR, "too many requests in one minute")
+                build_error_message(event.id, INTERNAL_ERROR, "too many requests within one minute")
             )
         else:
             self._pause_silence_timeouts()
@@ -366,8 +390,11 @@ class McpSession:
             task.add_done_callback(lambda _: self._on_server_request_done(event.id))
 
     def _exceeds_request_rate(self) -> bool:
-        """Count one more question. A server that cancels its own questions could otherwise ask without end,
-        and each may reach a person or cost a model request."""
+        """Count one more server request and return True if the rate limit is exceeded.
+
+        The concurrency limit alone is not enough: a server that cancels its own requests could send them
+        without end, and each may prompt a person or cost a model request.
+        """
         now, times = self._loop.time(), self._server_request_times
         if len(times) == times.maxlen and now - times[0] < 60:
             return True
@@ -375,10 +402,13 @@ class McpSession:
         return False
 
     def _queue_reply(self, message: Message) -> None:
-        """Answer at once, on one connection at most: a server that asks without end, and takes no answer,
-        would otherwise cost everyone else theirs."""
+        """Queue a reply that needs no callback. Replies are sent by one task, one after another.
+
+        Over HTTP each reply is a request of its own. A server that sends requests without end but accepts no
+        replies would otherwise occupy all connections of the pool.
+        """
         if len(self._queued_replies) >= _MAX_QUEUED_REPLIES:
-            self._skip_message(UnmatchedResponse("a request, while too many answers wait to be sent"))
+            self._skip_message(UnmatchedResponse("a request, because too many replies are queued"))
             return
         self._queued_replies.append(message)
         if len(self._queued_replies) == 1:
@@ -386,6 +416,7 @@ class McpSession:
 
     async def _send_replies(self) -> None:
         while self._queued_replies:
+            # Removed only after sending: _queue_reply starts a new task exactly when the queue was empty.
             await self._send_best_effort(self._queued_replies[0])
             self._queued_replies.popleft()
 
@@ -396,14 +427,15 @@ class McpSession:
         except CapabilityNotOffered:
             message = build_error_message(event.id, METHOD_NOT_FOUND, f"{event.method} is not offered")
         except ToolyardError as error:
-            # Somebody said no, in words that are meant for others, or a callback failed.
+            # A refusal with a message meant for the server, or a failed callback.
             message = build_error_message(event.id, INTERNAL_ERROR, error.cause)
         await self._send_best_effort(message)
 
     def _pause_silence_timeouts(self) -> None:
-        """While the server waits for us, its silence is ours."""
+        """Suspend the silence limit of all calls: the server may be waiting for our answer. The total limit
+        stays."""
         for call in self._pending.tokens():
-            call.reschedule(call.cap)
+            call.reschedule(call.latest_end)
 
     def _on_server_request_done(self, id: RequestId) -> None:
         self._server_requests.pop(id, None)
@@ -412,9 +444,10 @@ class McpSession:
             for call in self._pending.tokens():
                 call.reschedule(now + call.silence)
 
-    # The end.
+    # The end of the session.
 
     def on_lost(self, error: ServerError) -> None:
+        """End the session with ``error`` and fail every pending request. Later calls have no effect."""
         if self._end_reason is not None:
             return
         self._end_reason = error
@@ -426,7 +459,8 @@ class McpSession:
             self.on_end(self, error)
 
     async def close(self, reason: str = "the connection is closed") -> None:
-        """End every call, question and stream, then the transport. Bounded by the transport's own bound."""
+        """End all calls, server requests and streams, then close the transport, which bounds the time it
+        takes."""
         self.on_lost(Unreachable(reason))
         tasks = list(self._tasks)
         for task in tasks:
@@ -437,7 +471,7 @@ class McpSession:
             await self.transport.close()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that ends with the link at the latest."""
+        """Start a task that is cancelled when the session closes."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -445,17 +479,20 @@ class McpSession:
 
 
 def _build_rpc_error(failure: RpcFailure) -> RpcError:
-    """What the server said; of words without end, head and tail."""
-    told = "" if failure.data is None else to_readable_json(failure.data)
+    """Convert a JSON-RPC error, truncating long texts in the middle."""
+    data_text = "" if failure.data is None else to_readable_json(failure.data)
     data = (
         failure.data
-        if len(told) <= _MAX_ERROR_CHARACTERS
-        else truncate_middle(told, _MAX_ERROR_CHARACTERS, None)
+        if len(data_text) <= _MAX_ERROR_CHARACTERS
+        else truncate_middle(data_text, _MAX_ERROR_CHARACTERS, None)
     )
     return RpcError(failure.code, truncate_middle(failure.message, _MAX_ERROR_CHARACTERS, None), data)
 
 
 def _error_for_pending_call(error: ServerError) -> ServerError:
-    """What a request hears that was sent: of the end of its link, never that nothing was executed."""
+    """Return the error for a request that was already sent when the session ended.
+
+    Unreachable promises that nothing was executed, which cannot be known here: it becomes OutcomeUnknown.
+    """
     kind = OutcomeUnknown if isinstance(error, Unreachable) else type(error)
     return kind(error.cause, hint=error.hint)
