@@ -278,7 +278,7 @@ SHAPES = [
     ({"error": {"message": "broken"}}, "broken"),
     ({"error": {"code": "x", "message": 5}}, "no message"),
     ({"result": {"resultType": "strange"}}, "a result of the unknown type 'strange'"),
-    ({"result": {"resultType": "input_required"}}, "wants input for tools/call but does not say which"),
+    ({"result": {"resultType": "input_required"}}, "requires input for tools/call but does not say which"),
 ]
 
 

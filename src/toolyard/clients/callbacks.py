@@ -1,4 +1,4 @@
-"""What the embedding program can do for servers that ask: fill in a form, run a model, name folders."""
+"""Callbacks through which the embedding program answers server requests: elicitation, sampling, roots."""
 
 from __future__ import annotations
 
@@ -16,69 +16,71 @@ __all__ = ["INPUT_NAME_META_KEY", "Callbacks", "CapabilityNotOffered", "ServerRe
 log = logging.getLogger("toolyard.clients")
 
 INPUT_NAME_META_KEY = "toolyard/inputName"
-"""The key in ``_meta`` of a legacy question that says what it is called in the modern era. Those who carry
-questions from one era to the other and back lose nothing by it."""
+"""Key in ``_meta`` of a legacy server request that carries its name among the modern ``inputRequests``. It
+makes a translation between the eras reversible."""
 
 ServerRequestHandler: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""Takes the server's id and the parameters of its request, gives the result."""
+"""Takes the server's id and the params of its request; returns the result."""
 
 
 class CapabilityNotOffered(Exception):
-    """A server asks for something that it was not offered."""
+    """Raised when a server requests a capability that it was not offered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Offered to servers only where given.
+    """Handlers for server requests. Only capabilities with a handler are offered.
 
-    An exception becomes an error: a legacy server sees it, a modern one cannot be told, so its call fails.
+    An exception of a handler becomes a JSON-RPC error for a legacy server. A modern server has no way to
+    receive an error for an input request, so its call fails.
     """
 
     elicitation: ServerRequestHandler | None = None
-    """Asks the person. Result: ``{"action": "accept" | "decline" | "cancel", "content": {…}}``."""
+    """Prompts the person. Result: ``{"action": "accept" | "decline" | "cancel", "content": {…}}``."""
     elicitation_urls: bool = False
-    """The person can also be sent to a URL."""
+    """True if the person can also be sent to a URL."""
     sampling: ServerRequestHandler | None = None
     """Runs a model."""
     roots: ServerRequestHandler | None = None
-    """Names the folders that servers may work in. Result: ``{"roots": [{"uri": …}]}``."""
+    """Lists the folders that servers may work in. Result: ``{"roots": [{"uri": …}]}``."""
     log: Callable[[str, Mapping[str, Any]], None] | None = None
-    """Told each log message of a server."""
+    """Called with each log message of a server."""
     notification: Callable[[str, str, Mapping[str, Any]], None] | None = None
-    """Told each other notification: the server's id, the method, the parameters."""
+    """Called with each other notification: the server's id, the method, the params."""
     offers: Mapping[str, Any] | None = None
-    """What servers are told in place of what follows from the rest, for whoever speaks for somebody else."""
+    """Capabilities to announce in place of those derived from the handlers, for proxies of other clients."""
     name_inputs: bool = False
-    """Whether ``_meta`` of a question says under which name (``INPUT_NAME``) a modern server asks it."""
+    """If True, add the input's name to ``_meta`` (``INPUT_NAME_META_KEY``) of each input request."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What servers are told that we can do: what was given, and nothing else."""
+        """Return the client capabilities to announce to servers."""
         if self.offers is not None:
             return dict(self.offers)
-        offered: dict[str, Any] = {}
+        capabilities: dict[str, Any] = {}
         if self.elicitation is not None:
-            offered["elicitation"] = {"form": {}, "url": {}} if self.elicitation_urls else {"form": {}}
+            capabilities["elicitation"] = {"form": {}, "url": {}} if self.elicitation_urls else {"form": {}}
         if self.sampling is not None:
-            offered["sampling"] = {}
+            capabilities["sampling"] = {}
         if self.roots is not None:
-            offered["roots"] = {}
-        return offered
+            capabilities["roots"] = {}
+        return capabilities
 
     async def answer(self, server: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of a server's request, fit to be sent. Raises NotOffered for what was not offered, and a
-        ToolyardError where there is no such result."""
-        answerer = {
+        """Return the result of a server's request, ready to be sent. Raise CapabilityNotOffered for a method
+        without a handler, and a ToolyardError if the handler fails."""
+        handler = {
             "elicitation/create": self.elicitation,
             "sampling/createMessage": self.sampling,
             "roots/list": self.roots,
         }.get(method)
-        if answerer is None:
+        if handler is None:
             raise CapabilityNotOffered(method)
         try:
-            result = dict(await answerer(server, params))
-            encode(result)
+            result = dict(await handler(server, params))
+            encode(result)  # Fail here, with the handler's name, if the result cannot be serialised.
         except asyncio.CancelledError as error:
-            # Whoever cancels us wants no answer; a callback that gave up by itself still owes one.
+            # If this task is being cancelled, nobody needs an answer. Otherwise the handler itself raised
+            # CancelledError, and the server must still get an error.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
             raise _callback_error(method, error) from error
@@ -91,5 +93,5 @@ class Callbacks:
 
 
 def _callback_error(method: str, error: BaseException) -> ServerError:
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return ServerError(f"the callback for {method} failed: {words}")
+    description = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return ServerError(f"the callback for {method} failed: {description}")

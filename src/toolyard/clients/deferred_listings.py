@@ -1,4 +1,5 @@
-"""Answers of servers that a list is not held up for: whoever no longer waits is told when they come."""
+"""Refresh listings in the background once a caller's deadline has passed, and notify subscribers when they
+complete."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ __all__ = [
 ]
 
 LIST_DEADLINE_SECONDS = 2.0
-"""Seconds for which one that lists many servers waits for any of them."""
+"""Seconds for which a listing of many servers waits for each of them."""
 _MAX_PARALLEL_REFRESHES = 16
-"""Servers that one listing asks at the same time."""
+"""Number of servers that one listing refreshes concurrently."""
 
 DeferredListingKey: TypeAlias = tuple[str, str, str | None]
-"""The principal's and the server's id, and the chat over whose connection it is asked, where it is one's."""
+"""Principal id, server id, and the chat whose connection is used, or None for the default connection."""
 ListingRefresh: TypeAlias = Callable[[], Awaitable[bool]]
-"""Asks a server. Whether it has something else now than before. Raises a ServerError."""
+"""Fetches a server's listing and returns True if it differs from the known one. Raises a ServerError."""
 OnListingChanged: TypeAlias = Callable[[DeferredListingKey], None]
 
 
@@ -34,11 +35,11 @@ class _PendingRefresh:
     task: asyncio.Task[bool]
     started_at: float
     is_deferred: bool = False
-    """Somebody had a list without it."""
+    """True if a caller returned without waiting for this refresh."""
 
 
 async def wait_until_deadline(task: asyncio.Task[object], started_at: float) -> bool:
-    """Whether something that began then is done as long as one waits for it."""
+    """Wait for a task until LIST_DEADLINE_SECONDS after it started. Return True if it is done."""
     if not task.done():
         left = started_at + LIST_DEADLINE_SECONDS - asyncio.get_running_loop().time()
         await asyncio.wait((task,), timeout=max(0.0, left))
@@ -46,52 +47,55 @@ async def wait_until_deadline(task: asyncio.Task[object], started_at: float) -> 
 
 
 class DeferredListings:
-    """What is under way, once for all who want it."""
+    """Refreshes in progress, each shared by all callers that need it."""
 
     def __init__(self) -> None:
         self._listeners: list[OnListingChanged] = []
         self._pending_refreshes: dict[DeferredListingKey, _PendingRefresh] = {}
 
     def subscribe(self, listener: OnListingChanged) -> Callable[[], None]:
-        """Tell somebody of those that had something else, after a list did without it; call what comes back
-        to end that."""
+        """Call ``listener`` when a deferred refresh has found a changed listing. Return a function that ends
+        the subscription."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def wait(self, refreshes: Mapping[DeferredListingKey, ListingRefresh]) -> None:
-        """Begin what is not under way, and wait for each of them, but not for long after it began. Raises
-        what is no server's failure."""
-        gate = asyncio.Semaphore(_MAX_PARALLEL_REFRESHES)
-        coming = [self._start_refresh(key, work, gate) for key, work in refreshes.items()]
-        for each in coming:
+        """Start the refreshes that are not running yet, and wait for each until its deadline.
+
+        A server's failure is ignored here; other exceptions are raised.
+        """
+        semaphore = asyncio.Semaphore(_MAX_PARALLEL_REFRESHES)
+        pending = [self._start_refresh(key, refresh, semaphore) for key, refresh in refreshes.items()]
+        for each in pending:
             if not await wait_until_deadline(each.task, each.started_at):
                 each.is_deferred = True
             elif not each.task.cancelled():
                 each.task.result()
 
     def has_pending(self, principal_id: str) -> bool:
-        """Whether anything is under way for a principal."""
+        """Return True if a refresh for this principal is running."""
         return any(key[0] == principal_id for key in self._pending_refreshes)
 
     def _start_refresh(
         self, key: DeferredListingKey, refresh: ListingRefresh, semaphore: asyncio.Semaphore
     ) -> _PendingRefresh:
-        if (coming := self._pending_refreshes.get(key)) is None:
+        if (pending := self._pending_refreshes.get(key)) is None:
             loop = asyncio.get_running_loop()
-            coming = _PendingRefresh(loop.create_task(_run_limited(refresh, semaphore)), loop.time())
-            self._pending_refreshes[key] = coming
-            coming.task.add_done_callback(lambda task: self._on_refresh_done(key, task))
-        return coming
+            pending = _PendingRefresh(loop.create_task(_run_limited(refresh, semaphore)), loop.time())
+            self._pending_refreshes[key] = pending
+            pending.task.add_done_callback(lambda task: self._on_refresh_done(key, task))
+        return pending
 
     def _on_refresh_done(self, key: DeferredListingKey, task: asyncio.Task[bool]) -> None:
-        coming = self._pending_refreshes.pop(key)
-        if not task.cancelled() and task.exception() is None and task.result() and coming.is_deferred:
-            for told in self._listeners:
-                told(key)
+        pending = self._pending_refreshes.pop(key)
+        # Callers that waited for the result have it already; only deferred ones need a notification.
+        if not task.cancelled() and task.exception() is None and task.result() and pending.is_deferred:
+            for listener in self._listeners:
+                listener(key)
 
     async def close(self) -> None:
-        """End all of it."""
-        tasks = [coming.task for coming in self._pending_refreshes.values()]
+        """Cancel all refreshes and wait for their end."""
+        tasks = [pending.task for pending in self._pending_refreshes.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Requests that take several rounds: a modern server answers with questions, and is asked again."""
+"""Multi-round requests of the modern era: answers ``input_required`` results and repeats the request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["InputRequiredLoop"]
 
 _MAX_ROUNDS = 16
 _MAX_INPUTS_PER_ROUND = 16
-"""Inputs that a server may ask for in one round."""
+"""Maximum number of inputs that a server may request in one round."""
 
 
 class InputRequiredLoop:
@@ -32,52 +32,52 @@ class InputRequiredLoop:
         deadline: Deadline,
         **options: Any,
     ) -> dict[str, Any]:
-        """The complete result. Raises BadAnswer for a result of another kind, or too many rounds."""
+        """Return the complete result. Raise BadAnswer for an unknown result type or too many rounds."""
         result = await session.request(method, params, deadline, **options)
         kind = result.get("resultType")
         if kind is None or kind == "complete":
             return result
         if kind == "input_required" and options.get("capabilities") is not None:
-            # Whoever it is for answers by asking again.
+            # The request is made for another client, which answers by repeating the request itself.
             return result
         for _ in range(_MAX_ROUNDS):
             if kind != "input_required":
                 raise BadAnswer(f"answered {method} with a result of the unknown type {str(kind)[:60]!r}")
-            more = await self._collect_inputs(method, result)
-            result = await session.request(method, {**(params or {}), **more}, deadline, **options)
+            next_params = await self._collect_inputs(method, result)
+            result = await session.request(method, {**(params or {}), **next_params}, deadline, **options)
             kind = result.get("resultType", "complete")
             if kind == "complete":
                 return result
         raise BadAnswer(f"asked for input more than {_MAX_ROUNDS} times during one {method}")
 
     async def _collect_inputs(self, method: str, result: Mapping[str, Any]) -> dict[str, Any]:
-        """What the next round carries besides the original parameters: answers, and the state as it came."""
-        more: dict[str, Any] = {}
+        """Return the params to add in the next round: the answers, and the opaque state of the server."""
+        next_params: dict[str, Any] = {}
         requests, state = result.get("inputRequests"), result.get("requestState")
         if isinstance(requests, dict) and requests:
-            asked = cast("dict[str, Any]", requests)
-            if len(asked) > _MAX_INPUTS_PER_ROUND:
+            inputs = cast("dict[str, Any]", requests)
+            if len(inputs) > _MAX_INPUTS_PER_ROUND:
                 raise BadAnswer(
-                    f"asked for {len(asked)} inputs at once; at most {_MAX_INPUTS_PER_ROUND} are answered"
+                    f"asked for {len(inputs)} inputs at once; at most {_MAX_INPUTS_PER_ROUND} are answered"
                 )
             answers = await asyncio.gather(
-                *(self._answer_input(method, name, one) for name, one in asked.items())
+                *(self._answer_input(method, name, one) for name, one in inputs.items())
             )
-            more["inputResponses"] = dict(zip(asked, answers, strict=True))
+            next_params["inputResponses"] = dict(zip(inputs, answers, strict=True))
         if isinstance(state, str):
-            more["requestState"] = state
-        if not more:
-            raise BadAnswer(f"wants input for {method} but does not say which")
-        return more
+            next_params["requestState"] = state
+        if not next_params:
+            raise BadAnswer(f"requires input for {method} but does not say which")
+        return next_params
 
     async def _answer_input(self, method: str, name: str, input_request: object) -> dict[str, Any]:
         request = cast("dict[str, Any]", input_request) if isinstance(input_request, dict) else {}
-        kind, given = request.get("method"), request.get("params")
-        params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        kind, raw_params = request.get("method"), request.get("params")
+        params = cast("dict[str, Any]", raw_params) if isinstance(raw_params, dict) else {}
         if self._callbacks.name_inputs:
-            meta = params.get("_meta")
-            known = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
-            params = {**params, "_meta": {**known, INPUT_NAME_META_KEY: name}}
+            raw_meta = params.get("_meta")
+            meta = cast("dict[str, Any]", raw_meta) if isinstance(raw_meta, dict) else {}
+            params = {**params, "_meta": {**meta, INPUT_NAME_META_KEY: name}}
         try:
             return await self._callbacks.answer(self._server, str(kind), params)
         except CapabilityNotOffered:

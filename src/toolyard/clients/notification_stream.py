@@ -1,4 +1,4 @@
-"""Hearing of changes: the stream of its own on which a server speaks unasked, in either era."""
+"""Subscription to a server's list-changed notifications, in either era."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _LIST_CHANGED_NOTIFICATIONS: Final = {
 
 
 def start_listening(session: McpSession) -> None:
-    """Begin to listen for what this server says that it announces. Ends with the link."""
+    """Start to receive the notifications that the server announced. Stops when the session closes."""
     if session.handshake_result is None:
         return
     if not session.handshake_result.modern:
         session.transport.start_listening()
         return
-    offers = session.handshake_result.capabilities
-    wanted = [kind for kind in _LIST_CHANGED_NOTIFICATIONS if _has_list_changed(offers.get(kind))]
-    if wanted:
-        session.spawn(_run_subscription(session, wanted))
+    capabilities = session.handshake_result.capabilities
+    kinds = [kind for kind in _LIST_CHANGED_NOTIFICATIONS if _has_list_changed(capabilities.get(kind))]
+    if kinds:
+        session.spawn(_run_subscription(session, kinds))
 
 
 def _has_list_changed(capability: object) -> bool:
@@ -39,20 +39,22 @@ def _has_list_changed(capability: object) -> bool:
 
 
 async def _run_subscription(session: McpSession, kinds: list[str]) -> None:
-    """One subscription, made again whenever its stream ends."""
+    """Hold one ``subscriptions/listen`` request open; repeat it, with growing pauses, when its stream
+    ends."""
     params: dict[str, Any] = {"notifications": {_LIST_CHANGED_NOTIFICATIONS[kind][0]: True for kind in kinds}}
-    pause = _MIN_RETRY_SECONDS
+    delay = _MIN_RETRY_SECONDS
     while not session.is_over:
         started = asyncio.get_running_loop().time()
         try:
             await session.request("subscriptions/listen", params, _NO_DEADLINE)
         except (RpcError, BadAnswer):
+            # The server does not implement subscriptions; asking again would not help.
             return
         except ServerError:
             pass
         lasted = asyncio.get_running_loop().time() - started
-        pause = _MIN_RETRY_SECONDS if lasted > _MAX_RETRY_SECONDS else min(pause * 2, _MAX_RETRY_SECONDS)
-        await asyncio.sleep(pause)
+        delay = _MIN_RETRY_SECONDS if lasted > _MAX_RETRY_SECONDS else min(delay * 2, _MAX_RETRY_SECONDS)
+        await asyncio.sleep(delay)
         for kind in kinds:
-            # Whatever changed while nobody listened was not heard.
+            # A change during the gap was missed: report one for each kind, so that lists are fetched again.
             session.dispatch_notification(_LIST_CHANGED_NOTIFICATIONS[kind][1], {})

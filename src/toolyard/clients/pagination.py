@@ -1,4 +1,4 @@
-"""Lists that come in pages: followed to the end, with a guard against loops and floods."""
+"""Follows paginated lists to their end, with protection against cursor loops and endless lists."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ __all__ = ["PagedList", "collect_pages", "extract_header_params"]
 
 _MAX_PAGES = 1000
 _MAX_ITEMS = 100_000
+"""Number of items after which no further page is requested."""
 
 
 @dataclass(slots=True)
 class PagedList:
-    """Everything a server lists of one kind, as it published it."""
+    """All items of one list of a server, as published, with the cache hints of its pages."""
 
     items: list[dict[str, Any]]
     ttl_ms: int | None = None
@@ -32,9 +33,10 @@ class PagedList:
 async def collect_pages(
     method: str, key: str, fetch_page: Callable[[Mapping[str, Any] | None], Awaitable[Mapping[str, Any]]]
 ) -> PagedList:
-    """All pages of one list. A cursor that repeats, or no end, stops with a warning and what there is."""
+    """Fetch all pages of one list. A repeated cursor or an endless list stops with a warning and the items so
+    far. Raise BadAnswer for a page without a list under ``key``."""
     listing = PagedList([], scope="public")
-    seen: set[str] = set()
+    seen_cursors: set[str] = set()
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
         page = await fetch_page({"cursor": cursor} if cursor is not None else None)
@@ -42,27 +44,27 @@ async def collect_pages(
         if not isinstance(items, list):
             raise BadAnswer(f"answered {method} without a list of {key}")
         entries = cast("list[Any]", items)
-        whole = [cast("dict[str, Any]", item) for item in entries if isinstance(item, dict)]
-        if len(whole) < len(entries):
-            listing.warnings.append(f"{method}: an entry that is no object was left out")
-        listing.items += whole
+        objects = [cast("dict[str, Any]", item) for item in entries if isinstance(item, dict)]
+        if len(objects) < len(entries):
+            listing.warnings.append(f"{method}: an entry that is not an object was left out")
+        listing.items += objects
         _merge_cache_hints(listing, page)
-        following = page.get("nextCursor")
-        if not isinstance(following, str):
+        next_cursor = page.get("nextCursor")
+        if not isinstance(next_cursor, str):
             return listing
-        if following in seen:
-            listing.warnings.append(f"{method} repeats the cursor {following[:60]!r}; stopped there")
+        if next_cursor in seen_cursors:
+            listing.warnings.append(f"{method} repeats the cursor {next_cursor[:60]!r}; stopped there")
             return listing
         if len(listing.items) >= _MAX_ITEMS:
             break
-        seen.add(following)
-        cursor = following
+        seen_cursors.add(next_cursor)
+        cursor = next_cursor
     listing.warnings.append(f"{method} does not end; stopped after {len(listing.items)} entries")
     return listing
 
 
 def _merge_cache_hints(listing: PagedList, page: Mapping[str, Any]) -> None:
-    """The cache hints of all pages together: the shortest time, and private if any page is."""
+    """Combine the cache hints of all pages: the shortest TTL, and private if any page is private."""
     ttl = page.get("ttlMs")
     if isinstance(ttl, int) and not isinstance(ttl, bool):
         ttl = max(ttl, 0)
@@ -72,9 +74,10 @@ def _merge_cache_hints(listing: PagedList, page: Mapping[str, Any]) -> None:
 
 
 def extract_header_params(listing: PagedList) -> dict[str, tuple[HeaderParam, ...]]:
-    """Which tools mirror parameters into headers. A tool that does it wrongly is taken off the list."""
+    """Return the header rules of each tool with mirrored parameters. Remove tools with invalid rules from the
+    listing, as the specification requires, with a warning."""
     rules: dict[str, tuple[HeaderParam, ...]] = {}
-    kept: list[dict[str, Any]] = []
+    valid_tools: list[dict[str, Any]] = []
     for tool in listing.items:
         schema, name = tool.get("inputSchema"), tool.get("name")
         try:
@@ -84,6 +87,6 @@ def extract_header_params(listing: PagedList) -> dict[str, tuple[HeaderParam, ..
             continue
         if params and isinstance(name, str):
             rules[name] = params
-        kept.append(tool)
-    listing.items = kept
+        valid_tools.append(tool)
+    listing.items = valid_tools
     return rules

@@ -1,4 +1,4 @@
-"""What policy says of each server, prepared once for all callers who bring the same to it."""
+"""Caches compiled policy per server; callers with equal inputs share one entry."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 _MAX_CALLERS = 1024
 _MAX_SERVER_POLICIES = 4096
-"""For each policy: a common one meets the instances of everyone."""
+"""Entries per policy. A widely shared policy is applied to the instances of all users."""
 
 
 class ServerPolicies:
-    """The gates of one policy. Two callers have the same object exactly while their policies are equal."""
+    """Compiled server policies of one Policy. Callers share the object exactly while their policies are
+    equal."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -33,25 +34,29 @@ class ServerPolicies:
         return len(self._by_server_and_state)
 
     def for_server(self, server: Server, state: State) -> ServerPolicy:
-        """The gate of a server as it is defined now, in this state."""
+        """Return the compiled policy for a server's current definition and state."""
         key = (server.id, state)
-        made = self._by_server_and_state.get(key)
-        if made is not None and made[0] is server:
-            return made[1]
-        picked = None if server.instance is None else server.instance.tool_filter
-        gate = self._policy.compile_server_policy(server, state, instance_filter=picked)
-        put_bounded(self._by_server_and_state, key, (server, gate), _MAX_SERVER_POLICIES)
-        return gate
+        cached = self._by_server_and_state.get(key)
+        # Compared by identity: a changed definition is a new object under the same id.
+        if cached is not None and cached[0] is server:
+            return cached[1]
+        instance_filter = None if server.instance is None else server.instance.tool_filter
+        compiled = self._policy.compile_server_policy(server, state, instance_filter=instance_filter)
+        put_bounded(self._by_server_and_state, key, (server, compiled), _MAX_SERVER_POLICIES)
+        return compiled
 
     def forget_servers(self, server_ids: Collection[str]) -> None:
-        """Let go of those of servers that changed or are gone."""
+        """Drop the entries of changed or removed servers."""
         for key in [key for key in self._by_server_and_state if key[0] in server_ids]:
             del self._by_server_and_state[key]
 
 
 class PolicyCache:
-    """Finds the gates of a caller. Chats, tokens and people come and go: what is kept for one that nobody
-    else needs goes with it."""
+    """Finds the ServerPolicies of a caller.
+
+    Policies are held weakly and callers in a bounded table. When the last caller with a policy is dropped (a
+    closed chat, an expired token), its compiled entries are freed too.
+    """
 
     def __init__(self, write_tools: WriteTools) -> None:
         self._write_tools = write_tools
@@ -59,26 +64,26 @@ class PolicyCache:
         self._by_policy: WeakValueDictionary[Policy, ServerPolicies] = WeakValueDictionary()
 
     def __len__(self) -> int:
-        """How many gates are kept in all."""
+        """Return the number of compiled server policies."""
         return sum(map(len, self._by_policy.values()))
 
     def __call__(self, caller: Caller) -> ServerPolicies:
-        found = self._by_caller.get(caller)
-        if found is None:
+        policies = self._by_caller.get(caller)
+        if policies is None:
             policy = self._build_policy(caller)
-            found = self._by_policy.get(policy)
-            if found is None:
-                found = self._by_policy[policy] = ServerPolicies(policy)
-            put_bounded(self._by_caller, caller, found, _MAX_CALLERS)
-        return found
+            policies = self._by_policy.get(policy)
+            if policies is None:
+                policies = self._by_policy[policy] = ServerPolicies(policy)
+            put_bounded(self._by_caller, caller, policies, _MAX_CALLERS)
+        return policies
 
     def invalidate_servers(self, server_ids: Collection[str]) -> None:
-        """Let go of the gates of these servers."""
-        for gates in list(self._by_policy.values()):
-            gates.forget_servers(server_ids)
+        """Drop the compiled policies of these servers."""
+        for policies in list(self._by_policy.values()):
+            policies.forget_servers(server_ids)
 
     def forget_principal(self, principal_id: str) -> None:
-        """Forget the callers of one principal."""
+        """Drop all callers of one principal."""
         for caller in [each for each in self._by_caller if each.principal.id == principal_id]:
             del self._by_caller[caller]
 
@@ -95,7 +100,7 @@ class PolicyCache:
 
 
 def put_bounded(cache: OrderedDict[_K, _V], key: _K, value: _V, max_entries: int) -> None:
-    """Keep it; the oldest make room."""
+    """Store an entry as the newest one and drop the oldest ones beyond ``max_entries``."""
     cache[key] = value
     cache.move_to_end(key)
     while len(cache) > max_entries:

@@ -1,4 +1,4 @@
-"""What of a server's definition is a secret, and how to take it out of what is said about the server."""
+"""Finds the secrets in a server's definition and redacts them from errors about the server."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ _MAX_CAUSE_DEPTH = 8
 
 
 def find_secrets(server: Server) -> tuple[str, ...]:
-    """Values in a definition that are secrets: headers and query parameters, which are there for that, and
-    variables and arguments whose name says so. Of ``Bearer abc`` also ``abc``, since that is what a server
-    quotes; of a query parameter also how it stands in the URL."""
+    """Return the secret values of a definition: headers and query parameters (both exist to carry
+    credentials), and environment variables and arguments with a name like ``TOKEN``.
+
+    Of ``Bearer abc`` also ``abc``, since servers quote the token alone; of a query parameter also its
+    percent-encoded form.
+    """
     spec = server.transport
     if isinstance(spec, HttpSpec):
-        from yarl import URL  # which programs do without
+        from yarl import URL  # Imported late: programs without HTTP servers do not need it.
 
         values = [value for key, value in spec.headers.items() if key.lower() not in _NON_SECRET_HEADERS]
         for value in spec.query.values():
@@ -41,7 +44,8 @@ def find_secrets(server: Server) -> tuple[str, ...]:
 
 
 def _find_secret_arguments(args: Sequence[str]) -> Iterator[str]:
-    """As in ``--api-key abc``, ``--token=abc``, ``-e TOKEN=abc`` and ``--header "Authorization: abc"``."""
+    """Yield ``abc`` of ``--api-key abc``, ``--token=abc``, ``-e TOKEN=abc`` and ``--header "Authorization:
+    abc"``."""
     for argument, following in pairwise((*args, "")):
         name, *value = _ASSIGNMENT_PATTERN.split(argument, maxsplit=1)
         if not _SECRET_NAME_PATTERN.search(name) or " " in name:
@@ -53,7 +57,7 @@ def _find_secret_arguments(args: Sequence[str]) -> Iterator[str]:
 
 
 def redact_error(error: BaseException | None, secrets: tuple[str, ...], depth: int = 0) -> None:
-    """Take secrets out of an error, and out of those that led to it: a traceback shows them."""
+    """Redact an error in place, with its causes and contexts, which a traceback would show."""
     if not isinstance(error, ServerError) or depth > _MAX_CAUSE_DEPTH:
         return
     redact_error(error.__cause__, secrets, depth + 1)
@@ -64,9 +68,9 @@ def redact_error(error: BaseException | None, secrets: tuple[str, ...], depth: i
         error.hint = redact_secrets(error.hint, secrets)
     if isinstance(error, RpcError):
         error.message = redact_secrets(error.message, secrets)
-        told = to_readable_json(error.data)
-        if (hushed := redact_secrets(told, secrets)) != told:
-            error.data = hushed
+        data_text = to_readable_json(error.data)
+        if (redacted := redact_secrets(data_text, secrets)) != data_text:
+            error.data = redacted
     if isinstance(error, HttpStatus):
         error.body = redact_secrets(error.body.decode("utf-8", "replace"), secrets).encode()
     if (

@@ -1,4 +1,4 @@
-"""Which servers there are, for whom each of them exists, and what a new definition changes."""
+"""Table of all servers, their visibility per principal, and the difference made by new definitions."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _NO_PROVENANCE = Provenance("code")
 
 @dataclass(frozen=True, slots=True)
 class ServerChange:
-    """One server before and after: None where it was not there, or no longer is."""
+    """One server before and after a change. None: it did not exist before, or does not exist afterwards."""
 
     before: Server | None
     after: Server | None
 
     @property
     def can_keep_connection(self) -> bool:
-        """Whether a connection may stay: nothing that it goes by is different."""
+        """True if no field that affects a connection has changed."""
         if self.before is None or self.after is None:
             return False
         return _connection_fields(self.before) == _connection_fields(self.after)
 
 
 class ServerTable:
-    """The servers of the configuration, which everyone has, and each owner's instances."""
+    """Configured servers, visible to everyone, and each owner's instances."""
 
     def __init__(self, servers: Iterable[Server]) -> None:
         self.servers_by_id: dict[str, Server] = {server.id: server for server in servers}
-        """With the instances of everyone."""
+        """All servers, including the instances of every owner."""
         self._configured: dict[str, Server] = {}
         self._instances_by_owner: dict[str, dict[str, Server]] = {}
         for server in self.servers_by_id.values():
@@ -42,23 +42,24 @@ class ServerTable:
                 self._instances_by_owner.setdefault(server.instance.owner, {})[server.id] = server
 
     def visible_servers(self, principal_id: str) -> Mapping[str, Server]:
-        """Those that exist for a principal."""
+        """Return the servers that exist for a principal."""
         own = self._instances_by_owner.get(principal_id)
         return self._configured if own is None else {**self._configured, **own}
 
     def update(self, servers: Iterable[Server]) -> dict[str, ServerChange]:
-        """Take over those of the configuration; what changed, by id. Raises ValueError for an instance."""
+        """Replace the configured servers and return the changes by id. Raise ValueError for an instance."""
         new = {server.id: server for server in servers}
         if any(server.instance is not None for server in new.values()):
-            raise ValueError("instances are taken over by sync")
+            raise ValueError("instances are replaced with sync_instances")
         return self._replace_servers(self._configured, new)
 
     def sync_instances(self, owner: str, servers: Iterable[Server]) -> dict[str, ServerChange]:
-        """Take over the instances of one owner; what changed, by id. Raises ValueError for anything else."""
+        """Replace the instances of one owner and return the changes by id. Raise ValueError for other
+        servers."""
         new = {server.id: server for server in servers}
         for server in new.values():
             if server.instance is None or server.instance.owner != owner:
-                raise ValueError(f"'{server.id}' is no instance of '{owner}'")
+                raise ValueError(f"'{server.id}' is not an instance of '{owner}'")
         changes = self._replace_servers(self._instances_by_owner.setdefault(owner, {}), new)
         if not new:
             del self._instances_by_owner[owner]
@@ -70,7 +71,7 @@ class ServerTable:
         changes: dict[str, ServerChange] = {}
         for server_id in {**current, **new}:
             before, after = current.get(server_id), new.get(server_id)
-            # What is equal stays the same object: others keep what they prepared for it.
+            # An equal definition keeps the old object: caches compare definitions by identity.
             if before == after:
                 continue
             if after is None:
@@ -83,12 +84,12 @@ class ServerTable:
 
 
 def _without_provenance(server: Server | None) -> Server | None:
-    """A definition wherever it stands: one that only moved to another line has not changed."""
+    """Return the definition without its source location: moving it to another line is not a change."""
     return server and replace(server, provenance=_NO_PROVENANCE)
 
 
 def _connection_fields(server: Server) -> Server:
-    """The part of a definition that a connection goes by: the rest is for lists, policy and people."""
+    """Return the definition with all fields reset that affect only lists, policy and display."""
     return replace(
         server,
         label=None,

@@ -1,4 +1,4 @@
-"""Asking a server what it has, for the catalogue."""
+"""Fetches a server's tools for the catalogue cache."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ log = logging.getLogger("toolyard.catalogue")
 
 
 class ToolFetcher:
-    """Lists a server's tools over its connection, making it where there is none."""
+    """Lists a server's tools over its connection; connects if needed."""
 
     def __init__(self, manager: ConnectionManager) -> None:
         self._manager = manager
 
     async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
-        """The complete listing. Raises ServerError."""
-        facts = await self._manager.ensure_connected(server_id, principal=principal, chat=chat)
-        if "tools" not in facts.capabilities:
+        """Fetch the complete listing. Raise a ServerError."""
+        handshake = await self._manager.ensure_connected(server_id, principal=principal, chat=chat)
+        if "tools" not in handshake.capabilities:
             tools, ttl_ms, scope = [], None, None
         else:
             pages = await self._manager.list_tools(server_id, principal=principal, chat=chat)
@@ -30,10 +30,10 @@ class ToolFetcher:
         log.info("server '%s' lists %d tools", server_id, len(tools))
         return RawListing(
             tools=tuple(tools),
-            server_info=facts.info,
-            capabilities=facts.capabilities,
-            protocol_version=facts.version,
-            instructions=facts.instructions,
+            server_info=handshake.info,
+            capabilities=handshake.capabilities,
+            protocol_version=handshake.version,
+            instructions=handshake.instructions,
             ttl=None if ttl_ms is None else ttl_ms / 1000,
             scope=scope,
         )

@@ -1,4 +1,4 @@
-"""Bounds on what a server sends without being asked: notifications, requests and answers to nothing."""
+"""Limits on unsolicited messages of a server: notifications, requests, and responses to nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["TrafficLimits", "TrafficMeter"]
 
 @dataclass(frozen=True, slots=True)
 class TrafficLimits:
-    """What one connection may receive within ``seconds`` that answers none of its requests.
+    """Limits per connection on messages that answer none of its requests, within ``seconds``.
 
-    Progress of a request in flight has a number of its own, because honest servers send much of it. A message
-    larger than ``message_bytes`` is dropped. ``pauses`` are the seconds for which a connection that exceeded
-    the limits stays closed, the first time and each time after.
+    Progress of a request in flight is counted separately, because honest servers send much of it. A message
+    larger than ``message_bytes`` is dropped. ``reconnect_delays`` are the seconds for which a connection
+    stays closed after exceeding a limit, the first time and each time after.
     """
 
     seconds: float = 10.0
@@ -25,23 +25,23 @@ class TrafficLimits:
 
 
 class TrafficMeter:
-    """Counts unsolicited messages in consecutive periods."""
+    """Counter of unsolicited messages in consecutive periods of ``TrafficLimits.seconds``."""
 
-    __slots__ = ("_began", "_bytes", "_limits", "_messages", "_progress")
+    __slots__ = ("_bytes", "_limits", "_messages", "_period_start", "_progress")
 
     def __init__(self, limits: TrafficLimits) -> None:
         self._limits = limits
-        self._began = float("-inf")
+        self._period_start = float("-inf")
         self._reset_counts()
 
     def _reset_counts(self) -> None:
         self._messages = self._progress = self._bytes = 0
 
     def count(self, size: int, now: float, *, progress: bool = False) -> str | None:
-        """Count one message of ``size`` bytes. Return what was exceeded, as a sentence about the server."""
+        """Count one message of ``size`` bytes. Return a sentence about the exceeded limit, or None."""
         limits = self._limits
-        if now - self._began > limits.seconds:
-            self._began = now
+        if now - self._period_start > limits.seconds:
+            self._period_start = now
             self._reset_counts()
         self._bytes += size
         if progress:
