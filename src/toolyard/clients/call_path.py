@@ -1,4 +1,4 @@
-"""The one call path: resolve the name, decide, connect if needed, call, shape the result, record it."""
+"""The path of every tool call: resolve the name, authorize, connect if needed, call, shape and record."""
 
 from __future__ import annotations
 
@@ -48,19 +48,20 @@ __all__ = [
 log = logging.getLogger("toolyard.calls")
 
 ApprovalHandler: TypeAlias = Callable[[ApprovalRequest], Awaitable[bool]]
-"""Asks somebody whether a call may be made: True is yes, all else is no. Raises ApprovalNeeded where they
-have to be asked first."""
+"""Asks whether a call may be made; only True approves it. Raises ApprovalNeeded if the person must be asked
+first."""
 
 AcceptUrlFor: TypeAlias = Callable[[Server], str | None]
-"""The page where what became different about a server is shown and accepted; None where there is none."""
+"""Returns the URL of the page on which a server's changed tools can be accepted, or None."""
 
 CallRoute: TypeAlias = Callable[[Server, Definition, Mapping[str, Any], bool], Awaitable[dict[str, Any]]]
-"""Takes a call that may be made to its server, for doors whose clients have connections of their own: the
-server, the tool, the arguments, and whether it may be executed twice. The result may be ``input_required``,
-where whoever asks answers that."""
+"""Executes an authorized call in place of the default connection, for interfaces with dedicated connections.
+Parameters: the server, the tool, the arguments, and whether it may be executed twice. The result may be
+``input_required`` if the interface's client answers that itself."""
 
 ResultStoreFor: TypeAlias = Callable[[Principal], ResultStore]
-"""Gives the store of one principal for results that were too long. A handle is no secret, the store is."""
+"""Returns the store for long results of one principal. Handles of results are not secret; the choice of the
+store by principal protects them."""
 
 _VisibleToolsEntry: TypeAlias = tuple[
     Mapping[str, Definition],
@@ -69,28 +70,29 @@ _VisibleToolsEntry: TypeAlias = tuple[
     Mapping[str, Mapping[str, str]],
 ]
 _MAX_VISIBLE_TOOLS_ENTRIES = 256
+"""Maximum number of cached results of ``shown``, each for one principal and one policy."""
 _MAX_RESULT_STORES = 64
 _MAX_RESULT_STORE_CHARACTERS = 4_000_000
-"""Characters, for each of many. The local user, who is alone as a rule, has the usual room."""
+"""Size of a result store of each principal but the local user, who gets the default size."""
 _VISIBLE_VERDICTS = frozenset({Verdict.ALLOW, Verdict.ASK})
 _OUTCOME_UNKNOWN_HINT = "the outcome is unknown: it may have been executed, so look before you call it again"
 
 
 BeforeCall: TypeAlias = Callable[[str, str, Caller], Awaitable[None]]
-"""Called with a tool's id, its exposed name and the caller when a call is allowed and not yet made. Raises a
-ToolyardError to prevent it."""
+"""Called with the tool's id, its exposed name and the caller when a call has been allowed, before it is made.
+Raises a ToolyardError to prevent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """The settings of the call path."""
+    """Settings of the call path."""
 
     write_tools: WriteTools = WriteTools.REJECT
     limits: ResultLimits = field(default_factory=ResultLimits)
 
 
 class CallPath:
-    """Every door calls tools through this, and no other way in skips policy."""
+    """The one way in which all interfaces call tools. No other code path skips policy."""
 
     def __init__(
         self,
@@ -117,14 +119,13 @@ class CallPath:
         self._result_stores: OrderedDict[str, ResultStore] = OrderedDict()
         self._policy_cache = PolicyCache(settings.write_tools)
         self._visible_tools: OrderedDict[tuple[str, ServerPolicies], _VisibleToolsEntry] = OrderedDict()
-        """By principal, and what they bring."""
+        """Visible tools by principal and policy."""
         self._secrets: dict[str, tuple[Server, tuple[str, ...]]] = {}
 
     def invalidate_servers(self, server_ids: Collection[str]) -> None:
-        """Forget what was prepared for earlier definitions of these.
+        """Drop everything cached for earlier definitions of these servers.
 
-        Nothing of it would be used any more, since it says which definition it is of; this is for what has
-        been removed.
+        Cached entries are checked against the current definition on use, so this only frees memory.
         """
         self._policy_cache.invalidate_servers(server_ids)
         for server_id in server_ids:
@@ -132,44 +133,55 @@ class CallPath:
         self._tool_directory.forget_servers(server_ids)
 
     def forget_principal(self, principal_id: str) -> None:
-        """Forget what was prepared and kept for a principal."""
+        """Drop everything cached for a principal."""
         self._policy_cache.forget_principal(principal_id)
-        for key in [each for each in self._visible_tools if each[0] == principal_id]:
+        for key in [key for key in self._visible_tools if key[0] == principal_id]:
             del self._visible_tools[key]
         self._result_stores.pop(principal_id, None)
         self._tool_directory.forget_principal(principal_id)
 
-    # Seeing.
+    # Visibility.
 
-    def shown(self, roster: ToolListing, caller: Caller) -> Mapping[str, Definition]:
-        """The tools of a roster that this caller gets to see, sorted by name."""
-        gates = {server_id: self._find_server_policy(caller, server_id) for server_id in roster.catalogues}
-        aside = self._find_quarantined(roster)
-        key = (caller.principal.id, self._policy_cache(caller))
-        before = self._visible_tools.get(key)
-        if before is not None and before[0] is roster.tools and before[1] == gates and before[3] == aside:
-            return before[2]
-        verdicts = {
-            id: gate.verdict for id, gate in gates.items() if gate is not None and not gate.blocks_all
+    def shown(self, listing: ToolListing, caller: Caller) -> Mapping[str, Definition]:
+        """Return the tools of a listing that are visible to this caller, sorted by name."""
+        policies = {
+            server_id: self._find_server_policy(caller, server_id) for server_id in listing.catalogues
         }
-        shown = {
+        quarantined = self._find_quarantined(listing)
+        key = (caller.principal.id, self._policy_cache(caller))
+        cached = self._visible_tools.get(key)
+        # Valid only while all inputs are the same: the tools, the policy of each server, the quarantine.
+        if (
+            cached is not None
+            and cached[0] is listing.tools
+            and cached[1] == policies
+            and cached[3] == quarantined
+        ):
+            return cached[2]
+        verdicts = {
+            id: policy.verdict
+            for id, policy in policies.items()
+            if policy is not None and not policy.blocks_all
+        }
+        visible = {
             name: definition
-            for name, definition in roster.tools.items()
+            for name, definition in listing.tools.items()
             if (verdict := verdicts.get(definition.server_id)) is not None
             and verdict(Candidate(definition, name)) in _VISIBLE_VERDICTS
-            and definition.name not in aside.get(definition.server_id, ())
+            and definition.name not in quarantined.get(definition.server_id, ())
         }
-        put_bounded(self._visible_tools, key, (roster.tools, gates, shown, aside), _MAX_VISIBLE_TOOLS_ENTRIES)
-        return shown
+        entry = (listing.tools, policies, visible, quarantined)
+        put_bounded(self._visible_tools, key, entry, _MAX_VISIBLE_TOOLS_ENTRIES)
+        return visible
 
-    def _find_quarantined(self, roster: ToolListing) -> Mapping[str, Mapping[str, str]]:
-        """What the locks set aside: for each server its own names, with the reason."""
-        found = {id: self._locks.quarantine_reasons(one.contents) for id, one in roster.catalogues.items()}
-        return {id: reasons for id, reasons in found.items() if reasons}
+    def _find_quarantined(self, listing: ToolListing) -> Mapping[str, Mapping[str, str]]:
+        """Return the tools that the locks quarantine: by server id, the tools' own names with the reason."""
+        reasons = {id: self._locks.quarantine_reasons(one.contents) for id, one in listing.catalogues.items()}
+        return {id: by_name for id, by_name in reasons.items() if by_name}
 
-    def _make_candidate(self, definition: Definition, name: str, roster: ToolListing) -> Candidate:
-        """The tool with what the lock says of it."""
-        catalogue = roster.catalogues.get(definition.server_id)
+    def _make_candidate(self, definition: Definition, name: str, listing: ToolListing) -> Candidate:
+        """Return the tool as a policy candidate, with the reason of its quarantine if there is one."""
+        catalogue = listing.catalogues.get(definition.server_id)
         if catalogue is None:
             return Candidate(definition, name)
         return Candidate(
@@ -179,40 +191,45 @@ class CallPath:
     async def _make_checked_candidate(
         self, server: Server, definition: Definition, name: str, caller: Caller
     ) -> Candidate:
-        """The same at a call. What was listed for it was judged for it; of a kept listing, people may have
-        accepted more since."""
-        roster = self._tool_directory.known_listing(caller.principal)
-        catalogue = roster.catalogues.get(server.id)
+        """Return the candidate for a call, checked against the current lock.
+
+        A listing fetched for this call was checked when it arrived. A cached one is checked again, because
+        changes may have been accepted since.
+        """
+        listing = self._tool_directory.known_listing(caller.principal)
+        catalogue = listing.catalogues.get(server.id)
         if server.cache_ttl > 0 and catalogue is not None:
             await self._locks.check_listing(server, catalogue.contents)
-        return self._make_candidate(definition, name, roster)
+        return self._make_candidate(definition, name, listing)
 
     def explain(self, name: str, caller: Caller) -> Decision:
-        """The decision about a tool that is known, by its exposed name or its canonical id.
+        """Return the decision about a known tool, by its exposed name or canonical id.
 
-        Raises ToolRefused where no such tool is known.
+        Raise ToolRefused if no such tool is known.
         """
-        roster = self._tool_directory.known_listing(caller.principal)
-        candidate = self._find_candidate(roster, name)
-        gate = None if candidate is None else self._find_server_policy(caller, candidate.definition.server_id)
-        if candidate is None or gate is None:
-            raise build_refusal(name, self.shown(roster, caller))
-        return gate.explain(candidate)
+        listing = self._tool_directory.known_listing(caller.principal)
+        candidate = self._find_candidate(listing, name)
+        policy = (
+            None if candidate is None else self._find_server_policy(caller, candidate.definition.server_id)
+        )
+        if candidate is None or policy is None:
+            raise build_refusal(name, self.shown(listing, caller))
+        return policy.explain(candidate)
 
-    def _find_candidate(self, roster: ToolListing, name: str) -> Candidate | None:
-        definition = roster.tools.get(name)
+    def _find_candidate(self, listing: ToolListing, name: str) -> Candidate | None:
+        definition = listing.tools.get(name)
         if definition is not None:
-            return self._make_candidate(definition, name, roster)
-        for exposed, definition in roster.tools.items():
+            return self._make_candidate(definition, name, listing)
+        for exposed, definition in listing.tools.items():
             if definition.id == name:
-                return self._make_candidate(definition, exposed, roster)
-        for one in roster.quarantined():
-            own = self._tool_directory.guess_tool_name(one.server_id, name)
-            if one.name is not None and (own == one.name or name == f"{one.server_id}/{one.name}"):
-                return Candidate(Definition(one.server_id, one.name), name, quarantine=one.reason)
+                return self._make_candidate(definition, exposed, listing)
+        for each in listing.quarantined():
+            tool_name = self._tool_directory.guess_tool_name(each.server_id, name)
+            if each.name is not None and (tool_name == each.name or name == f"{each.server_id}/{each.name}"):
+                return Candidate(Definition(each.server_id, each.name), name, quarantine=each.reason)
         return None
 
-    # Calling.
+    # Calls.
 
     async def call(
         self,
@@ -226,13 +243,14 @@ class CallPath:
         meta: Mapping[str, Any] | None = None,
         route: CallRoute | None = None,
     ) -> Result:
-        """Call a tool by its exposed name. ``limits`` bounds the result in place of the settings. ``via``
-        takes it to the server in place of the usual connection, in its own time. ``timeouts`` count in place
-        of the server's own; a number of seconds only where those are longer.
+        """Call a tool by its exposed name and return its shaped result.
 
-        A tool's own failure is a result with ``is_error``. Raises ToolRefused, or a ServerError.
+        ``limits`` replaces the result limits of the settings. ``route`` executes the call in place of the
+        default connection, without a timeout here. ``timeouts`` replaces those of the server; a number of
+        seconds only shortens them. A tool's own failure is a result with ``is_error``. Raise ToolRefused or a
+        ServerError.
         """
-        server, promised, raw = await self._call_and_record(
+        server, output_schema, raw = await self._call_and_record(
             name, arguments, caller, route, on_progress, timeouts, meta
         )
         return await shape_and_store(
@@ -242,7 +260,7 @@ class CallPath:
             self._result_stores.get(caller.principal.id) or self.result_store(caller.principal),
             server=server.id,
             secrets=self.server_secrets(server),
-            output_schema=promised,
+            output_schema=output_schema,
             media=caller.surface is not Surface.OPERATOR,
         )
 
@@ -256,9 +274,10 @@ class CallPath:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """As ``call``, but what the server sent, untouched and unshaped: for whoever is no model.
+        """Call a tool like ``call``, but return the server's result unshaped, for programs rather than
+        models.
 
-        Raises ToolRefused, or a ServerError.
+        Raise ToolRefused or a ServerError.
         """
         return (await self._call_and_record(name, arguments, caller, route, on_progress, None, meta))[2]
 
@@ -272,14 +291,15 @@ class CallPath:
         timeouts: Timeouts | float | None,
         meta: Mapping[str, Any] | None,
     ) -> tuple[Server, Mapping[str, Any] | None, dict[str, Any]]:
-        """The server, the schema that it promised to keep, and what it sent; whatever happens is recorded."""
-        began = time.perf_counter()
-        tool, outcome, told = name, "cancelled", None
+        """Make a call and return the server, the tool's output schema, and the raw result. Every outcome is
+        recorded, also a refusal or a cancellation."""
+        started_at = time.perf_counter()
+        tool, outcome, cause = name, "cancelled", None
         try:
             try:
                 server, definition = await self._resolve_tool(name, caller)
             except OutcomeUnknown as error:
-                # A list was lost, not the call.
+                # Only a listing was interrupted; the call was not made yet, so its outcome is known.
                 raise Unreachable(error.cause, server=error.server, hint=error.hint) from error.__cause__
             tool = definition.id
             await self._authorize_call(server, definition, name, arguments or {}, caller)
@@ -306,19 +326,20 @@ class CallPath:
                 self.redact_error(error)
             if isinstance(error, OutcomeUnknown):
                 error.hint = error.hint or _OUTCOME_UNKNOWN_HINT
-            outcome, told = type(error).__name__, error.cause
+            outcome, cause = type(error).__name__, error.cause
             raise
         finally:
-            self._record_call(tool, name, caller, outcome, time.perf_counter() - began, told)
+            self._record_call(tool, name, caller, outcome, time.perf_counter() - started_at, cause)
 
     def can_reach(self, server_id: str, caller: Caller) -> bool:
-        """Whether a server is there for this caller at all: only then are its prompts and resources."""
-        gate = self._find_server_policy(caller, server_id)
-        return gate is not None and not gate.blocks_all
+        """Return True if a server exists for this caller and is not blocked. Required for its prompts and
+        resources."""
+        policy = self._find_server_policy(caller, server_id)
+        return policy is not None and not policy.blocks_all
 
     def is_in_token_scope(self, server_id: str, caller: Caller) -> bool:
-        """Whether the token that a caller came with is for a server. One that is gone, a token for all
-        covers."""
+        """Return True if the caller's token covers a server. A removed server is covered only by a token for
+        all servers."""
         if caller.scope is None or caller.scope.servers is None:
             return True
         server = self._manager.find(server_id, caller.principal)
@@ -328,74 +349,75 @@ class CallPath:
         located = await self._tool_directory.locate_tool(name, caller.principal, caller.chat)
         if located is not None:
             return located
-        roster = self._tool_directory.known_listing(caller.principal)
-        for server_id, failure in roster.failures.items():
-            # The tool is not known because its server could not be asked; that is the thing to say.
+        listing = self._tool_directory.known_listing(caller.principal)
+        for server_id, failure in listing.failures.items():
+            # The tool is unknown because its server could not be listed: report that failure instead.
             if self.can_see_unknown_tool(server_id, name, caller):
                 raise failure
-        raise build_refusal(name, self.shown(roster, caller))
+        raise build_refusal(name, self.shown(listing, caller))
 
     def can_see_unknown_tool(self, server_id: str, name: str, caller: Caller) -> bool:
-        """Whether a tool that is not known, but whose name looks like one of this server's, would be shown:
-        only then may the caller learn how the server fares."""
-        own = self._tool_directory.guess_tool_name(server_id, name)
-        gate = self._find_server_policy(caller, server_id)
-        if own is None or gate is None:
+        """Return True if an unlisted tool with this name would be visible, should this server have it. Only
+        then may the caller learn about the server's failure."""
+        tool_name = self._tool_directory.guess_tool_name(server_id, name)
+        policy = self._find_server_policy(caller, server_id)
+        if tool_name is None or policy is None:
             return False
-        return gate.verdict(Candidate(Definition(server_id, own), name)) in _VISIBLE_VERDICTS
+        return policy.verdict(Candidate(Definition(server_id, tool_name), name)) in _VISIBLE_VERDICTS
 
     async def _authorize_call(
         self, server: Server, definition: Definition, name: str, arguments: Mapping[str, Any], caller: Caller
     ) -> None:
-        gate = self._find_server_policy(caller, server.id)
+        policy = self._find_server_policy(caller, server.id)
         if not self._locks.has_lock(server):
             candidate = Candidate(definition, name)
         else:
             candidate = await self._make_checked_candidate(server, definition, name, caller)
-        verdict = gate.verdict(candidate) if gate is not None else Verdict.HIDE
+        verdict = policy.verdict(candidate) if policy is not None else Verdict.HIDE
         if verdict is Verdict.ALLOW:
             return
-        if verdict is not Verdict.ASK or gate is None:
-            roster = self._tool_directory.known_listing(caller.principal)
-            if gate is not None and candidate.quarantine is not None:
-                self._refuse_quarantined(gate, candidate, roster, caller)
-            raise build_refusal(name, self.shown(roster, caller))
-        decision = gate.explain(candidate)
+        if verdict is not Verdict.ASK or policy is None:
+            listing = self._tool_directory.known_listing(caller.principal)
+            if policy is not None and candidate.quarantine is not None:
+                self._refuse_quarantined(policy, candidate, listing, caller)
+            raise build_refusal(name, self.shown(listing, caller))
+        decision = policy.explain(candidate)
         if self._approve is None:
             raise ToolRefused(
                 f"'{name}' needs an approval, and there is nobody to ask",
                 hint="give Toolyard an approve callback, or set write_tools to 'allow'",
             )
-        # A program's own words, such as the "no" that somebody typed, are no yes.
+        # Compared with True: a handler that returns text, such as a typed "no", must not approve the call.
         if await self._approve(ApprovalRequest(decision, arguments, caller, definition)) is not True:
             raise ToolRefused(f"the call of '{name}' was not approved")
 
     def _refuse_quarantined(
-        self, gate: ServerPolicy, candidate: Candidate, roster: ToolListing, caller: Caller
+        self, policy: ServerPolicy, candidate: Candidate, listing: ToolListing, caller: Caller
     ) -> None:
-        """Raise what there is to say about a tool that only the lock keeps from this caller.
+        """Raise ToolRefused for a tool that only the lock hides from this caller; return if policy hides it
+        too.
 
-        A model does not get the server's new words: they are what the lock is for.
+        Only an operator sees the changed definition. The lock exists to keep that text from models.
         """
         definition, name, reason = candidate
-        if gate.verdict(Candidate(definition, name)) not in _VISIBLE_VERDICTS:
+        if policy.verdict(Candidate(definition, name)) not in _VISIBLE_VERDICTS:
             return
-        told = f"'{name}' is in quarantine: {reason}"
-        change = self._locks.change(roster.catalogues[definition.server_id].contents, definition.name)
+        message = f"'{name}' is in quarantine: {reason}"
+        change = self._locks.change(listing.catalogues[definition.server_id].contents, definition.name)
         if change is not None and caller.surface is Surface.OPERATOR:
-            told = "\n".join((told, *(f"  {line}" for line in change.diff())))
+            message = "\n".join((message, *(f"  {line}" for line in change.diff())))
         hint = self._accept_hint(definition, caller) if change is not None else None
-        raise ToolRefused(told, hint=hint)
+        raise ToolRefused(message, hint=hint)
 
     def _accept_hint(self, definition: Definition, caller: Caller) -> str:
         server = self._manager.find(definition.server_id, caller.principal)
-        page = None if self._accept_url_for is None or server is None else self._accept_url_for(server)
-        if page is not None:
-            return f"look at what changed and accept it at {page}"
+        url = None if self._accept_url_for is None or server is None else self._accept_url_for(server)
+        if url is not None:
+            return f"look at what changed and accept it at {url}"
         accept = f"`toolyard lock --accept {definition.id}`"
         return f"look at it with `toolyard lock --diff`, accept it with {accept}"
 
-    # What is prepared once.
+    # Cached lookups and redaction.
 
     def _find_server_policy(self, caller: Caller, server_id: str) -> ServerPolicy | None:
         server = self._manager.find(server_id, caller.principal)
@@ -404,14 +426,14 @@ class CallPath:
         return self._policy_cache(caller).for_server(server, self._manager.state(server_id, caller.principal))
 
     def trust(self, server_id: str, caller: Caller) -> Trust:
-        """How far the words of a server are believed; one that is gone is not."""
+        """Return the trust level of a server; UNTRUSTED for one that was removed."""
         server = self._manager.find(server_id, caller.principal)
         return Trust.UNTRUSTED if server is None else server.trust
 
     def build_error_result(
         self, error: ToolyardError, caller: Caller, limits: ResultLimits | None = None
     ) -> Result:
-        """The result that stands for an error, without secrets and fenced where its server is untrusted."""
+        """Convert an error to a result, redacted, and marked as untrusted if its server is untrusted."""
         server = self._manager.find(getattr(error, "server", ""), caller.principal)
         trust = Trust.TRUSTED if server is None else server.trust
         secrets = () if server is None else self.server_secrets(server)
@@ -419,35 +441,35 @@ class CallPath:
 
     @property
     def limits(self) -> ResultLimits:
-        """How much of a result a model gets, where nobody says otherwise."""
+        """Default limits for the size of results."""
         return self._settings.limits
 
     def result_store(self, principal: Principal) -> ResultStore:
-        """Where results of this principal's calls are kept that were too long."""
-        found = self._result_stores.get(principal.id)
-        if found is None:
-            found = self._result_store_for(principal)
-            put_bounded(self._result_stores, principal.id, found, _MAX_RESULT_STORES)
-        return found
+        """Return the store for this principal's long results."""
+        store = self._result_stores.get(principal.id)
+        if store is None:
+            store = self._result_store_for(principal)
+            put_bounded(self._result_stores, principal.id, store, _MAX_RESULT_STORES)
+        return store
 
     def server_secrets(self, server: Server) -> tuple[str, ...]:
-        """The values that must not show up in an error about this server."""
-        found = self._secrets.get(server.id)
-        if found is None or found[0] is not server:
-            found = (server, find_secrets(server))
-            # One that was removed in the middle of a call is not kept.
+        """Return the values that must not appear in errors and results of this server."""
+        cached = self._secrets.get(server.id)
+        if cached is None or cached[0] is not server:
+            cached = (server, find_secrets(server))
+            # Do not cache a server that was removed during a call: nothing would evict it.
             if self._manager.servers.get(server.id) is server:
-                self._secrets[server.id] = found
-        return found[1]
+                self._secrets[server.id] = cached
+        return cached[1]
 
     def redact_error(self, error: ServerError) -> None:
-        """Take the secrets of its server out of an error, whoever put them in."""
+        """Redact the secrets of the error's server in place."""
         server = self._manager.servers.get(error.server)
         if server is not None:
             redact_error(error, self.server_secrets(server))
 
     def redact_status(self, status: Status) -> Status:
-        """The record without the secrets of its server."""
+        """Return the status with the secrets of its server redacted."""
         server = self._manager.servers.get(status.server)
         if server is None or (status.cause is None and not status.stderr):
             return status
@@ -472,7 +494,7 @@ class CallPath:
             try:
                 self._record(record)
             except Exception:
-                # It is a user's, and the call has been made: what came of it is not to be lost.
+                # A user-supplied callback. The call has been made, so its result must not be lost.
                 log.exception("%s: the callback that records calls failed", tool)
 
 
@@ -497,7 +519,7 @@ def _resolve_timeouts(server: Server, timeouts: Timeouts | float | None) -> Time
 
 
 def _is_repeatable(server: Server, definition: Definition) -> bool:
-    """Only a trusted server's word counts that a second execution does no harm."""
+    """Return True if executing the tool twice does no harm. Only a trusted server's hints are believed."""
     if server.trust is not Trust.TRUSTED:
         return False
     return definition.read_only_hint is True or definition.idempotent_hint is True

@@ -1,4 +1,4 @@
-"""Keeping the roster of each principal as fresh as is needed, starting as little as possible."""
+"""Directory of the tools that each principal has, refreshed with as few connections as possible."""
 
 from __future__ import annotations
 
@@ -25,24 +25,27 @@ __all__ = ["ToolDirectory"]
 
 _MAX_PARALLEL_LISTINGS = 16
 _CALL_RECHECK_SECONDS = 1.0
-"""Seconds for which a call need not look again whether the kept definition of its tool still counts."""
+"""Seconds for which calls to a server use the known definition of a tool without checking the cache again."""
 _MAX_PRINCIPALS = 512
-"""Rosters that stay in memory. Who comes back after that is listed anew, from catalogues where there are."""
+"""Maximum number of principals in memory. Others are loaded again, from stored catalogues where possible."""
 
 
 @dataclass(slots=True)
 class _PrincipalTools:
-    """What is known for one principal."""
+    """Known tools of one principal."""
 
     listing: ToolListing
     recheck_at: dict[str, float] = field(default_factory=dict[str, float])
-    """Until when a call to each server need not look again."""
+    """By server id, the time (monotonic) until which a call need not check its tool's definition again."""
 
 
 class ToolDirectory:
-    """What tools there are for each principal: from what is kept, from servers where that is not enough.
+    """Tools of all servers for each principal: from the catalogue cache, and from servers where that is not
+    enough.
 
-    A roster has only servers that exist for its principal.
+    A listing contains only servers that exist for its principal. The directory may be refreshed by several
+    tasks at once; every method that replaces a listing therefore reads the current one, merges and stores it
+    without awaiting in between, or a concurrent refresh of another server would be lost.
     """
 
     def __init__(
@@ -52,7 +55,8 @@ class ToolDirectory:
         name_assigner: NameAssigner,
         built_in_catalogues: Mapping[str, Catalogue] | None = None,
     ) -> None:
-        """``built_in`` has what our own servers have: it is in every roster and needs no listing."""
+        """``built_in_catalogues`` are those of Toolyard's own servers: part of every listing, never
+        fetched."""
         self._manager = manager
         self._catalogues = catalogues
         self._name_assigner = name_assigner
@@ -60,52 +64,56 @@ class ToolDirectory:
         self._by_principal: OrderedDict[str, _PrincipalTools] = OrderedDict()
         self._empty_listing = ToolListing.build(name_assigner, self._built_in_catalogues, {})
         self.deferred = DeferredListings()
-        """The servers that are being listed for those who do not wait for them."""
+        """Refreshes that continue after the caller's deadline."""
         self._closed = False
 
     def close(self) -> None:
-        """Ask nobody from now on, not even storage: who still waits for a server must not open it again."""
+        """Refuse further refreshes. Tasks that still wait for a server must not reopen the storage."""
         self._closed = True
 
     def known_listing(self, principal: Principal) -> ToolListing:
-        """What was learned so far. Asks nobody."""
-        kept = self._by_principal.get(principal.id)
-        return self._empty_listing if kept is None else kept.listing
+        """Return the tools known so far, without any I/O."""
+        entry = self._by_principal.get(principal.id)
+        return self._empty_listing if entry is None else entry.listing
 
     def forget_servers(self, server_ids: Collection[str], principal: Principal | None = None) -> None:
-        """These servers changed or are gone, for everyone or for one: learn of them anew."""
-        for principal_id, kept in self._by_principal.items():
+        """Remove changed or deleted servers from the listings, of all principals or of one."""
+        for principal_id, entry in self._by_principal.items():
             if principal is not None and principal_id != principal.id:
                 continue
-            before = kept.listing
+            before = entry.listing
             if (before.catalogues.keys() | before.failures.keys()).isdisjoint(server_ids):
                 continue
-            found = {id: one for id, one in before.catalogues.items() if id not in server_ids}
+            catalogues = {id: one for id, one in before.catalogues.items() if id not in server_ids}
             failures = {id: one for id, one in before.failures.items() if id not in server_ids}
-            self._rebuild_listing(kept, found, failures)
+            self._rebuild_listing(entry, catalogues, failures)
         self.require_recheck(server_ids)
 
     def forget_principal(self, principal_id: str) -> None:
-        """Forget what is known for a principal."""
+        """Drop all that is known for a principal."""
         self._by_principal.pop(principal_id, None)
 
     def require_recheck(self, server_ids: Collection[str]) -> None:
-        """The lists of these changed: the next call looks whether its tool is still what it was."""
-        for kept in self._by_principal.values():
+        """Make the next call to each of these servers check its tool's definition, after a list change."""
+        for entry in self._by_principal.values():
             for server_id in server_ids:
-                kept.recheck_at.pop(server_id, None)
+                entry.recheck_at.pop(server_id, None)
 
     async def load_stored(self, principal: Principal) -> ToolListing:
-        """What is kept from earlier, of every server, disabled ones too. Starts nothing."""
+        """Load the cached catalogues of all servers, including disabled ones. Connects to nothing."""
         self._check_open()
         servers = list(self._manager.visible_servers(principal).values())
-        kept = await asyncio.gather(*(self._catalogues.peek(server, principal) for server in servers))
-        found = {server.id: one for server, one in zip(servers, kept, strict=True) if one is not None}
-        # Of servers that nothing may be kept of, there is what was listed last: enough to name their tools.
+        cached = await asyncio.gather(*(self._catalogues.peek(server, principal) for server in servers))
+        catalogues = {
+            server.id: catalogue
+            for server, catalogue in zip(servers, cached, strict=True)
+            if catalogue is not None
+        }
+        # Servers with a TTL of 0 are never cached. Their last listing is kept: it suffices to map names.
         before = self.known_listing(principal).catalogues
-        unkept = {server.id for server in servers if server.cache_ttl <= 0}
-        last = {id: catalogue for id, catalogue in before.items() if id in unkept}
-        return self._store_listing(principal, {**found, **last}, {})
+        uncached = {server.id for server in servers if server.cache_ttl <= 0}
+        last = {id: catalogue for id, catalogue in before.items() if id in uncached}
+        return self._store_listing(principal, {**catalogues, **last}, {})
 
     async def refresh(
         self,
@@ -115,80 +123,90 @@ class ToolDirectory:
         only: Iterable[str] | None = None,
         chat: str | None = None,
     ) -> ToolListing:
-        """What every enabled server has now. One that was never listed is connected to; one that was is
-        asked again only while it is connected and its copy is old. ``fresh`` asks all of them. ``chat`` is
-        the one that asks: it asks instances over its own connections."""
-        wanted = None if only is None else set(only)
+        """Return the tools of every enabled server, or of those in ``only``.
+
+        A server without a cached catalogue is connected. One with a stale catalogue is listed again only if
+        it is connected anyway. ``fresh`` lists all of them. With ``chat``, instances are listed over that
+        chat's dedicated connections. Failures of servers are stored in the listing, not raised.
+        """
+        selected = None if only is None else set(only)
         servers = [
-            server for server in self._enabled_servers(principal) if wanted is None or server.id in wanted
+            server for server in self._enabled_servers(principal) if selected is None or server.id in selected
         ]
-        gate = asyncio.Semaphore(_MAX_PARALLEL_LISTINGS)
+        semaphore = asyncio.Semaphore(_MAX_PARALLEL_LISTINGS)
 
         async def refresh_one(server: Server) -> tuple[Catalogue | None, ServerError | None]:
-            held: Catalogue | None = None
+            cached: Catalogue | None = None
             try:
                 self._check_open()
                 ready = self._manager.state(server.id, principal) is State.READY
-                held = await self._catalogues.peek(server, principal)
-                if held is not None and not fresh and not (ready and held.stale):
-                    return held, None
-                async with gate:
+                cached = await self._catalogues.peek(server, principal)
+                if cached is not None and not fresh and not (ready and cached.stale):
+                    return cached, None
+                async with semaphore:
                     self._check_open()
                     return await self._catalogues.get(
                         server, principal, connected=ready, fresh=fresh, chat=chat
                     ), None
             except ServerError as error:
-                return held, error
+                return cached, error
 
         outcomes = await asyncio.gather(*(refresh_one(server) for server in servers))
-        # Nothing is awaited from here on: another caller may be learning of other servers.
+        # No await from here on: other tasks may have stored other servers' catalogues in the meantime.
         before = self.known_listing(principal)
-        found = (
-            dict(before.catalogues) if wanted is not None else self._disabled_catalogues(before, principal)
+        catalogues = (
+            dict(before.catalogues) if selected is not None else self._disabled_catalogues(before, principal)
         )
-        failures = dict(before.failures) if wanted is not None else {}
+        failures = dict(before.failures) if selected is not None else {}
         for server, (catalogue, failure) in zip(servers, outcomes, strict=True):
             failures.pop(server.id, None)
             if failure is not None:
                 failures[server.id] = failure
-                # A server that is down keeps the tools it was known to have: calling one tells why.
+                # A server that is down keeps its known tools: calling one reports the reason.
                 catalogue = before.catalogues.get(server.id) or catalogue
             if catalogue is not None:
-                found[server.id] = catalogue
-        return self._store_listing(principal, found, failures)
+                catalogues[server.id] = catalogue
+        return self._store_listing(principal, catalogues, failures)
 
     async def refresh_within_deadline(
         self, principal: Principal, *, only: Iterable[str] | None = None, chat: str | None = None
     ) -> ToolListing:
-        """As ``current``, but no server is waited for longer than PATIENCE: one that takes longer goes on
-        being listed, and until then there is what was kept of it. ``missing`` names those without that."""
+        """Refresh, but wait for no server longer than LIST_DEADLINE_SECONDS.
+
+        The listing of a slower server continues in the background (see ``deferred``); until then its cached
+        catalogue is used. ``missing_servers`` names the servers without one.
+        """
         self._check_open()
-        wanted = None if only is None else set(only)
+        selected = None if only is None else set(only)
         servers = [
-            server for server in self._enabled_servers(principal) if wanted is None or server.id in wanted
+            server for server in self._enabled_servers(principal) if selected is None or server.id in selected
         ]
-        kept = await asyncio.gather(*(self._catalogues.peek(server, principal) for server in servers))
-        found = {server.id: held for server, held in zip(servers, kept, strict=True) if held is not None}
-        asked = {server.id: server for server in servers if self._needs_refresh(server, principal, found)}
+        peeked = await asyncio.gather(*(self._catalogues.peek(server, principal) for server in servers))
+        cached = {
+            server.id: catalogue
+            for server, catalogue in zip(servers, peeked, strict=True)
+            if catalogue is not None
+        }
+        outdated = {server.id: server for server in servers if self._needs_refresh(server, principal, cached)}
         before = self.known_listing(principal)
-        settled = found.keys() - asked.keys()
-        failures = {id: failure for id, failure in before.failures.items() if id not in settled}
-        self._store_listing(principal, {**before.catalogues, **found}, failures)
-        # Chats share what they all get over the usual connection.
-        lanes = {id: chat if server.instance is not None else None for id, server in asked.items()}
+        up_to_date = cached.keys() - outdated.keys()
+        failures = {id: failure for id, failure in before.failures.items() if id not in up_to_date}
+        self._store_listing(principal, {**before.catalogues, **cached}, failures)
+        # Only instances have connections per chat. All chats share the refresh of other servers.
+        chats = {id: chat if server.instance is not None else None for id, server in outdated.items()}
         await self.deferred.wait(
             {
-                (principal.id, id, lane): partial(self._refresh_server, id, principal, lane)
-                for id, lane in lanes.items()
+                (principal.id, id, chat_id): partial(self._refresh_server, id, principal, chat_id)
+                for id, chat_id in chats.items()
             }
         )
         return self.known_listing(principal)
 
     async def again(self, principal: Principal, *, chat: str | None = None) -> ToolListing:
-        """As ``current``, but a server that could not be listed the last time is waited for as in ``soon``:
-        one that is dead costs its whole limit once, not each time that somebody asks."""
+        """Refresh, but wait for servers that failed last time only until LIST_DEADLINE_SECONDS: a dead server
+        costs its whole timeout once, not on every refresh."""
         before = self.known_listing(principal)
-        # Where a sign-in is missing, it is told at once; after it there is something to wait for.
+        # A missing sign-in fails at once; after the sign-in, the full timeout is appropriate.
         failed = {id for id, why in before.failures.items() if not isinstance(why, SignInNeeded)}
         if not failed:
             return await self.refresh(principal, chat=chat)
@@ -199,131 +217,143 @@ class ToolDirectory:
         )
         return self.known_listing(principal)
 
-    def _needs_refresh(self, server: Server, principal: Principal, found: Mapping[str, Catalogue]) -> bool:
-        """Whether what is kept of a server is not enough."""
-        held = found.get(server.id)
-        return held is None or (held.stale and self._manager.state(server.id, principal) is State.READY)
+    def _needs_refresh(self, server: Server, principal: Principal, cached: Mapping[str, Catalogue]) -> bool:
+        """Return True if the cached catalogue of a server is missing, or stale while it is connected."""
+        catalogue = cached.get(server.id)
+        return catalogue is None or (
+            catalogue.stale and self._manager.state(server.id, principal) is State.READY
+        )
 
     async def _refresh_server(self, server_id: str, principal: Principal, chat: str | None) -> bool:
-        """Whether a server has other tools than were known."""
+        """List one server. Return True if its tools differ from the known ones."""
         before = self.known_listing(principal).catalogues.get(server_id)
-        roster = await self.refresh(principal, only=(server_id,), chat=chat)
-        after = roster.catalogues.get(server_id)
+        listing = await self.refresh(principal, only=(server_id,), chat=chat)
+        after = listing.catalogues.get(server_id)
         return after is not None and (before is None or after.contents is not before.contents)
 
     def missing_servers(self, principal: Principal) -> dict[str, ServerError | None]:
-        """The enabled servers of which nothing is known, each with the reason; None where none is known
-        either, since it has not answered yet."""
-        roster = self.known_listing(principal)
+        """Return the enabled servers without known tools, each with its failure, or None if it has not
+        answered yet."""
+        listing = self.known_listing(principal)
         return {
-            server.id: roster.failures.get(server.id)
+            server.id: listing.failures.get(server.id)
             for server in self._enabled_servers(principal)
-            if server.id not in roster.catalogues
+            if server.id not in listing.catalogues
         }
 
     async def locate_tool(
         self, name: str, principal: Principal, chat: str | None = None
     ) -> tuple[Server, Definition] | None:
-        """The server and the tool of an exposed name, connecting to no more servers than that takes."""
-        if (own := self._empty_listing.tools.get(name)) is not None:
-            server = self._manager.find(own.server_id, principal)
-            return None if server is None else (server, own)
-        kept = self._by_principal.get(principal.id)
-        definition = None if kept is None else kept.listing.tools.get(name)
+        """Return the server and definition of a tool by its exposed name, connecting to as few servers as
+        possible. Return None if there is no such tool. Raise a ServerError."""
+        if (built_in := self._empty_listing.tools.get(name)) is not None:
+            server = self._manager.find(built_in.server_id, principal)
+            return None if server is None else (server, built_in)
+        entry = self._by_principal.get(principal.id)
+        definition = None if entry is None else entry.listing.tools.get(name)
         fresh = False
-        if kept is None or definition is None:
+        if entry is None or definition is None:
             definition, fresh = await self._search_by_name(name, principal, chat)
-            kept = self._by_principal.get(principal.id)
-        if kept is None or definition is None:
+            entry = self._by_principal.get(principal.id)
+        if entry is None or definition is None:
             return None
         server = self._manager.find(definition.server_id, principal)
         if server is None:
             return None
         self._check_open()
-        if fresh or (time.monotonic() < kept.recheck_at.get(server.id, 0.0) and server.cache_ttl > 0):
+        if fresh or (time.monotonic() < entry.recheck_at.get(server.id, 0.0) and server.cache_ttl > 0):
             return server, definition
-        now = await self._catalogue_for_call(server, principal, chat)
-        definition = self._update_listing(principal, server, now).tools.get(name)
-        # It may have been replaced or taken away while it was asked.
+        catalogue = await self._catalogue_for_call(server, principal, chat)
+        definition = self._update_listing(principal, server, catalogue).tools.get(name)
+        # The server may have been replaced or removed during the await.
         server = self._manager.find(server.id, principal)
         return None if server is None or definition is None else (server, definition)
 
-    def _update_listing(self, principal: Principal, server: Server, now: Catalogue) -> ToolListing:
-        """The roster with what a server has now. Awaits nothing: others learn at the same time."""
-        roster = self.known_listing(principal)
-        before = roster.catalogues.get(server.id)
-        if before is None or now.contents is not before.contents:
-            failures = {id: failure for id, failure in roster.failures.items() if id != server.id}
-            roster = self._store_listing(principal, {**roster.catalogues, server.id: now}, failures)
-        kept = self._by_principal.get(principal.id)
-        if kept is not None:
-            kept.recheck_at[server.id] = time.monotonic() + _CALL_RECHECK_SECONDS
+    def _update_listing(self, principal: Principal, server: Server, catalogue: Catalogue) -> ToolListing:
+        """Merge one server's catalogue into the listing. Must not await (see the class)."""
+        listing = self.known_listing(principal)
+        before = listing.catalogues.get(server.id)
+        if before is None or catalogue.contents is not before.contents:
+            failures = {id: failure for id, failure in listing.failures.items() if id != server.id}
+            listing = self._store_listing(principal, {**listing.catalogues, server.id: catalogue}, failures)
+        entry = self._by_principal.get(principal.id)
+        if entry is not None:
+            entry.recheck_at[server.id] = time.monotonic() + _CALL_RECHECK_SECONDS
             self._by_principal.move_to_end(principal.id)
-        return roster
+        return listing
 
     async def _catalogue_for_call(self, server: Server, principal: Principal, chat: str | None) -> Catalogue:
-        """The catalogue that a call goes by. Servers that say that a listing is stale at once (many do,
-        because it is the default of a library) are not listed for every call, but as often as configured."""
-        held = await self._catalogues.peek(server, principal)
-        if held is not None and (not held.stale or (held.listing.ttl == 0 and held.age < server.cache_ttl)):
-            return held
+        """Return the catalogue to check a call against. A server that declares a TTL of 0 (the default of a
+        widely used library) is not listed for every call, but as often as ``cache_ttl`` says."""
+        cached = await self._catalogues.peek(server, principal)
+        if cached is not None and (
+            not cached.stale or (cached.listing.ttl == 0 and cached.age < server.cache_ttl)
+        ):
+            return cached
         connected = self._manager.state(server.id, principal) is State.READY
         return await self._catalogues.get(server, principal, connected=connected, chat=chat)
 
     async def _search_by_name(
         self, name: str, principal: Principal, chat: str | None
     ) -> tuple[Definition | None, bool]:
-        """The tool of this name, and whether its server listed it just now."""
-        roster = await self.load_stored(principal)
-        if (found := roster.tools.get(name)) is not None:
-            return found, False
+        """Return the tool of this exposed name, and True if its server was listed just now.
+
+        Starting servers is expensive, so they are tried in order of likelihood: stored catalogues first, then
+        servers whose prefix matches the name, then all others that were never listed.
+        """
+        listing = await self.load_stored(principal)
+        if (definition := listing.tools.get(name)) is not None:
+            return definition, False
         enabled = self._enabled_servers(principal)
         likely = {server.id for server in enabled if self.is_likely_owner(server.id, name)}
         unlisted = [
             server.id
             for server in enabled
-            if self._is_worth_listing(server, roster, principal, server.id in likely)
+            if self._is_worth_listing(server, listing, principal, server.id in likely)
         ]
-        old = [
-            server.id for server in enabled if server.id in likely and _has_stale_catalogue(server.id, roster)
+        stale = [
+            server.id
+            for server in enabled
+            if server.id in likely and _has_stale_catalogue(server.id, listing)
         ]
-        if old:
-            # Another process listed it long ago: it may well have this tool by now.
-            roster = await self.refresh(principal, only=old, fresh=True, chat=chat)
-            if (found := roster.tools.get(name)) is not None:
-                return found, True
+        if stale:
+            # The catalogue is from an earlier process: the server may have this tool by now.
+            listing = await self.refresh(principal, only=stale, fresh=True, chat=chat)
+            if (definition := listing.tools.get(name)) is not None:
+                return definition, True
         first = [server_id for server_id in unlisted if server_id in likely]
         for batch in (first, [server_id for server_id in unlisted if server_id not in likely]):
             if batch:
-                roster = await self.refresh(principal, only=batch, chat=chat)
-                if (found := roster.tools.get(name)) is not None:
-                    return found, True
-            if any(server_id in roster.failures for server_id in first):
-                # Its server is most likely the one that is down: others need not start for nothing.
+                listing = await self.refresh(principal, only=batch, chat=chat)
+                if (definition := listing.tools.get(name)) is not None:
+                    return definition, True
+            if any(server_id in listing.failures for server_id in first):
+                # The tool most likely belongs to the failed server: do not start the others in vain.
                 return None, False
         return None, False
 
     def _is_worth_listing(
-        self, server: Server, roster: ToolListing, principal: Principal, likely: bool
+        self, server: Server, listing: ToolListing, principal: Principal, likely: bool
     ) -> bool:
-        """Never listed; or connected, with a copy that no longer counts; or nothing may be kept of it."""
-        held = roster.catalogues.get(server.id)
-        if held is None or (server.cache_ttl <= 0 and likely):
+        """Return True if a server was never listed, is connected with a stale catalogue, or is likely to own
+        the tool and must not be cached."""
+        catalogue = listing.catalogues.get(server.id)
+        if catalogue is None or (server.cache_ttl <= 0 and likely):
             return True
-        return held.stale and self._manager.state(server.id, principal) is State.READY
+        return catalogue.stale and self._manager.state(server.id, principal) is State.READY
 
     def is_likely_owner(self, server_id: str, name: str) -> bool:
-        """Whether a name looks like one of this server's, for a first guess and no more."""
+        """Return True if an exposed name has this server's prefix. A hint only."""
         return self.guess_tool_name(server_id, name) is not None
 
     def guess_tool_name(self, server_id: str, name: str) -> str | None:
-        """What the server itself may call a tool of this exposed name; None where it looks like no tool of
-        its. A guess, for tools that are not known."""
+        """Return the probable own name of a tool with this exposed name, or None if the prefix does not
+        match. A guess, for tools that are not listed."""
         prefix = self.name_prefix(server_id)
         return name.removeprefix(prefix) if name.startswith(prefix) else None
 
     def name_prefix(self, server_id: str) -> str:
-        """With what the exposed names of a server's tools begin."""
+        """Return the prefix of the exposed names of a server's tools."""
         server = self._manager.servers.get(server_id)
         if server is None or server.instance is None:
             return self._name_assigner.prefix(server_id)
@@ -333,12 +363,12 @@ class ToolDirectory:
         if self._closed:
             raise Unreachable("the yard is closed")
 
-    def _disabled_catalogues(self, roster: ToolListing, principal: Principal) -> dict[str, Catalogue]:
-        """What is known of servers that are switched off: nobody sees it, but it can be explained."""
+    def _disabled_catalogues(self, listing: ToolListing, principal: Principal) -> dict[str, Catalogue]:
+        """Return the known catalogues of disabled servers: hidden from callers, but needed to explain why."""
         servers = self._manager.visible_servers(principal)
         return {
             server_id: catalogue
-            for server_id, catalogue in roster.catalogues.items()
+            for server_id, catalogue in listing.catalogues.items()
             if server_id in servers and not servers[server_id].enabled
         }
 
@@ -346,39 +376,39 @@ class ToolDirectory:
         return [server for server in self._manager.visible_servers(principal).values() if server.enabled]
 
     def _store_listing(
-        self, principal: Principal, found: Mapping[str, Catalogue], failures: Mapping[str, ServerError]
+        self, principal: Principal, catalogues: Mapping[str, Catalogue], failures: Mapping[str, ServerError]
     ) -> ToolListing:
-        # A server may have been taken away while it was asked.
-        there = self._manager.visible_servers(principal)
-        found = {id: catalogue for id, catalogue in found.items() if id in there}
-        failures = {id: failure for id, failure in failures.items() if id in there}
-        kept = self._by_principal.get(principal.id)
-        if kept is None:
-            kept = self._by_principal[principal.id] = _PrincipalTools(self._empty_listing)
+        # A server may have been removed while it was being listed.
+        visible = self._manager.visible_servers(principal)
+        catalogues = {id: catalogue for id, catalogue in catalogues.items() if id in visible}
+        failures = {id: failure for id, failure in failures.items() if id in visible}
+        entry = self._by_principal.get(principal.id)
+        if entry is None:
+            entry = self._by_principal[principal.id] = _PrincipalTools(self._empty_listing)
         self._by_principal.move_to_end(principal.id)
         while len(self._by_principal) > _MAX_PRINCIPALS:
             self._by_principal.popitem(last=False)
-        return self._rebuild_listing(kept, found, failures)
+        return self._rebuild_listing(entry, catalogues, failures)
 
     def _rebuild_listing(
         self,
         principal_tools: _PrincipalTools,
-        found: Mapping[str, Catalogue],
+        catalogues: Mapping[str, Catalogue],
         failures: Mapping[str, ServerError],
     ) -> ToolListing:
         before = principal_tools.listing.catalogues
-        # A list that was fetched again and is still the same keeps its names and what was decided of it.
-        found = {
+        # Unchanged contents keep the old object: exposed names and policy decisions are cached by identity.
+        catalogues = {
             id: _reuse_equal_contents(one, before.get(id))
-            for id, one in {**found, **self._built_in_catalogues}.items()
+            for id, one in {**catalogues, **self._built_in_catalogues}.items()
         }
         slugs = {
             id: server.instance.slug
-            for id in found
+            for id in catalogues
             if (server := self._manager.servers.get(id)) is not None and server.instance is not None
         }
         principal_tools.listing = principal_tools.listing.with_catalogues(
-            self._name_assigner, found, failures, slugs
+            self._name_assigner, catalogues, failures, slugs
         )
         return principal_tools.listing
 
@@ -389,6 +419,6 @@ def _reuse_equal_contents(now: Catalogue, before: Catalogue | None) -> Catalogue
     return replace(now, contents=before.contents)
 
 
-def _has_stale_catalogue(server_id: str, roster: ToolListing) -> bool:
-    held = roster.catalogues.get(server_id)
-    return held is not None and held.stale
+def _has_stale_catalogue(server_id: str, listing: ToolListing) -> bool:
+    catalogue = listing.catalogues.get(server_id)
+    return catalogue is not None and catalogue.stale
