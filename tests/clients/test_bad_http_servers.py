@@ -60,27 +60,27 @@ BROKEN: dict[str, tuple[type[ServerError], str]] = {
     "no-last-chunk": (OutcomeUnknown, "in the middle of its answer"),
     "sse-ends": (OutcomeUnknown, "ended the event stream before its answer"),
     "wrong-id-stream": (OutcomeUnknown, "ended the event stream before its answer"),
-    "redirects-away": (Unreachable, "redirects to another address: http://localhost:"),
+    "redirects-away": (Unreachable, "redirects to another origin: http://localhost:"),
     "redirects-for-ever": (Unreachable, "redirects more than 5 times"),
     "html": (BadAnswer, "answered text/html instead of JSON: <!doctype html> <html><body>Welcome to"),
     "plain-text": (BadAnswer, "answered text/plain instead of JSON: OK"),
     "no-type": (BadAnswer, "answered no content type instead of JSON: OK"),
-    "bad-json": (BadAnswer, "answered something that is not JSON: "),
-    "empty": (BadAnswer, "answered something that is not JSON"),
-    "accepted": (BadAnswer, "answered a request with HTTP 202 and no answer"),
-    "wrong-id": (BadAnswer, "answered the request with something else than its answer"),
-    "not-http": (BadAnswer, "answered something that is not HTTP"),
-    "tls-alert": (BadAnswer, "answered something that is not HTTP"),
-    "long-header": (BadAnswer, "answered something that is not HTTP"),
-    "headers-without-end": (BadAnswer, "answered something that is not HTTP"),
-    "bad-chunk": (BadAnswer, "answered something that is not HTTP: Invalid character in chunk size"),
-    "bad-chunk-later": (BadAnswer, "answered something that is not HTTP: Invalid character in chunk size"),
-    "badly-packed": (BadAnswer, "its body is not packed as it says"),
+    "bad-json": (BadAnswer, "sent a response that is not JSON: "),
+    "empty": (BadAnswer, "sent a response that is not JSON"),
+    "accepted": (BadAnswer, "answered a request with HTTP 202 and no response body"),
+    "wrong-id": (BadAnswer, "answered the request with a message that is not its response"),
+    "not-http": (BadAnswer, "sent an invalid HTTP response"),
+    "tls-alert": (BadAnswer, "sent an invalid HTTP response"),
+    "long-header": (BadAnswer, "sent an invalid HTTP response"),
+    "headers-without-end": (BadAnswer, "sent an invalid HTTP response"),
+    "bad-chunk": (BadAnswer, "sent an invalid HTTP response: Invalid character in chunk size"),
+    "bad-chunk-later": (BadAnswer, "sent an invalid HTTP response: Invalid character in chunk size"),
+    "badly-packed": (BadAnswer, "its body is not valid gzip data"),
     "oversize": (BadAnswer, "its answer is 10000000000 bytes long or more, over the limit of 1000000"),
     "oversize-without-length": (BadAnswer, "over the limit of 1000000"),
     "bomb": (BadAnswer, "over the limit of 1000000"),
     "sse-oversize": (BadAnswer, "over the limit of 1000000"),
-    "sse-bad-json": (BadAnswer, 'its answer is no JSON: {"jsonrpc": "2.0", "id": '),
+    "sse-bad-json": (BadAnswer, 'its answer is not JSON: {"jsonrpc": "2.0", "id": '),
     "status-401": (SignInNeeded, "answered HTTP 401 Unauthorized: the tea is cold"),
     "status-403": (SignInNeeded, "answered HTTP 403 Forbidden: the tea is cold"),
     "status-404": (HttpStatus, "answered HTTP 404 Not Found: the tea is cold"),
@@ -315,7 +315,7 @@ async def test_a_redirect_within_the_origin_is_followed_and_remembered(
 async def test_headers_stay_with_their_origin(web: Web, beside: Beside) -> None:
     spec = HttpSpec(web.url("redirects-away", when="always"), headers={"Authorization": "Bearer secret"})
     async with beside(Server("bad", spec)) as manager:
-        with pytest.raises(Unreachable, match="redirects to another address"):
+        with pytest.raises(Unreachable, match="redirects to another origin"):
             await manager.call("bad", "echo")
     assert web.seen()[0]["headers"]["authorization"] == "Bearer secret"
     assert web.seen("-away") == []
@@ -527,7 +527,7 @@ async def test_a_session_id_that_cannot_be_one_is_refused(web: Web, beside: Besi
     async with beside(web("bad-session-id", era="legacy", when="begin")) as manager:
         with pytest.raises(BadAnswer) as caught:
             await manager.call("bad", "echo")
-        says(caught.value, "its session id has characters that no session id may have")
+        says(caught.value, "its session id contains invalid characters")
 
 
 async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(web: Web, beside: Beside) -> None:
@@ -647,7 +647,7 @@ async def test_a_server_of_the_older_transport_is_found_by_its_plain_address_and
         ("http://localhost:PORT/good/x?era=sse", "named an endpoint on another origin: http://localhost:"),
         ("https://127.0.0.1:PORT/", "named an endpoint on another origin: https://127.0.0.1:"),
         ("//example.com/", "named an endpoint on another origin: http://example.com/"),
-        ("http://[::1", "named an endpoint that is no URL: http://[::1"),
+        ("http://[::1", "named an endpoint that is not a valid URL: http://[::1"),
         ("mailto:someone", "named an endpoint"),
     ],
 )

@@ -45,7 +45,7 @@ def text_of(result: dict[str, Any]) -> str:
 # Servers that never become ready.
 
 UNUSABLE = {
-    "cat": "repeats what it is sent",
+    "cat": "echoes its input back",
     "exit-at-start": "exited with code 3: cannot open the database",
     "killed-at-start": "was killed by SIGSEGV",
     "only-noise": "did not answer within 4 s; lines on its stdout that are not MCP messages: ",
@@ -88,7 +88,7 @@ async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
         ("/no/such/file", "command not found: /no/such/file"),
         ("/etc/passwd", "no permission to run /etc/passwd"),
         ("/etc", "/etc is a folder"),
-        ("/bin/cat", "repeats what it is sent"),
+        ("/bin/cat", "echoes its input back"),
         ("/bin/true", "exited with code 0"),
         ("/bin/false", "exited with code 1"),
         ("nul\0byte", "could not start"),
@@ -214,7 +214,7 @@ async def test_an_answer_that_is_no_json_ends_its_call_alone_and_at_once(
         waiting = asyncio.ensure_future(manager.call("bad", "wait"))
         with within(20), pytest.raises(BadAnswer) as caught:
             await manager.call("bad", "echo", {"line": line})
-        says(caught.value, "its answer is no JSON: {")
+        says(caught.value, "its answer is not JSON: {")
         assert text_of(await manager.call("bad", "echo", {"text": "next"})) == "next"
         assert not waiting.done()
         waiting.cancel()

@@ -143,7 +143,7 @@ async def test_it_does_not_follow_to_another_origin() -> None:
         ConnectionManager([server(site)]) as manager,
     ):
         site.elsewhere = other.url
-        with pytest.raises(Unreachable, match="redirects to another address"):
+        with pytest.raises(Unreachable, match="redirects to another origin"):
             await manager.call("bad", "look")
         assert other.asked == []
 

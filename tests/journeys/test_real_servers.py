@@ -116,7 +116,7 @@ async def test_a_cancelled_call_and_a_timed_out_call_reach_the_server(
             await call
         await until(first.exists)
         second = tmp_path / "second"
-        with pytest.raises(CallTimeout, match="neither answer nor progress"):
+        with pytest.raises(CallTimeout, match="no response or progress"):
             await manager.call(
                 "s",
                 "wait",

@@ -84,7 +84,7 @@ BADLY_PACKED = {
 @pytest.mark.parametrize("kind", BADLY_PACKED)
 async def test_a_body_that_is_not_packed_as_it_says_is_told(net: OutboundHttp, kind: str) -> None:
     async with talking(saying(packed(BADLY_PACKED[kind]))) as server:
-        with pytest.raises(HttpProtocolError, match="not packed as it says"):
+        with pytest.raises(HttpProtocolError, match="not valid gzip data"):
             await get(net, server.url)
 
 

@@ -503,7 +503,7 @@ async def test_one_server_that_fails_blocks_no_other(opened: Opened, recorder: R
         assert states.pop("one") is State.READY
         assert set(states.values()) == {State.FAILED}
         causes = {status.server: status.cause or "" for status in yard.servers()}
-        assert "repeats what it is sent" in causes["cat"]
+        assert "echoes its input back" in causes["cat"]
         assert "command not found" in causes["gone"]
         assert "exited with code 1" in causes["quits"]
         assert "127.0.0.1:9 cannot be reached" in causes["nobody"]

@@ -18,7 +18,7 @@ from yarl import URL
 from toolyard.auth.address_policy import AddressPolicy, parse_http_url
 from toolyard.auth.errors import AddressNotAllowed, AuthUnavailable
 from toolyard.auth.provider import get_challenge_header
-from toolyard.net import OutboundHttp
+from toolyard.net import AddressRefused, OutboundHttp
 from toolyard.results.redaction import redact_secrets
 
 __all__ = ["JsonDocument", "OAuthHttpClient", "OAuthHttpResponse", "sanitize_error_text"]
@@ -157,13 +157,14 @@ def _resolve_redirect(url: URL, location: str, label: str) -> URL:
 
 
 def _build_connection_error(error: Exception, url: URL, label: str) -> AuthUnavailable | AddressNotAllowed:
-    if isinstance(error, aiohttp.ClientConnectorError) and " is private" in str(error.os_error):
+    refusal = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else None
+    if isinstance(refusal, AddressRefused) and not refusal.is_denied:
         return AddressNotAllowed(
             f"{label} is at {_format_host_port(url)}, a private address, which is not allowed "
             "for this server",
             hint="allow private addresses for it (privateAddresses) if you trust it",
         )
-    if isinstance(error, aiohttp.ClientConnectorError) and " is denied" in str(error.os_error):
+    if isinstance(refusal, AddressRefused):
         return AddressNotAllowed(
             f"{label} is at {_format_host_port(url)}, an address that the operator has denied",
             hint="the address is listed in the setting guard_deny",

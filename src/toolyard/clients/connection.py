@@ -54,9 +54,8 @@ class Connection:
     """Connects on first use, reconnects where it is safe, and reports failures in its status.
 
     ``request`` may be called from any task and cancelled at any time; ``close`` takes a bounded time. Each
-    session is opened, owned and closed by one owner task, never by a caller: a cancelled caller must not
-    tear down a session that others use, and cancel scopes and child processes belong to the task that
-    created them.
+    session is opened, owned and closed by one owner task, never by a caller, so that
+    cancelling one caller cannot tear down a session that others use.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
-"""The one HTTP session, TLS context and address guard that every outgoing request uses.
+"""Outgoing HTTP: shared sessions and TLS context, address guard, DNS, and an HTTP/1.1 connection pool.
 
-What needs the HTTP library is loaded when it is first used: servers that are programs need none of it.
+Imports only ``errors`` from Toolyard. aiohttp is loaded on first use, because programs with stdio servers
+alone do not need it. Start with ``outbound.OutboundHttp``.
 """
 
 from __future__ import annotations

@@ -1,18 +1,24 @@
-"""Which addresses may be connected to. Decided for the address at the socket, never for a name."""
+"""Decides which IP addresses may be connected to. Checked when the socket is created, never by host name.
+
+A check of the name alone could be bypassed by DNS rebinding: a name may resolve to a public address when it
+is checked and to a private one when it is connected to.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["AddressGuard", "AddressRefused", "SocketFactory", "is_private"]
+__all__ = ["AddressGuard", "AddressRefused", "SocketFactory", "collect_refusals", "is_private"]
 
-# Special blocks that Python's own flags leave out or judge differently from version to version.
+# Special-purpose blocks that the flags of the ipaddress module omit, or classify differently by version.
 _SPECIAL_BLOCKS = (
     "100.64.0.0/10 192.0.0.0/24 192.88.99.0/24 198.18.0.0/15 "
     "64:ff9b::/96 64:ff9b:1::/48 2002::/16 3fff::/20 fec0::/10"
@@ -24,11 +30,30 @@ IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class AddressRefused(OSError):
-    """The address is private or denied, and nobody allowed it for this request."""
+    """Raised for an address that is private, or denied by the operator (``is_denied``)."""
+
+    def __init__(self, address: str, *, is_denied: bool) -> None:
+        super().__init__(f"the address {address} is {'denied' if is_denied else 'private'}")
+        self.address = address
+        self.is_denied = is_denied
+
+
+_refusals: ContextVar[list[AddressRefused] | None] = ContextVar("toolyard_address_refusals", default=None)
+
+
+@contextmanager
+def collect_refusals() -> Generator[list[AddressRefused], None, None]:
+    """Collect all refusals of guards within the block, including those in tasks that it starts."""
+    refusals: list[AddressRefused] = []
+    token = _refusals.set(refusals)
+    try:
+        yield refusals
+    finally:
+        _refusals.reset(token)
 
 
 def is_private(address: str) -> bool:
-    """Whether an IP address is anything but a public unicast one. What cannot be read counts as private."""
+    """Return True for anything but a public unicast IP address. An unparsable address counts as private."""
     ip = _parse_address(address)
     if ip is None or not ip.is_global or ip.is_multicast or ip.is_reserved or ip.is_unspecified:
         return True
@@ -37,9 +62,9 @@ def is_private(address: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AddressGuard:
-    """Judges every address that a guarded request is about to dial. ``deny`` wins over ``allow``.
+    """Checks every address before a guarded request connects to it. ``deny`` takes precedence over ``allow``.
 
-    ``make_socket`` makes the socket of an address that passed.
+    ``socket_factory`` creates the socket for an address that passed.
     """
 
     allow: tuple[IpNetwork, ...] = ()
@@ -48,7 +73,7 @@ class AddressGuard:
 
     @classmethod
     def from_settings(cls, allow: Iterable[str], deny: Iterable[str]) -> AddressGuard:
-        """From addresses and networks as the operator writes them. Raises ConfigError."""
+        """Create a guard from addresses and networks in text form. Raise ConfigError."""
         problems: list[Problem] = []
         allowed = _parse_networks(allow, "guard_allow", problems)
         denied = _parse_networks(deny, "guard_deny", problems)
@@ -56,25 +81,27 @@ class AddressGuard:
             raise ConfigError(problems)
         return cls(allowed, denied)
 
-    def refusal_reason(self, address: str) -> str | None:
-        """Why an IP address may not be dialled; None where it may."""
+    def find_refusal(self, address: str) -> AddressRefused | None:
+        """Return the refusal for an IP address, or None if it may be connected to."""
         ip = _parse_address(address)
         if ip is not None and _is_in_networks(ip, self.deny):
-            return f"the address {address} is denied"
+            return AddressRefused(address, is_denied=True)
         if is_private(address) and not (ip is not None and _is_in_networks(ip, self.allow)):
-            return f"the address {address} is private"
+            return AddressRefused(address, is_denied=False)
         return None
 
     def create_checked_socket(self, info: tuple[Any, ...]) -> socket.socket:
-        """The socket for one address of a host, or AddressRefused. aiohttp calls this for each it tries."""
+        """Create the socket for one address of a host, or raise AddressRefused. Called by aiohttp."""
         family, kind, proto, _, address = info
-        if (reason := self.refusal_reason(str(address[0]))) is not None:
-            raise AddressRefused(reason)
+        if (refusal := self.find_refusal(str(address[0]))) is not None:
+            if (refusals := _refusals.get()) is not None:
+                refusals.append(refusal)
+            raise refusal
         return self.socket_factory(family, kind, proto)
 
 
 def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that is really meant: an IPv4 one may come in the clothes of IPv6."""
+    """Parse an address; an IPv4-mapped IPv6 address counts as the IPv4 address that it contains."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -87,11 +114,11 @@ def _is_in_networks(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, blocks: t
 
 
 def _parse_networks(words: Iterable[str], name: str, problems: list[Problem]) -> tuple[IpNetwork, ...]:
-    found: list[IpNetwork] = []
+    networks: list[IpNetwork] = []
     for word in words:
         try:
-            found.append(ipaddress.ip_network(word.strip()))
+            networks.append(ipaddress.ip_network(word.strip()))
         except ValueError:
             hint = 'write it like "10.0.0.5", "10.0.0.0/8" or "fd00::/8"'
-            problems.append(Problem(f"{word!r} is no IP address or network", path=name, hint=hint))
-    return tuple(found)
+            problems.append(Problem(f"{word!r} is not a valid IP address or network", path=name, hint=hint))
+    return tuple(networks)

@@ -1,4 +1,4 @@
-"""Sessions for outgoing HTTP, made when first needed and shared by everything in a process."""
+"""HTTP sessions for outgoing requests, created on first use and shared by the whole process."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ __all__ = ["OutboundHttp", "is_same_origin"]
 
 
 class OutboundHttp:
-    """Two sessions that share one TLS context and no connections: one guarded, one not.
+    """Two aiohttp sessions, one with the address guard and one without. They share a TLS context, but no
+    connections.
 
-    No cookies are kept, redirects are left to the caller, and nothing is read from the environment
-    except proxies, once for each address. Must be closed in the loop that used it.
+    No cookies are stored, redirects are left to the caller, and nothing is read from the environment except
+    proxies, once per origin. Close it in the event loop that used it.
 
-    ``guard`` judges the addresses of the guarded session; ``resolver`` looks names up for both, and is left
-    open by ``close``.
+    ``guard`` checks the addresses of the guarded session. ``resolver`` resolves names for both sessions and
+    is not closed by ``close``.
     """
 
     def __init__(
@@ -39,67 +40,69 @@ class OutboundHttp:
         self._tls: ssl.SSLContext | None = None
 
     def session(self, *, guarded: bool) -> aiohttp.ClientSession:
-        """The session whose sockets are checked by the address guard, or the one without."""
+        """Return the session with the address guard, or the one without."""
         session = self._sessions.get(guarded)
         if session is None or session.closed:
             session = self._sessions[guarded] = self._create_session(guarded)
         return session
 
     def origin_pool(self, url: URL, *, guarded: bool) -> OriginPool:
-        """Where requests to this address go: the same for all who ask for the same origin."""
+        """Return the connection pool for the origin of a URL. Equal origins share one pool."""
         options = self.options(url, guarded=guarded)
         tls, proxy = options.get("ssl", True), options.get("proxy")
         key = (guarded, url.scheme, url.user, url.password, url.host, url.port, proxy, tls)
-        origin = self._pools.get(key)
-        if origin is None:
+        pool = self._pools.get(key)
+        if pool is None:
             from yarl import URL
 
-            from toolyard.net.http1.pool import OriginPool  # aiohttp, which only servers behind a URL need
+            from toolyard.net.http1.pool import OriginPool  # Imported late: loads aiohttp.
 
-            session = partial(self.session, guarded=guarded)
-            origin = self._pools[key] = OriginPool(url, session, tls, URL(proxy) if proxy else None)
-        return origin
+            get_session = partial(self.session, guarded=guarded)
+            pool = self._pools[key] = OriginPool(url, get_session, tls, URL(proxy) if proxy else None)
+        return pool
 
     def tls_context(self) -> ssl.SSLContext:
-        """The one TLS context. Loading the certificate bundle costs tens of milliseconds, so once."""
+        """Return the shared TLS context. Loading the certificate bundle takes tens of milliseconds."""
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
 
     def trust(self, tls: ssl.SSLContext) -> None:
-        """Use this context instead of the default one, e.g. with a company's own authority."""
+        """Use this TLS context in place of the default one, e.g. with a company's own CA."""
         self._tls = tls
 
     def options(self, url: URL, *, guarded: bool) -> dict[str, Any]:
-        """What a request to this address must be given besides its own words."""
+        """Return the keyword arguments that a request to this URL needs: TLS, proxy, no redirects."""
         options: dict[str, Any] = {"allow_redirects": False}
         if url.scheme == "https":
             options["ssl"] = self.tls_context()
-        # A proxy would connect on our behalf, out of the guard's sight.
+        # Not for guarded requests: a proxy would connect to addresses that the guard never sees.
         if not guarded and (proxy := _find_proxy(url)) is not None:
             options["proxy"] = proxy
         return options
 
     async def close(self) -> None:
-        """Close every connection. Later requests make new ones."""
-        for origin in list(self._pools.values()):
-            origin.close()
+        """Close all connections. Later requests open new ones."""
+        for pool in list(self._pools.values()):
+            pool.close()
         sessions, self._sessions = list(self._sessions.values()), {}
         for session in sessions:
             await session.close()
 
     def _create_session(self, guarded: bool) -> aiohttp.ClientSession:
-        import aiohttp  # only servers behind a URL need it
+        import aiohttp  # Imported late: programs with stdio servers alone do not need it.
 
+        from toolyard.net.guarded_connector import GuardedConnector
         from toolyard.net.http1.pool import KEEP_ALIVE_SECONDS
         from toolyard.net.resolver import DaemonThreadResolver
 
-        connector = aiohttp.TCPConnector(
+        connector_class = GuardedConnector if guarded else aiohttp.TCPConnector
+        connector = connector_class(
             limit=0,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
             resolver=self._resolver or DaemonThreadResolver(),
             socket_factory=self._guard.create_checked_socket if guarded else None,
-            # The guard decides on the address that is dialled; a cached name would only add staleness.
+            # The guard checks the address at connect time, so a cached DNS answer has no benefit, only age.
             use_dns_cache=not guarded,
         )
         return aiohttp.ClientSession(
@@ -114,7 +117,8 @@ class OutboundHttp:
 
 
 def _find_proxy(url: URL) -> str | None:
-    from urllib.request import getproxies, proxy_bypass  # http.client and email, which programs do without
+    # Imported late: loads http.client and email.
+    from urllib.request import getproxies, proxy_bypass
 
     host = url.host or ""
     if host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host):
@@ -123,5 +127,5 @@ def _find_proxy(url: URL) -> str | None:
 
 
 def is_same_origin(one: URL, other: URL) -> bool:
-    """Whether two addresses have scheme, host and port in common."""
+    """Return True if two URLs have the same scheme, host and port."""
     return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)

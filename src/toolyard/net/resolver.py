@@ -1,4 +1,4 @@
-"""Looking names up, without anybody having to wait for a name server that does not answer."""
+"""DNS resolution in daemon threads, so that an unresponsive name server delays nothing else."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from aiohttp.resolver import ThreadedResolver
 __all__ = ["DaemonThreadResolver"]
 
 _MAX_CONCURRENT_LOOKUPS = 256
-"""Lookups at the same time, those included that nobody waits for any more."""
+"""Maximum number of concurrent lookups, including abandoned ones that are still running."""
 
 
 class DaemonThreadResolver(AbstractResolver):
-    """Looks names up as the system does, each in a thread of its own that ends with the process.
+    """Resolves names with the system's resolver, each in its own daemon thread.
 
-    The threads of an event loop are few, they do other work too, and a program waits for them when it ends:
-    names that nobody answers for would hold up everything else, and its end.
+    The default executor of an event loop has few threads, serves other work too, and is joined when the
+    program ends. Names without an answer would block that work and delay the exit.
     """
 
     def __init__(self) -> None:
@@ -31,17 +31,17 @@ class DaemonThreadResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """The addresses of a host. Raises OSError."""
-        # All that it asks of a loop is these lookups.
+        """Return the addresses of a host. Raise OSError."""
+        # ThreadedResolver uses only getaddrinfo and getnameinfo of its loop.
         resolver = ThreadedResolver(cast("asyncio.AbstractEventLoop", self._lookup_threads))
         return await resolver.resolve(host, port, family)
 
     async def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no resources are held."""
 
 
 class _LookupThreads:
-    """The lookups of an event loop."""
+    """The two lookup methods of an event loop, run in daemon threads."""
 
     def __init__(self) -> None:
         self._free_slots = threading.BoundedSemaphore(_MAX_CONCURRENT_LOOKUPS)
@@ -54,24 +54,25 @@ class _LookupThreads:
 
     async def _run_lookup(self, lookup: Callable[[], Any]) -> Any:
         if not self._free_slots.acquire(blocking=False):
-            raise socket.gaierror(socket.EAI_AGAIN, "too many names are being looked up")
+            raise socket.gaierror(socket.EAI_AGAIN, "too many DNS lookups are running")
         loop = asyncio.get_running_loop()
-        found: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[Any] = loop.create_future()
 
         def run() -> None:
             try:
-                tell, outcome = found.set_result, lookup()
+                settle, outcome = future.set_result, lookup()
             except (OSError, ValueError) as error:
-                tell, outcome = found.set_exception, error
+                settle, outcome = future.set_exception, error
             finally:
                 self._free_slots.release()
             with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
-                loop.call_soon_threadsafe(_settle_future, found, tell, outcome)
+                loop.call_soon_threadsafe(_settle_future, future, settle, outcome)
 
         threading.Thread(target=run, name="toolyard:name", daemon=True).start()
-        return await found
+        return await future
 
 
-def _settle_future(found: asyncio.Future[Any], tell: Callable[[Any], None], outcome: Any) -> None:
-    if not found.done():
-        tell(outcome)
+def _settle_future(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
+    # The future is done if the caller has been cancelled.
+    if not future.done():
+        settle(outcome)

@@ -1,1 +1,5 @@
-"""Bytes to and from one server: one transport a file, all behind one small Protocol."""
+"""Transports: they move messages between a session and one server; one transport per module.
+
+All implement ``transport.Transport`` and report to a ``transport.Receiver``; start reading there. May import
+``protocol``, ``net``, ``auth``, ``types`` and ``errors``, but not ``clients``.
+"""

@@ -1,4 +1,4 @@
-"""One HTTP request to a server: credentials, redirects, and what each failure means."""
+"""HTTP requests to one server: credentials, redirects, and the translation of failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from toolyard.errors import (
     Throttled,
     Unreachable,
 )
-from toolyard.net import HttpProtocolError, HttpResponse, OutboundHttp, is_same_origin
+from toolyard.net import AddressRefused, HttpProtocolError, HttpResponse, OutboundHttp, is_same_origin
 from toolyard.protocol.constants import UNSUPPORTED_VERSION
 from toolyard.protocol.pending import parse_rpc_failure
 from toolyard.transports.transport import to_single_line
@@ -41,6 +41,9 @@ __all__ = [
     "translate_request_error",
 ]
 
+# Servers report a lost session in prose: the specification asks for HTTP 404, but widely used libraries
+# answer with 400 or 200. The first pattern is a search, for refusals with status 400. The second must match
+# the whole message, for responses with status 200 (see is_session_lost_message).
 _SESSION_LOST_PATTERN = re.compile(
     r"session\b.{0,40}\b(not found|expired|invalid|unknown|terminated|does(n't| not) exist|closed|missing)"
     r"|(invalid|unknown|expired|missing|no valid|no active|no)( or \w+)? session"
@@ -59,14 +62,16 @@ _SESSION_LOST_EXACT_PATTERN = re.compile(
 _UNSUPPORTED_VERSION_PATTERN = re.compile(r"(bad request: )?unsupported protocol version\b", re.IGNORECASE)
 
 _DRAIN_SECONDS = 0.5
-"""Seconds that a finished answer's stream has to end by itself, so that its connection can be used again."""
+"""Seconds granted to the stream of a finished response to end, so that its connection can be reused."""
 _MAX_ERROR_BODY_BYTES = 64 * 1024
 _MAX_REDIRECTS = 5
+"""Maximum number of redirects followed for one request."""
 _MAX_SIGN_IN_RETRIES = 2
+"""Maximum number of repetitions with new credentials after 401 or 403."""
 
 
 class ServerHttpClient:
-    """Requests to one server's own origin."""
+    """Sends requests to the origin of one server."""
 
     def __init__(
         self, spec: HttpSpec, net: OutboundHttp, auth: AuthProvider | None, *, guarded: bool = False
@@ -84,19 +89,23 @@ class ServerHttpClient:
     async def send(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
     ) -> HttpResponse:
-        """The response, whatever its status. Raises Unreachable where nothing was sent, OutcomeUnknown
-        where it may have been. A same-origin redirect is followed; another origin is an error."""
+        """Send a request and return the response, whatever its status.
+
+        Same-origin redirects are followed; another origin is an error. After 401 or 403 the auth provider may
+        obtain new credentials, and the request is repeated. Raise Unreachable if nothing was sent, and
+        OutcomeUnknown if the server may have received it.
+        """
         for attempt in range(_MAX_SIGN_IN_RETRIES + 1):
             response = await self._follow_redirects(method, url, headers, body)
             if response.status not in (401, 403) or self._auth is None or attempt == _MAX_SIGN_IN_RETRIES:
                 return response
             challenge = parse_challenge(response.status, get_challenge_header(response.headers))
             try:
-                fresh = await self._auth.challenged(challenge)
+                has_new_credentials = await self._auth.challenged(challenge)
             except BaseException:
                 response.close()
                 raise
-            if not fresh:
+            if not has_new_credentials:
                 return response
             response.close()
         raise AssertionError("the last attempt returns")
@@ -104,15 +113,16 @@ class ServerHttpClient:
     async def _follow_redirects(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
     ) -> HttpResponse:
-        usual = url == self.url
+        is_server_url = url == self.url
         for _ in range(_MAX_REDIRECTS):
             response = await self._send_once(method, url, headers, body)
             location = response.headers.get("Location")
             if response.status not in (301, 302, 307, 308) or location is None:
-                if usual:
-                    # A page that asks for patience, or a sign-in, is no place to go to the next time.
-                    well = response.status < 300 and response.content_type != "text/html"
-                    self.url = url if well else self._configured_url
+                if is_server_url:
+                    # Remember the target of a redirect only after a good response: a page that asks to sign
+                    # in or to wait must not become the server's URL.
+                    is_good = response.status < 300 and response.content_type != "text/html"
+                    self.url = url if is_good else self._configured_url
                 return response
             response.close()
             url = _resolve_redirect(url, location)
@@ -125,62 +135,72 @@ class ServerHttpClient:
         merged.update(headers)
         if self._auth is not None:
             merged.update(await self._auth.headers())
-        # Added here and kept nowhere: the address that redirects and errors speak of is without it.
-        full = url.update_query(self._query) if self._query else url
+        # Secret query parameters are added only here, so that they appear in no redirect or error.
+        full_url = url.update_query(self._query) if self._query else url
         try:
-            return await self._origin.request(method, full, merged, body)
+            return await self._origin.request(method, full_url, merged, body)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # The library's own errors quote the whole address.
+            # Do not chain it if the URL has secrets: aiohttp's own errors quote the whole URL.
             raise translate_request_error(error, url) from (None if self._query else error)
 
 
 def _resolve_redirect(url: URL, location: str) -> URL:
-    """Where a redirect leads. Headers stay with their origin, so another one is an error."""
+    """Return the target of a redirect. Credentials must not leave their origin, so another one is an
+    error."""
     try:
         target = url.join(URL(location[:4096]))
         if is_same_origin(target, url):
             return target
     except ValueError:
-        raise Unreachable(f"redirects to something that is no address: {to_single_line(location)}") from None
+        raise Unreachable(f"redirects to an invalid URL: {to_single_line(location)}") from None
     raise Unreachable(
-        f"redirects to another address: {to_single_line(str(target.with_query(None)))}",
-        hint="put that address into the configuration if you trust it",
+        f"redirects to another origin: {to_single_line(str(target.with_query(None)))}",
+        hint="put that URL into the configuration if you trust it",
     )
 
 
 def translate_request_error(error: Exception, url: URL) -> ServerError:
-    """What a failed request means: whether it can have reached the server, and why it failed."""
-    where = f"{url.host}:{url.port}"
+    """Translate a failed request: its class tells whether the server may have received it, its text why."""
+    address = f"{url.host}:{url.port}"
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
-        return Unreachable(f"TLS with {where} failed: {_tls_failure_reason(error)}")
+        return Unreachable(f"TLS with {address} failed: {_tls_failure_reason(error)}")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return Unreachable(
             f"the host name {url.host} cannot be resolved", hint="check the URL and the network"
         )
-    if isinstance(error, aiohttp.ClientConnectorError) and " is private" in str(error.os_error):
-        # Several addresses that were all refused come back as one error, of which only the words are left.
-        cause = f"{where} cannot be reached: its address is private, which is not allowed for this server"
-        return Unreachable(cause, hint="allow private addresses for it if you trust it")
     if isinstance(error, aiohttp.ClientConnectorError):
-        number = error.os_error.errno
-        words = os.strerror(number) if number and number > 0 else str(error.os_error)
-        return Unreachable(f"{where} cannot be reached: {words}", hint="is the server running?")
+        return _translate_connect_error(error.os_error, address)
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return OutcomeUnknown(f"{where} closed the connection before it answered")
+        return OutcomeUnknown(f"{address} closed the connection before it answered")
     if isinstance(error, HttpProtocolError):
-        return BadAnswer(f"{where} answered something that is not HTTP: {to_single_line(str(error))}")
+        return BadAnswer(f"{address} sent an invalid HTTP response: {to_single_line(str(error))}")
     if isinstance(error, aiohttp.ClientPayloadError):
-        return OutcomeUnknown(f"{where} ended the connection in the middle of its answer")
+        return OutcomeUnknown(f"{address} ended the connection in the middle of its answer")
     if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError | ValueError):
         return Unreachable(f"the request cannot be made: {to_single_line(str(error))}")
-    words = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-    return OutcomeUnknown(f"the connection to {where} broke: {to_single_line(words) or type(error).__name__}")
+    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+    return OutcomeUnknown(
+        f"the connection to {address} broke: {to_single_line(reason) or type(error).__name__}"
+    )
+
+
+def _translate_connect_error(error: OSError, address: str) -> Unreachable:
+    if isinstance(error, AddressRefused):
+        if error.is_denied:
+            return Unreachable(
+                f"{address} cannot be reached: {error}", hint="the setting guard_deny names it"
+            )
+        cause = f"{address} cannot be reached: its address is private, which is not allowed for this server"
+        return Unreachable(cause, hint="allow private addresses for it if you trust it")
+    # The text of the errno alone is shorter than that of the exception. A number below 0 is not an errno.
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    return Unreachable(f"{address} cannot be reached: {reason}", hint="is the server running?")
 
 
 def _tls_failure_reason(error: Exception) -> str:
     reason: BaseException | None = error
     while reason is not None:
-        # aiohttp's own error is of that kind too, but has not its words.
+        # aiohttp's certificate error is also an SSLCertVerificationError, but without the message.
         if isinstance(reason, ssl.SSLCertVerificationError) and not isinstance(reason, aiohttp.ClientError):
             return reason.verify_message
         reason = reason.__cause__ or reason.__context__
@@ -188,26 +208,28 @@ def _tls_failure_reason(error: Exception) -> str:
 
 
 async def read_error_response(response: HttpResponse) -> ServerError:
-    """The error for a status that says no, with what the server said about it. Releases the response."""
+    """Return the error for a response with an error status, with the server's explanation. Closes it."""
     body = await read_body_excerpt(response)
-    status, words = response.status, _describe_body(response, body)
-    text = f"answered HTTP {status} {response.reason or ''}".rstrip() + (f": {words}" if words else "")
+    status, explanation = response.status, _describe_body(response, body)
+    text = f"answered HTTP {status} {response.reason or ''}".rstrip()
+    text += f": {explanation}" if explanation else ""
     if status in (401, 403):
         challenge = get_challenge_header(response.headers)
         return SignInNeeded(
             text, status=status, challenge=challenge, hint="sign in, or check the credentials"
         )
     if status == 429 or (status == 503 and "Retry-After" in response.headers):
-        after = response.headers.get("Retry-After", "")
-        seconds = float(after) if after.isascii() and after.isdigit() and len(after) < 10 else None
-        hint = f"try again after {after} s" if seconds is not None else "try again later"
+        retry_after = response.headers.get("Retry-After", "")
+        is_seconds = retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10
+        seconds = float(retry_after) if is_seconds else None
+        hint = f"try again after {retry_after} s" if seconds is not None else "try again later"
         return Throttled(text, retry_after=seconds, hint=hint)
     headers = {"Content-Type": response.content_type}
     return HttpStatus(text, status=status, body=body, headers=headers)
 
 
 async def read_body_excerpt(response: HttpResponse) -> bytes:
-    """The first part of a body, as far as it came. The rest is dropped with its connection."""
+    """Read the first part of a body, as far as it arrives. The rest is dropped with its connection."""
     parts: list[bytes] = []
     size = 0
     try:
@@ -224,7 +246,7 @@ async def read_body_excerpt(response: HttpResponse) -> bytes:
 
 
 async def drain_response(response: HttpResponse) -> None:
-    """Read what nobody needs, for a moment: a connection whose answer has ended is used again."""
+    """Read and discard the rest of a response for a short time, so that its connection can be reused."""
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):
             while await response.more():
@@ -241,47 +263,47 @@ def _describe_body(response: HttpResponse, body: bytes) -> str:
 
 
 def is_session_lost_message(message: object) -> bool:
-    """Whether an answer with HTTP 200 says, in one of the known ways, that the session is gone.
+    """Return True if a response with HTTP 200 is the error of a known library for a lost session.
 
-    Only the bare words of the known libraries count: a tool's own error that speaks of some session of its
-    own must not lead to a second call.
+    The whole message must match. An error of a tool that mentions a session of some other kind must not lead
+    to a second call.
     """
     if not is_rpc_error(message):
         return False
     failure = parse_rpc_failure(message["error"])
-    known = failure.code in (-32000, -32001, -32002, -32600)
-    return known and _SESSION_LOST_EXACT_PATTERN.fullmatch(failure.message) is not None
+    is_known_code = failure.code in (-32000, -32001, -32002, -32600)
+    return is_known_code and _SESSION_LOST_EXACT_PATTERN.fullmatch(failure.message) is not None
 
 
 def is_rpc_error(message: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a decoded body is a JSON-RPC error."""
+    """Return True if a decoded body is a JSON-RPC error."""
     return isinstance(message, dict) and isinstance(cast("dict[str, Any]", message).get("error"), dict)
 
 
 def requires_session(error: HttpStatus, message: object) -> bool:
-    """Whether a request without a session was refused as a legacy server with sessions does it, which took
-    over meanwhile.
+    """Return True if a request without a session was refused the way that legacy servers with sessions do:
+    the server was replaced since the handshake.
 
-    Again only the bare words of the known libraries count.
+    Again the whole message must match that of a known library.
     """
     if error.status != 400 or len(error.body) > 2000:
         return False
-    said = error.body.decode("utf-8", "replace")
+    text = error.body.decode("utf-8", "replace")
     if is_rpc_error(message):
         failure = parse_rpc_failure(message["error"])
         if failure.code == UNSUPPORTED_VERSION:
-            # The modern word for it, with which comes what it does speak.
+            # The modern error for an unsupported version, which lists the supported ones.
             return False
-        said = failure.message
-    said = said.strip()
+        text = failure.message
+    text = text.strip()
     return (
-        _SESSION_LOST_EXACT_PATTERN.fullmatch(said) is not None
-        or _UNSUPPORTED_VERSION_PATTERN.match(said) is not None
+        _SESSION_LOST_EXACT_PATTERN.fullmatch(text) is not None
+        or _UNSUPPORTED_VERSION_PATTERN.match(text) is not None
     )
 
 
 def is_session_lost_status(error: HttpStatus) -> bool:
-    """Whether a refusal of a request with a session says that the session is gone."""
+    """Return True if the refusal of a request with a session id means that the session is gone."""
     if error.status == 404:
         return True
     text = error.body.decode("utf-8", "replace") if len(error.body) < 2000 else ""

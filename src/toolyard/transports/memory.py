@@ -1,4 +1,4 @@
-"""A server in this process, for tests and for embedding."""
+"""Transport to a server in the same process, for tests and embedding."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from toolyard.transports.transport import Receiver, TransportInfo
 __all__ = ["MemoryServer", "MemoryTransport"]
 
 MemoryServer = Callable[[Message, Callable[[Message], None]], Awaitable[None]]
-"""Takes one message and a function that sends one back."""
+"""Handles one message; the second argument is a function that sends a message back."""
 
 
 class MemoryTransport:
-    """Hands each message to a coroutine function. Both sides see fresh copies, as over a wire."""
+    """Passes each message to a coroutine function. Both sides get copies, as over a network."""
 
     cancels_on_disconnect = False
     mirrors_headers = False

@@ -1,4 +1,4 @@
-"""HTTP with SSE, the transport of 2024-11-05: one event stream in, a POST for every message out."""
+"""HTTP+SSE transport of protocol version 2024-11-05: one incoming event stream, one POST per message."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ log = logging.getLogger("toolyard.sse")
 
 
 class SseTransport:
-    """Answers come on the stream; when the stream ends, so does everything in flight."""
+    """Responses arrive on one event stream; when it ends, all requests in flight fail.
+
+    The first event names the URL for the POSTs. ``open`` waits for it.
+    """
 
     cancels_on_disconnect = False
     mirrors_headers = False
@@ -68,17 +71,18 @@ class SseTransport:
             if response.status != 200:
                 raise await read_error_response(response)
             response.close()
-            raise BadAnswer(f"answered {response.content_type} instead of an event stream")
+            raise BadAnswer(f"answered with {response.content_type} instead of an event stream")
         self._receiver = receiver
         loop = asyncio.get_running_loop()
         self._endpoint_future = loop.create_future()
         self._reader_task = loop.create_task(self._read_stream(response))
-        # A task that is cancelled before its first step does nothing at all.
+        # The callback closes the response even if the task is cancelled before its first step.
         self._reader_task.add_done_callback(lambda _: response.close())
+        # Shielded: cancelling `open` must not cancel the future that the reader task settles.
         await asyncio.shield(self._endpoint_future)
 
     async def _read_stream(self, response: HttpResponse) -> None:
-        """The owner of the stream, from its first event to its end."""
+        """Body of the reader task, which owns the stream from its first event to its end."""
         error: ServerError = OutcomeUnknown("ended its event stream")
         parser = SseParser(self._max_message_bytes)
         try:
@@ -93,7 +97,7 @@ class SseTransport:
             self._end_stream(error)
 
     async def _handle_events(self, events: list[SseEvent]) -> None:
-        # Apart from the reading, so that no event is kept while the next one is waited for.
+        # A separate function, so that no local variable keeps an event alive while the next one is awaited.
         for event in events:
             await self._handle_event(event)
 
@@ -117,7 +121,7 @@ class SseTransport:
         try:
             message = await decode_message(event.data)
         except ValueError as error:
-            log.debug("an event that cannot be decoded: %s", bytes(event.data[:200]))
+            log.debug("skipped an event that cannot be decoded: %s", bytes(event.data[:200]))
             message = build_error_for_unreadable(event.data, describe_decode_error(event.data, error))
         if self._receiver is not None:
             self._receiver.on_message(message, len(event.data))
@@ -129,15 +133,18 @@ class SseTransport:
             if is_same_origin(url, self._http_client.url):
                 return url
         except ValueError:
-            raise BadAnswer(f"named an endpoint that is no URL: {to_single_line(text)}") from None
-        # The stream could otherwise send our credentials wherever it likes.
+            raise BadAnswer(f"named an endpoint that is not a valid URL: {to_single_line(text)}") from None
+        # Following it would send the credentials of this server to an origin of its choice.
         raise BadAnswer(f"named an endpoint on another origin: {to_single_line(str(url.with_query(None)))}")
 
     def _end_stream(self, error: ServerError) -> None:
         if self._endpoint_future is not None and not self._endpoint_future.done():
-            unsent = error if isinstance(error, BadAnswer) else Unreachable(error.cause, hint=error.hint)
-            self._endpoint_future.set_exception(unsent)
-            self._endpoint_future.exception()
+            # Nothing was sent before the endpoint was known, so the outcome of a call is not in doubt.
+            connect_error = (
+                error if isinstance(error, BadAnswer) else Unreachable(error.cause, hint=error.hint)
+            )
+            self._endpoint_future.set_exception(connect_error)
+            self._endpoint_future.exception()  # Mark as retrieved: `open` may have been cancelled.
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.on_lost(error)
@@ -145,8 +152,9 @@ class SseTransport:
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         if self._receiver is None or self._endpoint_future is None:
             raise Unreachable("the connection is closed")
-        own = {"Content-Type": "application/json", **self._version_headers, **(headers or {})}
-        response = await self._http_client.send("POST", self._endpoint_future.result(), own, encode(message))
+        all_headers = {"Content-Type": "application/json", **self._version_headers, **(headers or {})}
+        endpoint = self._endpoint_future.result()
+        response = await self._http_client.send("POST", endpoint, all_headers, encode(message))
         if response.status >= 300:
             error = await read_error_response(response)
             if isinstance(error, HttpStatus) and is_session_lost_status(error):

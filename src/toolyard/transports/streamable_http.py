@@ -1,4 +1,4 @@
-"""Streamable HTTP: every message a POST, answers as JSON or as an event stream."""
+"""Streamable HTTP transport: each message is a POST; responses are JSON or an event stream."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ log = logging.getLogger("toolyard.http")
 
 _DELETE_TIMEOUT_SECONDS = 2.0
 _MAX_FRUITLESS_RESUMPTIONS = 5
+"""Maximum number of consecutive resumptions of an event stream that deliver no event."""
 _DEFAULT_RETRY_SECONDS = 1.0
 _MIN_RETRY_SECONDS = 0.1
 _MAX_RETRY_SECONDS = 30.0
@@ -55,11 +56,16 @@ _VERSION_HEADER = istr("MCP-Protocol-Version")
 _SESSION_HEADER = istr("Mcp-Session-Id")
 
 _HANDSHAKE_METHODS = ("server/discover", "initialize")
-"""What is asked before it is known whether there are sessions."""
+"""Methods sent before it is known whether the server uses session ids."""
 
 
 class StreamableHttpTransport:
-    """One server behind one URL."""
+    """Connection to one server URL.
+
+    In the modern era every request is independent: closing its response stream cancels it, and there are no
+    session ids. In the legacy era the server may assign a session id, which must accompany every request, and
+    an interrupted event stream can be resumed with ``Last-Event-ID``.
+    """
 
     def __init__(
         self,
@@ -109,14 +115,14 @@ class StreamableHttpTransport:
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         method = message.get("method")
-        own = self._negotiated_headers if method != "initialize" else self._initial_headers
+        all_headers = self._negotiated_headers if method != "initialize" else self._initial_headers
         if self._is_modern and method is not None and method != "initialize":
-            own = {**own, **build_standard_headers(method, message.get("params"))}
+            all_headers = {**all_headers, **build_standard_headers(method, message.get("params"))}
         if headers:
-            own = {**own, **headers}
+            all_headers = {**all_headers, **headers}
         if self._receiver is None:
             raise Unreachable("the connection is closed")
-        response = await self._http_client.send("POST", self._http_client.url, own, encode(message))
+        response = await self._http_client.send("POST", self._http_client.url, all_headers, encode(message))
         try:
             await self._handle_response(response, message.get("id") if method is not None else None, method)
         except BaseException:
@@ -144,7 +150,7 @@ class StreamableHttpTransport:
 
     def _set_session_id(self, session_id: str) -> None:
         if not session_id.isascii() or not session_id.isprintable():
-            raise BadAnswer("its session id has characters that no session id may have")
+            raise BadAnswer("its session id contains invalid characters")
         self._session_id = session_id
 
     async def _handle_json(self, response: HttpResponse, id: RequestId) -> None:
@@ -154,13 +160,13 @@ class StreamableHttpTransport:
         except MessageLimitExceeded as error:
             raise BadAnswer(f"its answer {error}") from None
         except ValueError:
-            raise BadAnswer(f"answered something that is not JSON: {_format_body_excerpt(body)}") from None
+            raise BadAnswer(f"sent a response that is not JSON: {_format_body_excerpt(body)}") from None
         if self._session_id is not None and is_session_lost_message(message):
             raise SessionLost("no longer knows our session")
         self._deliver_message(message, len(body))
         batch = cast("list[object]", message) if isinstance(message, list) else [message]
         if not any(is_response_to(part, id) for part in batch):
-            raise BadAnswer("answered the request with something else than its answer")
+            raise BadAnswer("answered the request with a message that is not its response")
 
     async def _read_body(self, response: HttpResponse) -> MessageBytes:
         expected = response.content_length or 0
@@ -176,13 +182,14 @@ class StreamableHttpTransport:
         except (aiohttp.ClientError, OSError) as error:
             raise translate_request_error(error, self._http_client.url) from error
         finally:
-            # What came of a broken answer shall not live as long as its error.
+            # Free the buffer: on an error, the traceback would keep a partial body alive as long as the
+            # error.
             body.take()
 
     async def _unexpected_response_error(self, response: HttpResponse) -> BadAnswer:
         if response.status != 200:
             response.close()
-            return BadAnswer(f"answered a request with HTTP {response.status} and no answer")
+            return BadAnswer(f"answered a request with HTTP {response.status} and no response body")
         body = await read_body_excerpt(response)
         kind = response.headers.get("Content-Type", "no content type")
         return BadAnswer(
@@ -191,7 +198,10 @@ class StreamableHttpTransport:
         )
 
     def _deliver_rpc_error(self, error: HttpStatus, id: RequestId | None, method: str | None) -> bool:
-        """Whether a refusal's body was the answer itself, in the words of JSON-RPC."""
+        """Deliver the JSON-RPC error in the body of a refused request, if there is one. Return True if so.
+
+        Raise SessionLost if the refusal means that the session is gone, or that one is needed now.
+        """
         try:
             message: object = decode(error.body) if error.body else None
         except ValueError:
@@ -199,16 +209,21 @@ class StreamableHttpTransport:
         if self._session_id is not None and is_session_lost_status(error):
             raise SessionLost("no longer knows our session")
         if self._session_id is None and method not in _HANDSHAKE_METHODS and requires_session(error, message):
-            raise SessionLost("wants a session, which it did not when we began")
+            raise SessionLost("requires a session now, which it did not when the connection was made")
         if id is None or error.status >= 500 or not is_rpc_error(message):
             return False
-        # A request that could not be read is answered without its id; the HTTP exchange tells whose it is.
+        # A server that could not parse the request answers without its id; the HTTP exchange identifies it.
         self._deliver_message({**message, "id": id})
         return True
 
     # Event streams.
 
     async def _handle_event_stream(self, response: HttpResponse, id: RequestId) -> None:
+        """Read the event stream of a request until its response, resuming it where that is possible.
+
+        A legacy server may end the stream at any time if it has sent event ids. The stream is then reopened
+        with the last id, after the delay that the server requested. The request itself is never sent twice.
+        """
         stream = _EventStreamState(self._max_message_bytes)
         failures = 0
         try:
@@ -219,12 +234,12 @@ class StreamableHttpTransport:
                     return
                 if self._is_modern or not stream.last_id:
                     raise error or OutcomeUnknown("ended the event stream before its answer")
-                failures = 0 if stream.moved else failures + 1
+                failures = 0 if stream.made_progress else failures + 1
                 if failures > _MAX_FRUITLESS_RESUMPTIONS:
-                    raise error or OutcomeUnknown("kept ending the event stream before its answer")
+                    raise error or OutcomeUnknown("repeatedly ended the event stream before its answer")
                 await asyncio.sleep(stream.retry)
                 response.close()
-                stream.moved = False
+                stream.made_progress = False
                 response = await self._open_stream(stream)
         except BaseException:
             response.close()
@@ -233,7 +248,8 @@ class StreamableHttpTransport:
     async def _read_stream(
         self, response: HttpResponse, stream: _EventStreamState, id: RequestId | None
     ) -> ServerError | None:
-        """Deliver what comes until the answer or the end. The fault, where the stream broke."""
+        """Deliver events until the response or the end of the stream. Return the error if the stream
+        broke."""
         parser = SseParser(self._max_message_bytes)
         try:
             while chunk := await response.more():
@@ -247,9 +263,9 @@ class StreamableHttpTransport:
     async def _handle_events(
         self, events: list[SseEvent], stream: _EventStreamState, id: RequestId | None
     ) -> None:
-        # Apart from the reading, so that no event is kept while the next one is waited for.
+        # A separate function, so that no local variable keeps an event alive while the next one is awaited.
         for event in events:
-            if not stream.notice(event) or self._receiver is None:
+            if not stream.record_event(event) or self._receiver is None:
                 continue
             data = cast("MessageBytes", event.data)
             if len(data) > MAX_ONE_STEP_BYTES and not self._receiver.should_decode(data):
@@ -265,7 +281,7 @@ class StreamableHttpTransport:
         if response.is_finished:
             response.close()
         else:
-            # A task that is cancelled before its first step does nothing at all.
+            # The callback closes the response even if the task is cancelled before its first step.
             self._spawn_task(drain_response(response)).add_done_callback(lambda _: response.close())
 
     async def _open_stream(self, stream: _EventStreamState) -> HttpResponse:
@@ -282,52 +298,54 @@ class StreamableHttpTransport:
         raise error
 
     def start_listening(self) -> None:
-        """Open the stream on which a legacy server speaks of its own accord. Many have none."""
+        """Open the stream for unsolicited messages of a legacy server. Many servers do not offer one."""
         if not self._is_modern:
             self._spawn_task(self._run_notification_stream())
 
     async def _run_notification_stream(self) -> None:
-        stream, pause, opened = _EventStreamState(self._max_message_bytes), _DEFAULT_RETRY_SECONDS, 0.0
-        clock = asyncio.get_running_loop().time
+        stream, delay, opened_at = _EventStreamState(self._max_message_bytes), _DEFAULT_RETRY_SECONDS, 0.0
+        get_time = asyncio.get_running_loop().time
         while self._receiver is not None:
             try:
                 response = await self._open_stream(stream)
             except ServerError as error:
-                if not self._can_retry_stream(error, had_stream=bool(opened)):
-                    log.debug("no stream of its own: %s", error)
+                if not self._can_retry_stream(error, had_stream=bool(opened_at)):
+                    log.debug("the server offers no notification stream: %s", error)
                     return
                 if self._session_id is None:
-                    # Whoever comes back may know nothing of where we were.
+                    # Without a session id it may be a new process, to which the last event id means nothing.
                     stream.last_id = ""
-                pause = min(pause * 2, _MAX_RETRY_SECONDS)
+                delay = min(delay * 2, _MAX_RETRY_SECONDS)
             else:
-                self._stream_reconnects += bool(opened) and self._session_id is None and not stream.last_id
-                opened = clock()
+                self._stream_reconnects += bool(opened_at) and self._session_id is None and not stream.last_id
+                opened_at = get_time()
                 try:
                     await self._read_stream(response, stream, None)
                 except ServerError as error:
-                    log.debug("listens no more: %s", error)
+                    log.debug("the notification stream ended: %s", error)
                     return
                 finally:
                     response.close()
-                steady = stream.last_id or clock() - opened > pause
-                pause = (
+                # A stream that lasted, or that can be resumed, is reopened soon. One that ends at once backs
+                # off.
+                is_stable = stream.last_id or get_time() - opened_at > delay
+                delay = (
                     max(stream.retry, _DEFAULT_RETRY_SECONDS)
-                    if steady
-                    else min(pause * 2, _MAX_RETRY_SECONDS)
+                    if is_stable
+                    else min(delay * 2, _MAX_RETRY_SECONDS)
                 )
-            await asyncio.sleep(pause)
+            await asyncio.sleep(delay)
 
     def _can_retry_stream(self, error: ServerError, *, had_stream: bool) -> bool:
-        """Whether a stream may yet be had. Where there was one, a refusal may be that of a proxy, or of a
-        server that is starting."""
+        """Return True if opening the notification stream may succeed later. If there was one before, a
+        refusal may come from a proxy, or from a server that is starting."""
         if isinstance(error, Unreachable | OutcomeUnknown):
             return True
         return (
             had_stream and isinstance(error, HttpStatus) and (error.status >= 500 or self._session_id is None)
         )
 
-    # The rest.
+    # Delivery, tasks and closing.
 
     def _deliver_message(self, message: object, size: int = 0) -> None:
         if self._receiver is not None:
@@ -347,6 +365,7 @@ class StreamableHttpTransport:
         await asyncio.gather(*tasks, return_exceptions=True)
         if receiver is None or self._session_id is None:
             return
+        # Ask the server to end the session; it may refuse (405) or be gone, which is fine.
         with contextlib.suppress(ServerError, TimeoutError):
             async with asyncio.timeout(_DELETE_TIMEOUT_SECONDS):
                 headers = {
@@ -357,35 +376,35 @@ class StreamableHttpTransport:
 
 
 class _EventStreamState:
-    """What is remembered of an event stream across its connections."""
+    """State of an event stream that survives reconnecting."""
 
-    __slots__ = ("answered", "last_id", "limit", "moved", "retry")
+    __slots__ = ("answered", "last_id", "limit", "made_progress", "retry")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.last_id = ""
         self.retry = _DEFAULT_RETRY_SECONDS
-        self.moved = False
+        self.made_progress = False
         self.answered = False
 
-    def notice(self, event: SseEvent) -> bool:
-        """Remember where the stream is. Return whether the event has a message."""
+    def record_event(self, event: SseEvent) -> bool:
+        """Record the event's id and retry delay. Return True if it carries a message."""
         if event.id is not None:
             self.last_id = event.id
         if event.retry is not None:
             self.retry = min(max(event.retry / 1000, _MIN_RETRY_SECONDS), _MAX_RETRY_SECONDS)
-        self.moved = True
+        self.made_progress = True
         if isinstance(event.data, OversizeLine):
             raise BadAnswer(_format_too_long(event.data.size, self.limit))
         return bool(event.data) and event.event == "message"
 
 
 async def _decode_event(data: MessageBytes) -> object | None:
-    """Decode a message, or return the error for the call that it answers; None where it answers none."""
+    """Decode a message. If that fails, return an error for the call that it answers, or None."""
     try:
         return await decode_message(data)
     except ValueError as error:
-        log.debug("an event that cannot be decoded: %s", bytes(data[:200]))
+        log.debug("skipped an event that cannot be decoded: %s", bytes(data[:200]))
         return build_error_for_unreadable(data, describe_decode_error(data, error))
 
 

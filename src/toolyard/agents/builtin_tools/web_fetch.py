@@ -18,7 +18,7 @@ from toolyard.agents.builtin_tools.html_charset import decode_body
 from toolyard.agents.builtin_tools.tool_error import NativeToolError
 from toolyard.agents.builtin_tools.worker_process import WorkerProcess
 from toolyard.config.value_checks import url_fault
-from toolyard.net import OutboundHttp
+from toolyard.net import AddressRefused, OutboundHttp
 from toolyard.results.untrusted_text import derive_mark
 from toolyard.transports.transport import to_single_line
 
@@ -212,10 +212,9 @@ def _translate_error(error: Exception, url: URL) -> NativeToolError:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return NativeToolError(f"the host name {url.host} cannot be resolved")
     if isinstance(error, aiohttp.ClientConnectorError):
-        words = str(error.os_error)
-        if " is private" in words or " is denied" in words:
+        if isinstance(error.os_error, AddressRefused):
             return NativeToolError(f"{where} has a private or denied address, which web_fetch does not reach")
-        return NativeToolError(f"{where} cannot be reached: {to_single_line(words)}")
+        return NativeToolError(f"{where} cannot be reached: {to_single_line(str(error.os_error))}")
     if isinstance(error, aiohttp.InvalidURL):
         return NativeToolError(f"{_shorten_address(url)} is not a valid address")
     if isinstance(error, aiohttp.ClientResponseError):

@@ -1,4 +1,4 @@
-"""One connection to a server: a request goes out, its answer comes in, then it is free for the next."""
+"""One HTTP/1.1 connection: sends a request, parses its response, then is free for the next one."""
 
 from __future__ import annotations
 
@@ -17,22 +17,28 @@ from toolyard.net.http1.response import MAX_BUFFERED_BYTES, HttpProtocolError, H
 __all__ = ["Http1Connection"]
 
 OnIdle: TypeAlias = Callable[["Http1Connection"], None]
-"""Takes a connection that is free again."""
+"""Called with a connection that has become idle."""
 
 _MAX_OVERHEAD_BYTES = 128 * 1024
-"""Bytes that may come without a byte of a body among them: heads, and what stands between chunks."""
+"""Maximum number of bytes received without any body bytes among them: heads, and framing between chunks. It
+stops a server that sends headers or chunk extensions without end."""
 
 
 class Http1Connection(asyncio.Protocol):
-    """HTTP/1.1 on a connection that aiohttp made: it knows names, guards, TLS and proxies."""
+    """HTTP/1.1 on a connection opened by aiohttp, which handles DNS, the address guard, TLS and proxies.
+
+    The object replaces aiohttp's protocol on the transport. It handles one request at a time and no
+    pipelining. ``_response`` is set from sending a request until the end of its response;
+    ``_head_future`` is set until the connection is released, and completed when the head has arrived.
+    """
 
     def __init__(self, connection: Connection, on_idle: OnIdle) -> None:
-        transport, made_with = connection.transport, connection.protocol
-        if transport is None or made_with is None or made_with.should_close:
+        transport, aiohttp_protocol = connection.transport, connection.protocol
+        if transport is None or aiohttp_protocol is None or aiohttp_protocol.should_close:
             connection.close()
-            raise HttpProtocolError("it spoke before it was asked")
+            raise HttpProtocolError("it sent data before the request")
         self._connection = connection
-        self._aiohttp_protocol = made_with
+        self._aiohttp_protocol = aiohttp_protocol
         self._transport = transport
         self._on_idle = on_idle
         self._parser = httptools.HttpResponseParser(self)
@@ -53,46 +59,53 @@ class Http1Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether it is open, and nothing waits there that the loop would see only after the next request:
-        its end, or words that nobody asked for and that would be taken for the answer."""
+        """True if the connection is open and no unread data is pending.
+
+        Pending data is either the end of the connection, or an unsolicited response. The event loop would see
+        it only after the next request is written, and take it for the response to that request.
+        """
         return self.is_open and not _has_unread_data(self._transport.get_extra_info("socket").fileno())
 
     async def send_request(self, head: bytes, body: bytes | None) -> HttpResponse:
-        """Send a request, and wait for the head of its answer. Raises aiohttp.ClientError."""
+        """Send a request and wait for the head of its response. Raise aiohttp.ClientError."""
         self._response = HttpResponse(self)
-        self._head_future = coming = asyncio.get_running_loop().create_future()
+        self._head_future = head_future = asyncio.get_running_loop().create_future()
         try:
             if body is None or len(body) <= MAX_BUFFERED_BYTES:
                 self._transport.write(head + body if body else head)
             else:
-                await self._write_long_body(head, body, coming)
-            return await coming
+                await self._write_long_body(head, body, head_future)
+            return await head_future
         except BaseException:
-            if not coming.cancel() and not coming.cancelled():
-                # It failed while somebody else ended the writing: nobody needs to hear of it.
-                coming.exception()
+            if not head_future.cancel() and not head_future.cancelled():
+                # It failed, but another exception ended the writing: mark its exception as retrieved.
+                head_future.exception()
             self.close()
             raise
         finally:
-            # An error keeps this frame, and this would keep the error.
-            del coming
+            # The error references this frame, and the future references the error: break the cycle.
+            del head_future
 
-    async def _write_long_body(self, head: bytes, body: bytes, coming: asyncio.Future[HttpResponse]) -> None:
-        """Send what is long in pieces, so that others get their turn, until the server has an answer."""
-        # Where that comes before everything was sent, what follows would be taken for the rest.
+    async def _write_long_body(
+        self, head: bytes, body: bytes, head_future: asyncio.Future[HttpResponse]
+    ) -> None:
+        """Write a long body in chunks, yielding to other tasks; stop early if the server responds."""
+        # If the response comes before the body is complete, the rest of the body is never sent. The server
+        # would take the next request for that rest, so the connection must not be reused.
         self._keep_alive = False
         self._transport.write(head)
         view = memoryview(body)
         for start in range(0, len(body), MAX_BUFFERED_BYTES):
             if self._writable_future is not None:
                 await self._writable_future
-            if coming.done():
+            if head_future.done():
                 return
             self._transport.write(view[start : start + MAX_BUFFERED_BYTES])
             await asyncio.sleep(0)
-        self._keep_alive = not coming.done()
+        self._keep_alive = not head_future.done()
 
     def set_paused(self, paused: bool) -> None:
+        # pause_reading and resume_reading raise if called twice, or after the transport is closed.
         if paused is self._is_paused or self._transport.is_closing():
             return
         self._is_paused = paused
@@ -102,19 +115,19 @@ class Http1Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def close(self) -> None:
-        # Once: a transport that is closed for the second time cannot tell what it holds.
+        # Only once: a transport that has been closed already cannot report its write buffer.
         if not self._is_closed_locally and self._transport.get_write_buffer_size():
-            # Nobody waits until a server that does not read has read.
+            # A graceful close would wait until the server has read the buffer, which may be never.
             self._transport.abort()
         self._is_closed_locally = True
         self._connection.close()
 
     def abort(self) -> None:
-        """End it at once. Who waits for an answer is told."""
+        """Close at once. A pending request fails."""
         self._is_closed_locally = True
         self._transport.abort()
 
-    # What the transport calls.
+    # Callbacks of the transport (asyncio.Protocol).
 
     def data_received(self, data: bytes) -> None:
         self._overhead_bytes += len(data)
@@ -122,76 +135,81 @@ class Http1Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else None
+            # An exception raised in a parser callback below arrives here as the context of the parser error.
             self._fail_response(
                 cause if isinstance(cause, HttpProtocolError) else HttpProtocolError(str(error))
             )
         else:
             if self._overhead_bytes > _MAX_OVERHEAD_BYTES:
-                self._fail_response(HttpProtocolError("its headers have no end"))
+                self._fail_response(HttpProtocolError("its headers are too long"))
             elif self._response is None and self._head_future is not None:
+                # The response is complete. Released only after the whole chunk is parsed: unexpected data after
+                # the response makes on_message_begin fail the connection first.
                 self._release_or_close()
 
     def eof_received(self) -> None:
-        """The transport closes itself, once all is sent; who says no more may not read either."""
+        """Abort if unsent data remains: the transport closes only after sending it, and a server that has
+        ended its side may never read it."""
         if self._transport.get_write_buffer_size():
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._aiohttp_protocol.connection_lost(exc)
-        # The parser has what it calls, which is this.
+        # The parser references this object: break the cycle.
         del self._parser
-        answer = self._response
-        if answer is None or not answer.status:
+        response = self._response
+        if response is None or not response.status:
             self._fail_response(self._missing_head_error(exc))
-        elif exc is None and not self._is_closed_locally and _is_delimited_by_close(answer):
+        elif exc is None and not self._is_closed_locally and _is_delimited_by_close(response):
             self._response = None
-            answer.end()
+            response.end()
             self.close()
         else:
-            self._fail_response(aiohttp.ClientPayloadError("its answer is not complete"))
+            self._fail_response(aiohttp.ClientPayloadError("the response is incomplete"))
 
     def pause_writing(self) -> None:
         self._writable_future = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        waiting, self._writable_future = self._writable_future, None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+        future, self._writable_future = self._writable_future, None
+        if future is not None and not future.done():
+            future.set_result(None)
 
-    # What the parser calls.
+    # Callbacks of the parser (httptools).
 
     def on_message_begin(self) -> None:
         if self._response is None:
-            raise HttpProtocolError("it answered more than it was asked")
+            raise HttpProtocolError("it sent more responses than requests")
         self._reason = b""
 
     def on_status(self, status: bytes) -> None:
-        # In pieces, as they came.
+        # May be called several times with parts of the reason phrase.
         self._reason += status
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Those after the body say nothing that anybody needs.
+        # Trailer fields, which come after the body, are ignored.
         if self._response is not None and not self._response.status:
             text = value.rstrip(b" \t").decode("utf-8", "surrogateescape")
             self._response.headers.add(name.decode("utf-8", "surrogateescape"), text)
 
     def on_headers_complete(self) -> None:
-        answer, status = self._response, self._parser.get_status_code()
-        if answer is None or self._head_future is None:
+        response, status = self._response, self._parser.get_status_code()
+        if response is None or self._head_future is None:
             return
         if status < 100 or status == 101:
             raise HttpProtocolError(
                 "it switched to another protocol" if status == 101 else f"its status is {status}"
             )
         if status < 200:
-            answer.headers.clear()
+            # An interim response (1xx); the final one follows.
+            response.headers.clear()
             return
-        answer.begin_body()
-        answer.status = status
-        answer.reason = self._reason.decode("utf-8", "surrogateescape")
+        response.begin_body()
+        response.status = status
+        response.reason = self._reason.decode("utf-8", "surrogateescape")
         self._keep_alive = self._keep_alive and self._parser.should_keep_alive()
         if not self._head_future.done():
-            self._head_future.set_result(answer)
+            self._head_future.set_result(response)
         self.resume_writing()
 
     def on_body(self, body: bytes) -> None:
@@ -202,12 +220,12 @@ class Http1Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._response is not None and self._response.status:
             self._overhead_bytes = 0
-            answer, self._response = self._response, None
-            answer.end()
+            response, self._response = self._response, None
+            response.end()
 
     def _release_or_close(self) -> None:
         self._head_future = None
-        # What answers before it has read everything goes on reading our request, so nothing else can follow.
+        # A server that responds before reading the whole request continues to read it: not reusable then.
         if self._keep_alive and self.is_open and not self._transport.get_write_buffer_size():
             self.set_paused(False)
             self._on_idle(self)
@@ -215,34 +233,34 @@ class Http1Connection(asyncio.Protocol):
             self.close()
 
     def _missing_head_error(self, exc: Exception | None) -> Exception:
-        """Why there is no head."""
+        """Return the reason why the response head did not arrive."""
         if exc is not None:
             return aiohttp.ClientOSError(*exc.args)
         if self._is_closed_locally:
-            return aiohttp.ClientConnectionError("it was closed on this side")
+            return aiohttp.ClientConnectionError("the connection was closed on this side")
         return aiohttp.ServerDisconnectedError()
 
     def _fail_response(self, failure: Exception) -> None:
-        answer, self._response = self._response, None
-        if answer is not None:
+        response, self._response = self._response, None
+        if response is not None:
             if self._head_future is not None and not self._head_future.done():
                 self._head_future.set_exception(failure)
             else:
-                answer.fail(failure)
+                response.fail(failure)
         self._head_future = None
         self.resume_writing()
         self.close()
 
 
-def _is_delimited_by_close(answer: HttpResponse) -> bool:
-    """Whether the end of the connection is the end of the body."""
-    return "Content-Length" not in answer.headers and "Transfer-Encoding" not in answer.headers
+def _is_delimited_by_close(response: HttpResponse) -> bool:
+    """Return True if the end of the connection marks the end of the body (RFC 9112, section 6.3)."""
+    return "Content-Length" not in response.headers and "Transfer-Encoding" not in response.headers
 
 
 def _has_unread_data(descriptor: int) -> bool:
-    """Whether a socket has something to read, without reading it."""
+    """Return True if a socket has unread data or has been closed by the peer, without reading from it."""
     if sys.platform == "win32":
         return bool(select.select([descriptor], [], [], 0)[0])
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLIN)
-    return bool(waiting.poll(0))
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,4 +1,4 @@
-"""Bodies that are packed with gzip, unpacked as far as somebody reads them."""
+"""Incremental gzip decompression that produces no more than its reader consumes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ __all__ = ["MAX_COMPRESSION_RATIO", "RATIO_EXEMPT_BYTES", "GzipDecoder", "RatioE
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
 MAX_COMPRESSION_RATIO = 100
 RATIO_EXEMPT_BYTES = 1024 * 1024
-"""Bytes that a body may unpack to whatever the ratio."""
+"""Number of decompressed bytes up to which no compression ratio is enforced."""
 _WINDOW_BYTES = 8 * 1024
-"""Bytes that are looked at in one step: what follows the end of a part is copied, and parts can be tiny."""
+"""Number of compressed bytes processed in one step. zlib copies all input after the end of a gzip member, and
+members can be tiny: larger steps would cost quadratic time."""
 
 
 class RatioExceeded(Exception):
-    """Raised for a body that unpacks to far more than it was sent as."""
+    """Raised for a body that decompresses to far more than its compressed size (a decompression bomb)."""
 
 
 class GzipDecoder:
-    """What came and what is left of it. A body may have several parts, each packed by itself."""
+    """Decompressor of one body, which may consist of several gzip members (RFC 1952)."""
 
     def __init__(
         self,
@@ -28,38 +29,39 @@ class GzipDecoder:
         max_ratio: int = MAX_COMPRESSION_RATIO,
         ratio_exempt_bytes: int = RATIO_EXEMPT_BYTES,
     ) -> None:
-        """``max_ratio`` bounds unpacked to packed bytes of the whole body beyond ``free_bytes``."""
+        """``max_ratio`` limits decompressed to compressed bytes of the body beyond ``ratio_exempt_bytes``."""
         self._max_chunk_bytes = max_chunk_bytes
         self._max_ratio = max_ratio
         self._ratio_exempt_bytes = ratio_exempt_bytes
         self._compressed_bytes = 0
         self._decompressed_bytes = 0
         self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
-        self._piece = b""
+        self._chunk = b""
         self._position = 0
         self.is_complete = True
-        """Whether what came so far could be all."""
+        """True if the data so far ends with a complete member, so that the body may end here."""
 
     @property
     def has_more(self) -> bool:
-        """Whether something that came is not unpacked yet."""
-        return self._position < len(self._piece)
+        """True if received data has not been decompressed yet."""
+        return self._position < len(self._chunk)
 
-    def feed(self, piece: bytes) -> None:
-        """A piece came, and everything before it was unpacked."""
-        self._piece, self._position = piece, 0
+    def feed(self, chunk: bytes) -> None:
+        """Add received data. All earlier data must have been decompressed (see ``has_more``)."""
+        self._chunk, self._position = chunk, 0
 
     def decompress(self) -> bytes:
-        """What the next bytes become, at most ``most``; perhaps nothing. Raises zlib.error, RatioExceeded."""
+        """Return the next decompressed bytes, at most ``max_chunk_bytes``, possibly none. Raise zlib.error or
+        RatioExceeded."""
         if self._member.eof:
             self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
-        window = self._piece[self._position : self._position + _WINDOW_BYTES]
-        unpacked = self._member.decompress(window, self._max_chunk_bytes)
+        window = self._chunk[self._position : self._position + _WINDOW_BYTES]
+        data = self._member.decompress(window, self._max_chunk_bytes)
         self.is_complete = self._member.eof
         used = len(window) - len(self._member.unused_data or self._member.unconsumed_tail)
         self._position += used
         self._compressed_bytes += used
-        self._decompressed_bytes += len(unpacked)
+        self._decompressed_bytes += len(data)
         if self._decompressed_bytes > max(self._ratio_exempt_bytes, self._compressed_bytes * self._max_ratio):
-            raise RatioExceeded(f"its body unpacks to more than {self._max_ratio} times its size")
-        return unpacked
+            raise RatioExceeded(f"its body decompresses to more than {self._max_ratio} times its size")
+        return data

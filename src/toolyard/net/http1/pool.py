@@ -1,4 +1,4 @@
-"""Requests to one origin, on connections that are kept for a moment."""
+"""Connection pool of one origin, with a short keep-alive."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from toolyard.net.http1.response import HttpResponse
 __all__ = ["KEEP_ALIVE_SECONDS", "OriginPool"]
 
 KEEP_ALIVE_SECONDS = 4.0
-"""Seconds. Common servers close idle connections after five; closing first means that a request
-is never written into a connection that the other side is just closing, whose outcome nobody knows."""
+"""Seconds for which an idle connection is kept. Common servers close idle connections after five seconds.
+Closing first avoids writing a request to a connection that the server is just closing: it would be unknown
+whether the server executed it."""
 
 
 class OriginPool:
-    """One scheme, host and port, and its connections. ``session`` gives what makes them."""
+    """Connections to one scheme, host and port. ``get_session`` returns the session that opens them."""
 
     def __init__(
         self, url: URL, get_session: Callable[[], aiohttp.ClientSession], tls: Any, proxy: URL | None
@@ -39,51 +40,54 @@ class OriginPool:
     async def request(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
     ) -> HttpResponse:
-        """Send a request, and give what comes back once its head is there.
+        """Send a request and return its response as soon as the head has arrived.
 
-        Raises aiohttp.ClientError, OSError and ValueError. What may be done twice is done again where a kept
-        connection turns out to be closed.
+        Raise aiohttp.ClientError, OSError or ValueError. GET and DELETE, which are idempotent, are repeated
+        if a kept-alive connection turns out to be closed; other methods may have been executed already.
         """
-        while (line := self._take_idle_connection()) is not None:
+        while (http1 := self._take_idle_connection()) is not None:
             try:
-                return await self._request_on(line, method, url, headers, body)
+                return await self._request_on(http1, method, url, headers, body)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
                 if method not in ("GET", "DELETE"):
                     raise
         return await self._request_on(await self._open_connection(), method, url, headers, body)
 
     def close(self) -> None:
-        """Close all connections. Whoever waits for an answer is told."""
+        """Close all connections. Pending requests fail."""
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
             self._expiry_timer = None
         self._idle_connections = []
-        for line in list(self._connections):
-            line.abort()
+        for http1 in list(self._connections):
+            http1.abort()
 
     async def _request_on(
-        self, line: Http1Connection, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
+        self, http1: Http1Connection, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
     ) -> HttpResponse:
         try:
             head = self._encode_head(method, url, headers, body)
         except ValueError:
-            line.close()
+            http1.close()
             raise
-        return await line.send_request(head, body)
+        return await http1.send_request(head, body)
 
     def _encode_head(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> bytes:
-        said = self._default_headers.copy()
-        said.update(headers)
+        merged = self._default_headers.copy()
+        merged.update(headers)
         if body is not None:
-            said["Content-Length"] = str(len(body))
-        where = url.raw_path_qs
+            merged["Content-Length"] = str(len(body))
+        target = url.raw_path_qs
         if self._proxy is not None and url.scheme == "http":
-            where = str(url.with_user(None).with_fragment(None))
-        lines = [f"{name}: {value}\r\n" for name, value in said.items()]
-        text = f"{method} {where} HTTP/1.1\r\n{''.join(lines)}\r\n"
-        breaks = len(lines) + 2
-        if text.count("\n") != breaks or text.count("\r") != breaks or "\0" in text:
-            raise ValueError("a header of it has a line break")
+            # A plain HTTP proxy needs the absolute form of the request target (RFC 9112, section 3.2.2).
+            target = str(url.with_user(None).with_fragment(None))
+        lines = [f"{name}: {value}\r\n" for name, value in merged.items()]
+        text = f"{method} {target} HTTP/1.1\r\n{''.join(lines)}\r\n"
+        # Protection against request smuggling: a line break in a header value or in the target would start
+        # another header or request. One count over the whole head is cheaper than a check per value.
+        expected_breaks = len(lines) + 2
+        if text.count("\n") != expected_breaks or text.count("\r") != expected_breaks or "\0" in text:
+            raise ValueError("a header contains a line break")
         return text.encode()
 
     async def _open_connection(self) -> Http1Connection:
@@ -91,7 +95,9 @@ class OriginPool:
             raise aiohttp.NonHttpUrlClientError(self._url)
         session = self._get_session()
         assert session.connector is not None
-        asking = aiohttp.ClientRequest(
+        # aiohttp opens the connection, which covers DNS, happy eyeballs, the guard, TLS and proxies. The
+        # request itself is never sent; it only describes the connection.
+        request = aiohttp.ClientRequest(
             "GET",
             self._url,
             loop=asyncio.get_running_loop(),
@@ -100,27 +106,27 @@ class OriginPool:
             proxy=self._proxy,
             headers={"Accept-Encoding": "gzip"},
         )
-        connection = await session.connector.connect(asking, [], session.timeout)
-        # With what aiohttp says on every connection: the host, who we are, and to whom a proxy shall listen.
-        self._default_headers = asking.headers
-        line = Http1Connection(connection, self._add_idle_connection)
-        self._connections.add(line)
-        return line
+        connection = await session.connector.connect(request, [], session.timeout)
+        # Host, User-Agent, and credentials for a proxy, as aiohttp would send them.
+        self._default_headers = request.headers
+        http1 = Http1Connection(connection, self._add_idle_connection)
+        self._connections.add(http1)
+        return http1
 
     def _take_idle_connection(self) -> Http1Connection | None:
-        """A connection that waits and is fresh enough; the one that was used last, so that others can go."""
+        """Return the most recently used idle connection that is still usable, so that surplus ones expire."""
         oldest = asyncio.get_running_loop().time() - KEEP_ALIVE_SECONDS
         while self._idle_connections:
-            line = self._idle_connections.pop()
-            if line.idle_since > oldest and line.is_reusable:
-                return line
-            line.close()
+            http1 = self._idle_connections.pop()
+            if http1.idle_since > oldest and http1.is_reusable:
+                return http1
+            http1.close()
         return None
 
-    def _add_idle_connection(self, line: Http1Connection) -> None:
+    def _add_idle_connection(self, http1: Http1Connection) -> None:
         loop = asyncio.get_running_loop()
-        line.idle_since = loop.time()
-        self._idle_connections.append(line)
+        http1.idle_since = loop.time()
+        self._idle_connections.append(http1)
         if self._expiry_timer is None:
             self._expiry_timer = loop.call_later(KEEP_ALIVE_SECONDS, self._close_expired)
 
@@ -128,11 +134,11 @@ class OriginPool:
         self._expiry_timer = None
         loop = asyncio.get_running_loop()
         oldest = loop.time() - KEEP_ALIVE_SECONDS
-        kept, self._idle_connections = self._idle_connections, []
-        for line in kept:
-            if line.is_open and line.idle_since > oldest:
-                self._idle_connections.append(line)
+        idle, self._idle_connections = self._idle_connections, []
+        for http1 in idle:
+            if http1.is_open and http1.idle_since > oldest:
+                self._idle_connections.append(http1)
             else:
-                line.close()
+                http1.close()
         if self._idle_connections:
             self._expiry_timer = loop.call_later(KEEP_ALIVE_SECONDS, self._close_expired)

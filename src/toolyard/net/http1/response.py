@@ -1,4 +1,4 @@
-"""What a server answered to one request: its head at once, its body piece by piece."""
+"""HTTP response: the head is available at once, the body is read in chunks."""
 
 from __future__ import annotations
 
@@ -15,35 +15,37 @@ from toolyard.net.http1.gzip_body import GzipDecoder, RatioExceeded
 __all__ = ["MAX_BUFFERED_BYTES", "HttpProtocolError", "HttpResponse"]
 
 MAX_BUFFERED_BYTES = 256 * 1024
-"""Bytes that wait for their reader before the server is slowed down, and that one packed piece may become."""
-_INVALID_GZIP_MESSAGE = "its body is not packed as it says"
+"""Number of bytes that are buffered for the reader before the connection stops reading from the socket; also
+the maximum size of one decompressed chunk."""
+_INVALID_GZIP_MESSAGE = "its body is not valid gzip data"
 
 
 class HttpProtocolError(aiohttp.ClientError):
-    """The server said something that is no HTTP, or none that was asked for."""
+    """Raised for data from the server that is not valid HTTP, or that was not requested."""
 
 
 class BodySource(Protocol):
-    """Where the pieces of an answer come from."""
+    """The connection of a response, as its reader sees it."""
 
     def set_paused(self, paused: bool) -> None:
-        """Whether to wait with reading more."""
+        """Stop or continue to read from the socket."""
         ...
 
     def close(self) -> None:
-        """Nobody reads the rest."""
+        """Close the connection, because the rest of the body is not needed."""
         ...
 
 
 class HttpResponse:
-    """One answer. Its connection is used again once all of it came; ``close`` gives up what did not."""
+    """One response. Its connection is reused once the body is complete; ``close`` abandons an incomplete
+    one."""
 
     __slots__ = (
         "_buffered_bytes",
+        "_chunks",
         "_complete",
         "_failure",
         "_gzip",
-        "_pieces",
         "_source",
         "_waiter",
         "headers",
@@ -56,7 +58,7 @@ class HttpResponse:
         self.reason = ""
         self.headers: CIMultiDict[str] = CIMultiDict()
         self._source = source
-        self._pieces: deque[bytes] = deque()
+        self._chunks: deque[bytes] = deque()
         self._buffered_bytes = 0
         self._gzip: GzipDecoder | None = None
         self._complete = False
@@ -65,35 +67,36 @@ class HttpResponse:
 
     @property
     def content_type(self) -> str:
-        """The kind of the body, in small letters and without its parameters."""
-        kind = self.headers.get("Content-Type", "")
-        # What servers of MCP say, said as they say it.
-        return kind if kind == "application/json" else kind.partition(";")[0].strip().lower()
+        """Media type of the body, in lower case and without parameters."""
+        value = self.headers.get("Content-Type", "")
+        # Fast path for the exact value that most MCP servers send.
+        return value if value == "application/json" else value.partition(";")[0].strip().lower()
 
     @property
     def content_length(self) -> int | None:
-        """How long the body will be, where the server says so and does not pack it."""
+        """Size of the body in bytes, or None if it is not declared or the body is compressed."""
         text = self.headers.get("Content-Length", "")
-        number = text.isascii() and text.isdigit() and len(text) < 20
-        return int(text) if number and self._gzip is None else None
+        is_number = text.isascii() and text.isdigit() and len(text) < 20
+        return int(text) if is_number and self._gzip is None else None
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything came and was read."""
+        """True if the whole body has arrived and has been read."""
         return self._complete and not self._has_data
 
     async def more(self) -> bytes:
-        """The next piece of the body; empty once there is no more. Raises aiohttp.ClientError."""
+        """Return the next chunk of the body, or b"" at its end. Raise aiohttp.ClientError."""
         while True:
             if self._has_data:
-                piece = self._next_chunk()
+                chunk = self._next_chunk()
                 if self._gzip is not None:
-                    # One received piece unpacks to many, or to nothing at all: let other tasks run.
+                    # One received chunk may decompress to many, or to nothing at all: let other tasks run.
                     await asyncio.sleep(0)
-                if piece:
-                    return piece
+                if chunk:
+                    return chunk
             elif self._failure is not None:
-                # Another one each time: an error keeps the frames that it passed, and these keep this.
+                # A copy each time: the traceback of a raised error references frames that reference this
+                # response, which would keep the stored error and all of them alive in a cycle.
                 raise type(self._failure)(*self._failure.args)
             elif self._complete:
                 if self._gzip is not None and not self._gzip.is_complete:
@@ -104,49 +107,52 @@ class HttpResponse:
                 await self._waiter
 
     def close(self) -> None:
-        """Give up what has not come yet, and its connection with it. Nothing where all came."""
+        """Abandon the rest of the body together with the connection. No effect if the body is complete."""
         if not self._complete:
             self._source.close()
 
-    # For the connection.
+    # Called by the connection.
 
     def begin_body(self) -> None:
-        """The head is there. Raises NotHttp where the body is packed in a way that nobody asked for."""
-        packing = self.headers.get("Content-Encoding", "identity").strip().lower()
-        if packing in ("gzip", "x-gzip"):
+        """Prepare for the body once the head is complete. Raise HttpProtocolError for a content encoding that
+        was not requested."""
+        encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding in ("gzip", "x-gzip"):
             self._gzip = GzipDecoder(MAX_BUFFERED_BYTES)
-        elif packing not in ("identity", ""):
-            raise HttpProtocolError(f"its body is packed as {packing[:40]!r}, which it was not asked for")
+        elif encoding not in ("identity", ""):
+            raise HttpProtocolError(
+                f"its body has the content encoding {encoding[:40]!r}, which was not requested"
+            )
 
-    def feed(self, piece: bytes) -> None:
-        """A piece of the body came."""
-        self._pieces.append(piece)
-        self._buffered_bytes += len(piece)
+    def feed(self, chunk: bytes) -> None:
+        """Add a chunk of the body, and pause reading if too much is buffered."""
+        self._chunks.append(chunk)
+        self._buffered_bytes += len(chunk)
         if self._buffered_bytes > MAX_BUFFERED_BYTES:
             self._source.set_paused(True)
         self._wake_reader()
 
     def end(self) -> None:
-        """All of it came."""
+        """Mark the body as complete."""
         self._complete = True
         self._wake_reader()
 
     def fail(self, failure: Exception) -> None:
-        """No more will come."""
+        """Make the reader fail once it has read the chunks that arrived before."""
         self._failure = failure
         self._wake_reader()
 
     @property
     def _has_data(self) -> bool:
-        return bool(self._pieces) or (self._gzip is not None and self._gzip.has_more)
+        return bool(self._chunks) or (self._gzip is not None and self._gzip.has_more)
 
     def _next_chunk(self) -> bytes:
         if self._gzip is None:
-            return self._take_piece()
+            return self._take_chunk()
         if not self._gzip.has_more:
-            self._gzip.feed(self._take_piece())
+            self._gzip.feed(self._take_chunk())
         try:
-            # A small piece can become very much: it is unpacked as far as somebody reads it.
+            # Decompressed only as far as it is read, because a small chunk may become very large.
             return self._gzip.decompress()
         except zlib.error:
             self.close()
@@ -155,13 +161,13 @@ class HttpResponse:
             self.close()
             raise HttpProtocolError(str(error)) from None
 
-    def _take_piece(self) -> bytes:
-        piece = self._pieces.popleft()
-        slow = self._buffered_bytes > MAX_BUFFERED_BYTES
-        self._buffered_bytes -= len(piece)
-        if slow and self._buffered_bytes <= MAX_BUFFERED_BYTES and not self._complete:
+    def _take_chunk(self) -> bytes:
+        chunk = self._chunks.popleft()
+        was_paused = self._buffered_bytes > MAX_BUFFERED_BYTES
+        self._buffered_bytes -= len(chunk)
+        if was_paused and self._buffered_bytes <= MAX_BUFFERED_BYTES and not self._complete:
             self._source.set_paused(False)
-        return piece
+        return chunk
 
     def _wake_reader(self) -> None:
         waiter, self._waiter = self._waiter, None
