@@ -53,8 +53,8 @@ UNUSABLE = {
     "binary": "did not answer within 1 s",
     "http-bytes": "did not answer within 4 s; lines on its stdout that are not MCP messages: ",
     "content-length": "did not answer within 4 s; lines on its stdout that are not MCP messages: ",
-    "closes-output-at-start": "closed its standard output but lives on",
-    "wrong-handshake": "'1999-01-01', which we do not",
+    "closes-output-at-start": "closed its standard output but is still running",
+    "wrong-handshake": "'1999-01-01', which Toolyard does not support",
     "slow-start": "did not answer within 1 s",
 }
 
@@ -116,7 +116,7 @@ async def test_a_script_without_an_interpreter_line_and_a_missing_folder_are_nam
     wrong = Server("wrong", StdioSpec("/bin/cat", cwd=str(script)))
     async with beside(plain, lost, wrong) as manager:
         await manager.connect()
-        says(manager.status("wrong"), f"the working directory {script} is no folder")
+        says(manager.status("wrong"), f"the working directory {script} is not a folder")
         says(manager.status("bad"), "could not start")
         says(manager.status("lost"), f"the working directory {tmp_path / 'gone'} does not exist")
 
@@ -270,11 +270,11 @@ async def test_a_flood_on_standard_error_is_kept_to_its_last_lines(
 
 
 SHAPES = [
-    ({"result": None}, "the result is no object"),
-    ({"result": []}, "the result is no object"),
-    ({"result": "done"}, "the result is no object"),
-    ({"error": "broken"}, "an error that is no object: 'broken'"),
-    ({"error": None}, "an error that is no object"),
+    ({"result": None}, "the result is not an object"),
+    ({"result": []}, "the result is not an object"),
+    ({"result": "done"}, "the result is not an object"),
+    ({"error": "broken"}, "an error that is not an object: 'broken'"),
+    ({"error": None}, "an error that is not an object"),
     ({"error": {"message": "broken"}}, "broken"),
     ({"error": {"code": "x", "message": 5}}, "no message"),
     ({"result": {"resultType": "strange"}}, "a result of the unknown type 'strange'"),
@@ -339,7 +339,7 @@ async def test_an_answer_with_neither_result_nor_error_is_none(bad: Bad, beside:
     [
         ("dies-in-call", "exited with code 9: MemoryError: no more"),
         ("half-message", "exited with code 0"),
-        ("closes-output-in-call", "closed its standard output but lives on"),
+        ("closes-output-in-call", "closed its standard output but is still running"),
         ("exits-but-output-is-held", "exited with code 4"),
     ],
 )
@@ -381,8 +381,8 @@ async def test_a_server_that_closes_its_input_is_given_up_at_the_next_call(
         assert text_of(await manager.call("bad", "echo", {"text": "last"})) == "last"
         with within(1), pytest.raises(Unreachable) as caught:
             await manager.call("bad", "echo")
-        says(caught.value, "closed its standard input but lives on")
-        says(manager.status("bad"), "closed its standard input but lives on")
+        says(caught.value, "closed its standard input but is still running")
+        says(manager.status("bad"), "closed its standard input but is still running")
 
 
 async def test_an_answer_without_its_line_feed_counts(bad: Bad, beside: Beside) -> None:

@@ -308,7 +308,8 @@ def test_deny_wins_over_allow_and_allow_over_private() -> None:
     for address in ("10.9.1.1", "93.184.216.34", "::ffff:10.9.1.1", "192.168.1.1", "fe80::1", "nonsense"):
         assert guard.find_refusal(address) is not None
     refusal = guard.find_refusal("93.184.216.34")
-    assert refusal is not None and refusal.is_denied
+    assert refusal is not None
+    assert refusal.is_denied
 
 
 def test_every_public_address_may_be_denied() -> None:

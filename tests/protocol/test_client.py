@@ -264,7 +264,7 @@ def test_another_answer_to_the_probe_is_judged(result: dict[str, Any], verdict: 
         (RpcFailure(-32000, "Server not initialized"), ProbeResult.LEGACY),
         (RpcFailure(-32001, "Session not found"), ProbeResult.LEGACY),
         (RpcFailure(-32002, "not initialized"), ProbeResult.LEGACY),
-        (RpcFailure(0, "the result is no object"), ProbeResult.LEGACY),
+        (RpcFailure(0, "the result is not an object"), ProbeResult.LEGACY),
         (RpcFailure(HEADER_MISMATCH, "Header mismatch"), ProbeResult.INCOMPATIBLE),
         (RpcFailure(MISSING_CAPABILITY, "needs sampling"), ProbeResult.INCOMPATIBLE),
         (

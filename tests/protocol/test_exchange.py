@@ -152,7 +152,7 @@ def test_a_result_that_is_no_object_ends_the_request_with_a_failure(result: Any)
     event = exchange.receive({"jsonrpc": "2.0", "id": 1, "result": result})
     assert isinstance(event, RpcResponse)
     assert event.result is None
-    assert event.failure == RpcFailure(0, "tools/call: the result is no object")
+    assert event.failure == RpcFailure(0, "tools/call: the result is not an object")
     assert len(exchange) == 0
 
 
@@ -181,9 +181,9 @@ def test_an_answer_with_neither_result_nor_error_leaves_the_request_open() -> No
         ({"code": 1, "message": None}, RpcFailure(1, "no message")),
         ({"code": 1, "message": {"text": "no"}}, RpcFailure(1, "no message")),
         ({}, RpcFailure(0, "no message")),
-        ("broken", RpcFailure(0, "an error that is no object: 'broken'")),
-        (None, RpcFailure(0, "an error that is no object: None")),
-        (["a"], RpcFailure(0, "an error that is no object: list")),
+        ("broken", RpcFailure(0, "an error that is not an object: 'broken'")),
+        (None, RpcFailure(0, "an error that is not an object: None")),
+        (["a"], RpcFailure(0, "an error that is not an object: list")),
     ],
 )
 def test_an_error_of_any_shape_is_a_failure(error: Any, failure: RpcFailure) -> None:

@@ -218,7 +218,7 @@ async def test_a_watchdog_that_cannot_be_started_is_told(
     nursery: ProcessSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with pytest.raises(Unreachable, match="the watchdog, without which no server is started"):
+    with pytest.raises(Unreachable, match="the watchdog process, which every server needs"):
         nursery.prepare_start()
 
 

@@ -60,7 +60,7 @@ async def test_a_whole_line_as_the_command_is_told_where_its_words_belong(
 ) -> None:
     with pytest.raises(Unreachable, match="command not found: sh -c true") as failed:
         await StdioTransport(StdioSpec("sh -c true"), nursery).open(recorder)
-    assert failed.value.hint == "'command' names the program alone, sh; what follows it belongs into 'args'"
+    assert failed.value.hint == "'command' must be the program alone, sh; put the rest into 'args'"
 
 
 async def test_nothing_is_heard_after_a_close(

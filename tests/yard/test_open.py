@@ -191,7 +191,7 @@ async def test_no_more_children_run_than_may(recorder: Callable[..., Recorder]) 
         statuses = await yard.connect()
         assert sorted(status.state for status in statuses) == ["failed", "ready", "ready"]
         refused = next(status for status in statuses if status.state == "failed")
-        assert refused.cause == "2 stdio servers run already, which is the most that may"
+        assert refused.cause == "2 stdio servers are running already, which is the maximum"
         assert "max_stdio_servers" in (refused.hint or "")
         running = next(status.server for status in statuses if status.state == "ready")
         await yard.restart(running)

@@ -13,7 +13,8 @@ __all__ = ["GuardedConnector"]
 
 
 class GuardedConnector(aiohttp.TCPConnector):
-    """TCPConnector whose ClientConnectorError has an AddressRefused as ``os_error`` if an address was refused.
+    """TCPConnector that raises ClientConnectorError with an AddressRefused as ``os_error`` for refused
+    addresses.
 
     A host may have several addresses. If connecting fails for all of them, aiohttp raises a new OSError with
     the joined texts of the failures, from which their types cannot be recovered. The guard therefore records

@@ -1,1 +1,5 @@
-"""MCP as messages, without I/O: plain data in, plain data out, for both eras and both directions."""
+"""MCP messages without I/O: framing, JSON, JSON-RPC, and the requests and results of both protocol eras.
+
+Imports nothing else of Toolyard. Start with ``pending`` (JSON-RPC messages), then ``client`` and ``server``
+for the two roles, and ``framing`` for the way from bytes to messages.
+"""

@@ -1,4 +1,4 @@
-"""The pieces of one message put into one buffer, however large it becomes."""
+"""Assembles the chunks of one message into one buffer, also for very large messages."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import TypeAlias
 __all__ = ["LARGE_MESSAGE_BYTES", "ByteBuffer", "MessageBytes"]
 
 MessageBytes: TypeAlias = bytes | bytearray | memoryview
-"""The bytes of a message. A large one comes as a view, and its memory goes when nobody looks at it."""
+"""The bytes of a message. A large one is a view of mapped memory, which is freed with the last view."""
 
 LARGE_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Bytes. With what is larger, memory is the cost: it outgrows the processor's caches, and allocators keep
-no such blocks for the next one (glibc from 32 MiB on) but take them from the system anew, in thousands of
-small pages, each of which costs more to get than to fill. Huge ones cost little."""
+"""Size in bytes from which memory dominates the cost of a message. Such a message exceeds the CPU caches, and
+allocators do not reuse blocks of that size (glibc from 32 MiB on). They request them from the system in
+thousands of small pages, and each page costs more to obtain than to fill. Huge pages avoid most of that
+cost."""
 
 
 class ByteBuffer:
-    """Takes pieces in their order and gives them as one. ``most`` is the size that all may have together."""
+    """Collects chunks in order and returns them as one buffer of at most ``max_bytes``."""
 
     __slots__ = ("_buffer", "_mapped_memory", "_max_bytes", "size")
 
@@ -30,31 +31,33 @@ class ByteBuffer:
         )
         self.size = 0
 
-    def add(self, piece: bytes) -> None:
-        """Each is copied while it is still in the processor's cache, and its memory used for the next."""
-        start, self.size = self.size, self.size + len(piece)
+    def add(self, chunk: bytes) -> None:
+        """Append a chunk. It is copied at once, while it is still in the CPU cache."""
+        start, self.size = self.size, self.size + len(chunk)
         if self._mapped_memory is None and start and self.size > LARGE_MESSAGE_BYTES:
             self._mapped_memory = _map_huge_pages(self._max_bytes)
             if self._mapped_memory is not None:
                 self._mapped_memory[:start] = self._buffer
                 self._buffer = b""
         if self._mapped_memory is not None:
-            self._mapped_memory[start : self.size] = piece
+            self._mapped_memory[start : self.size] = chunk
         elif not start:
-            self._buffer = piece
+            # The first chunk is not copied: most messages consist of one.
+            self._buffer = chunk
         else:
             self._buffer = bytearray(self._buffer) if isinstance(self._buffer, bytes) else self._buffer
-            self._buffer += piece
+            self._buffer += chunk
 
     def take(self) -> MessageBytes:
-        """All that was added. What is added from now on is another message's."""
-        whole = self._buffer if self._mapped_memory is None else memoryview(self._mapped_memory)[: self.size]
+        """Return everything that was added, and start over with an empty buffer."""
+        data = self._buffer if self._mapped_memory is None else memoryview(self._mapped_memory)[: self.size]
         self._buffer, self._mapped_memory, self.size = b"", None, 0
-        return whole
+        return data
 
 
 def _map_huge_pages(size: int) -> mmap.mmap | None:
-    """Memory of our own, of which only what is written to is taken; None where there is none to be had."""
+    """Map anonymous memory, of which only written pages are allocated. Return None if that is not
+    possible."""
     if sys.platform != "linux":
         return None
     try:

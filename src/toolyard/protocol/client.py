@@ -1,4 +1,4 @@
-"""Our words as a client: how each era opens a conversation, and what every request carries."""
+"""The client role: handshake messages of both eras, and the metadata that every request carries."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["HandshakeResult", "ProbeResult", "RequestBuilder", "interpret_probe"
 _RESERVED_META_KEYS = frozenset(
     {"progressToken", PROTOCOL_VERSION_KEY, CLIENT_INFO_KEY, CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY}
 )
-"""Keys of ``_meta`` that tell who speaks and how; only the speaker sets them."""
+"""Keys of ``_meta`` reserved for the client's identity and the protocol; callers cannot set them."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandshakeResult:
-    """What a server said about itself when the conversation began."""
+    """Version, identity and capabilities of a server, as negotiated in the handshake."""
 
     version: str
     modern: bool
@@ -42,16 +42,16 @@ class HandshakeResult:
 
 
 class ProbeResult(Enum):
-    """What the answer to a probe says about a server's era, where it is not modern facts."""
+    """Result of a ``server/discover`` probe that did not yield a HandshakeResult."""
 
     LEGACY = "legacy"
-    """It does not know the modern era: begin with initialize."""
+    """The server does not support the modern era: start with ``initialize``."""
     INCOMPATIBLE = "incompatible"
-    """It is modern, but of no revision that we speak."""
+    """The server is modern, but supports no version that we support."""
 
 
 class RequestBuilder:
-    """Stamps requests for one server: version, identity and capabilities, in the way of its era."""
+    """Adds protocol version, client identity and capabilities to requests, in the way of the server's era."""
 
     __slots__ = ("_meta", "capabilities", "info", "modern", "version")
 
@@ -63,7 +63,7 @@ class RequestBuilder:
         self.set_version(version)
 
     def set_version(self, version: str) -> None:
-        """Speak this revision from now on."""
+        """Use this protocol version from now on."""
         self.version = version
         self.modern = version not in LEGACY_VERSIONS
         self._meta: dict[str, Any] = {}
@@ -83,30 +83,33 @@ class RequestBuilder:
         meta: Mapping[str, Any] | None = None,
         capabilities: Mapping[str, Any] | None = None,
     ) -> dict[str, Any] | None:
-        """The parameters with the ``_meta`` that they must carry. What the caller gave is not altered.
+        """Return the params with the required ``_meta``. The caller's mapping is not modified.
 
-        The caller's own keys, in ``meta`` or in ``_meta`` of the parameters, go along; what the protocol
-        reserves cannot be overruled by them. ``capabilities`` are those of whoever this one request is for,
-        which only the modern era can say.
+        The caller's own keys, in ``meta`` or in ``_meta`` of the params, are included, but cannot override
+        reserved ones. ``capabilities`` replaces the client capabilities of this one request, which is
+        possible only in the modern era.
         """
-        stamp = dict(self._meta)
+        merged_meta = dict(self._meta)
         if self.modern and capabilities is not None:
-            stamp[CLIENT_CAPABILITIES_KEY] = capabilities
+            merged_meta[CLIENT_CAPABILITIES_KEY] = capabilities
         if progress_token is not None:
-            stamp["progressToken"] = progress_token
+            merged_meta["progressToken"] = progress_token
         if self.modern and log_level is not None:
-            stamp[LOG_LEVEL_KEY] = log_level
-        own: object = params.get("_meta") if params else None
-        for keys in (meta, own):
-            if isinstance(keys, Mapping):
-                given = cast("Mapping[str, Any]", keys)
-                stamp = {**{key: given[key] for key in given if key not in _RESERVED_META_KEYS}, **stamp}
-        if stamp:
-            return {**(params or {}), "_meta": stamp}
+            merged_meta[LOG_LEVEL_KEY] = log_level
+        params_meta: object = params.get("_meta") if params else None
+        for source in (meta, params_meta):
+            if isinstance(source, Mapping):
+                extra = cast("Mapping[str, Any]", source)
+                merged_meta = {
+                    **{key: extra[key] for key in extra if key not in _RESERVED_META_KEYS},
+                    **merged_meta,
+                }
+        if merged_meta:
+            return {**(params or {}), "_meta": merged_meta}
         return {key: params[key] for key in params if key != "_meta"} if params is not None else None
 
     def initialize_params(self) -> dict[str, Any]:
-        """The handshake of the legacy era."""
+        """Return the params of the legacy ``initialize`` request."""
         return {
             "protocolVersion": self.version if self.version in LEGACY_VERSIONS else LATEST_LEGACY_VERSION,
             "capabilities": legacy_capabilities(self.capabilities),
@@ -115,16 +118,17 @@ class RequestBuilder:
 
 
 def legacy_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """The same capabilities in the words of the legacy era, which has no extensions."""
+    """Return the capabilities for the legacy era, which has no extensions."""
     return {key: value for key, value in capabilities.items() if key != "extensions"}
 
 
 def interpret_probe(
     result: Mapping[str, Any] | None, failure: RpcFailure | None
 ) -> HandshakeResult | ProbeResult | str:
-    """What ``server/discover`` tells: facts of a modern server, a verdict, or a version to ask again with.
+    """Interpret the answer to ``server/discover``: a HandshakeResult, a ProbeResult, or a version to retry
+    with.
 
-    Only positive evidence counts as modern. Anything else is a legacy server.
+    A server counts as modern only with positive evidence; everything else is a legacy server.
     """
     if result is not None:
         versions = _filter_strings(result.get("supportedVersions"))
@@ -143,7 +147,7 @@ def interpret_probe(
     if failure is None or failure.code not in MODERN_ERROR_CODES:
         return ProbeResult.LEGACY
     if failure.code != UNSUPPORTED_VERSION:
-        # It knows the codes of the modern era, so it is modern; it dislikes something else about us.
+        # An error code of the modern era proves that the server is modern; it rejects something else.
         return ProbeResult.INCOMPATIBLE
     data: object = failure.data
     supported = (
@@ -158,12 +162,12 @@ def interpret_probe(
 
 
 def parse_initialize_result(result: Mapping[str, Any]) -> HandshakeResult | str:
-    """The facts in an ``initialize`` result, or a sentence that says why it is none."""
+    """Return the data of an ``initialize`` result, or a sentence that says why it is invalid."""
     version = result.get("protocolVersion")
     if not isinstance(version, str):
         return "its answer to initialize has no protocolVersion"
     if version not in LEGACY_VERSIONS and version not in MODERN_VERSIONS:
-        return f"it speaks protocol version {version[:40]!r}, which we do not"
+        return f"it uses protocol version {version[:40]!r}, which Toolyard does not support"
     return _build_handshake_result(version, version in MODERN_VERSIONS, result.get("serverInfo"), result)
 
 

@@ -1,4 +1,4 @@
-"""JSON as bytes. Fast where it can be, exact where it must be."""
+"""JSON encoding and decoding: orjson where it is exact, the standard library where it is not."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from toolyard.protocol.byte_buffer import LARGE_MESSAGE_BYTES, MessageBytes
 __all__ = ["JsonFragment", "decode", "encode", "encode_fragment"]
 
 JsonFragment: TypeAlias = orjson.Fragment
-"""A JSON value that is written already; it may stand wherever ``encode`` takes one."""
+"""An encoded JSON value that ``encode`` inserts as it is."""
 
 _DIGIT_MASK_TABLE = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
+"""Translation table that maps every digit to "0" and every other byte to a space."""
 _LONG_NUMBER_MASK = b"0" * 19
+"""As many digits as the shortest integer that may exceed 64 bits."""
 _DIGIT_SAMPLE_STEP = 6
 _SCAN_WINDOW_BYTES = 64 * 1024
 _MAX_INSPECTED_VALUES = 1000
@@ -27,11 +29,11 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def decode(data: MessageBytes) -> Any:
-    """Read one JSON value; raises ValueError where there is none.
+    """Decode one JSON value; raise ValueError for invalid JSON.
 
-    orjson turns integers beyond 64 bits into floats, so a text that may hold one is read by the
-    standard library, which keeps them exact. What orjson refuses and JSON allows (a lone surrogate
-    escape) is read with the broken character replaced.
+    orjson turns integers beyond 64 bits into floats, so a text that may contain one is decoded by the
+    standard library, which keeps them exact. A lone surrogate escape, which JSON allows and orjson refuses,
+    is decoded with a replacement character.
     """
     large = len(data) > LARGE_MESSAGE_BYTES
     if large or not may_contain_long_number(data):
@@ -43,18 +45,19 @@ def decode(data: MessageBytes) -> Any:
         else:
             if not large or _is_exact(value) or not may_contain_long_number(data):
                 return value
-            del value  # It is large, and about to be made once more.
+            del value  # Free it first: it is large and about to be built again.
     return decode_exactly(data)
 
 
 def _is_exact(value: Any) -> bool:
-    """Whether these are few values, and none of them a float that was a longer integer.
+    """Return True if the value consists of few parts, none of them a float that may have been a long integer.
 
-    Most large messages are one long text. To look at what was read spares a way through all of its memory.
+    Most large messages are one long text. Inspecting the decoded values is much faster than scanning its
+    bytes.
     """
-    left, waiting = _MAX_INSPECTED_VALUES, [value]
-    while waiting:
-        value = waiting.pop()
+    remaining, stack = _MAX_INSPECTED_VALUES, [value]
+    while stack:
+        value = stack.pop()
         if isinstance(value, dict):
             parts = cast("dict[str, Any]", value).values()
         elif isinstance(value, list):
@@ -63,17 +66,18 @@ def _is_exact(value: Any) -> bool:
             return False
         else:
             continue
-        left -= len(parts)
-        if left < 0:
+        remaining -= len(parts)
+        if remaining < 0:
             return False
-        waiting.extend(parts)
+        stack.extend(parts)
     return True
 
 
 def may_contain_long_number(data: MessageBytes) -> bool:
+    """Return True if the data has 19 digits in a row, in a number or in a string."""
     if len(data) <= _SCAN_WINDOW_BYTES:
         return _LONG_NUMBER_MASK in bytes(data).translate(_DIGIT_MASK_TABLE)
-    # In pieces that stay in the processor's cache; each overlaps the next by what a number could straddle.
+    # In windows that fit into the CPU cache; each overlaps the next by the length of a long number less one.
     view = memoryview(data)
     return any(
         _window_may_contain_long_number(
@@ -83,22 +87,25 @@ def may_contain_long_number(data: MessageBytes) -> bool:
     )
 
 
-def _window_may_contain_long_number(piece: bytearray) -> bool:
-    # So many digits in a row are met several times even in long steps, which little else is.
-    met = _LONG_NUMBER_MASK[: len(_LONG_NUMBER_MASK) // _DIGIT_SAMPLE_STEP]
-    return met in piece[::_DIGIT_SAMPLE_STEP].translate(
+def _window_may_contain_long_number(window: bytearray) -> bool:
+    # Sample every sixth byte first: 19 digits in a row show up as at least three digits in a row in the
+    # sample, which is rare otherwise. Only then translate and search the whole window.
+    sample_mask = _LONG_NUMBER_MASK[: len(_LONG_NUMBER_MASK) // _DIGIT_SAMPLE_STEP]
+    return sample_mask in window[::_DIGIT_SAMPLE_STEP].translate(
         _DIGIT_MASK_TABLE
-    ) and _LONG_NUMBER_MASK in piece.translate(_DIGIT_MASK_TABLE)
+    ) and _LONG_NUMBER_MASK in window.translate(_DIGIT_MASK_TABLE)
 
 
 def decode_exactly(data: MessageBytes) -> Any:
+    """Decode with the standard library: exact integers, and lone surrogates replaced. Raise ValueError."""
     text = str(data, "utf-8")
     try:
         value = json.loads(text, parse_float=_parse_finite_float, parse_constant=_reject_constant)
         if _SURROGATE_ESCAPE.search(text) is None:
             return value
-        whole = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
-        return json.loads(whole.decode("utf-16", "replace"))
+        # UTF-16 joins surrogate pairs that were written as two escapes, and replaces lone ones.
+        utf16 = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+        return json.loads(utf16.decode("utf-16", "replace"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -115,9 +122,9 @@ def _reject_constant(name: str) -> NoReturn:
 
 
 def encode(message: object) -> bytes:
-    """Write one JSON value without line breaks. Raises TypeError for what is no JSON.
+    """Encode one JSON value without line breaks. Raise TypeError for values that JSON cannot represent.
 
-    NaN and the infinities are the exception: orjson writes them as null.
+    NaN and the infinities are an exception: orjson writes them as null.
     """
     try:
         return orjson.dumps(message)
@@ -126,7 +133,7 @@ def encode(message: object) -> bytes:
 
 
 def encode_fragment(value: object) -> JsonFragment:
-    """Write a value once, to be put into many messages. Raises TypeError for what is no JSON."""
+    """Encode a value once, for use in many messages. Raise TypeError like ``encode``."""
     return orjson.Fragment(encode(value))
 
 
@@ -148,24 +155,24 @@ def _dump_compact(value: object) -> str:
 
 
 def _iter_encoded_pieces(message: object) -> Iterator[str]:
-    """For what nests as deeply as it can be read, which is deeper than the libraries write."""
-    opened: list[tuple[Iterator[tuple[str, object]], str]] = [(iter((("", message),)), "")]
-    while opened:
-        entries, end = opened[-1]
+    """Encode iteratively, for values nested deeper than the libraries can write but still can read."""
+    stack: list[tuple[Iterator[tuple[str, object]], str]] = [(iter((("", message),)), "")]
+    while stack:
+        entries, end = stack[-1]
         entry = next(entries, None)
         if entry is None:
-            opened.pop()
+            stack.pop()
             yield end
             continue
-        before, value = entry
+        prefix, value = entry
         if isinstance(value, dict):
-            yield before + "{"
-            opened.append((_iter_members(cast("dict[str, object]", value)), "}"))
+            yield prefix + "{"
+            stack.append((_iter_members(cast("dict[str, object]", value)), "}"))
         elif isinstance(value, list):
-            yield before + "["
-            opened.append((zip(_iter_separators(), cast("list[object]", value), strict=False), "]"))
+            yield prefix + "["
+            stack.append((zip(_iter_separators(), cast("list[object]", value), strict=False), "]"))
         else:
-            yield before + _dump_compact(value)
+            yield prefix + _dump_compact(value)
 
 
 def _iter_members(value: dict[str, object]) -> Iterator[tuple[str, object]]:
@@ -180,4 +187,4 @@ def _iter_separators() -> Iterator[str]:
 def _decode_fragment(value: object) -> Any:
     if isinstance(value, orjson.Fragment):
         return decode_exactly(orjson.dumps(value))
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -1,4 +1,4 @@
-"""The revisions of the protocol that we speak, the keys and the error codes that they reserve."""
+"""Supported protocol versions, reserved ``_meta`` keys, and error codes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 LEGACY_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Revisions that begin with an ``initialize`` handshake, newest first."""
+"""Versions that begin with an ``initialize`` handshake, newest first."""
 MODERN_VERSIONS: Final = ("2026-07-28",)
-"""Revisions in which every request carries its own version and capabilities, newest first."""
+"""Versions in which every request carries its own version and capabilities, newest first."""
 LATEST_LEGACY_VERSION: Final = LEGACY_VERSIONS[0]
 LATEST_MODERN_VERSION: Final = MODERN_VERSIONS[0]
 

@@ -1,4 +1,4 @@
-"""Bytes into lines and server-sent events: linear in what comes, bounded in what is kept."""
+"""Splits byte streams into lines and server-sent events, in linear time and bounded memory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from toolyard.protocol.byte_buffer import ByteBuffer, MessageBytes
 __all__ = ["LineFramer", "OversizeLine", "SseEvent", "SseParser"]
 
 _EDGE_BYTES = 4096
+"""Number of bytes kept of each end of an oversize line."""
 
 
 @dataclass(slots=True)
 class OversizeLine:
-    """A line that was longer than the limit. It was skipped; its ends are kept to tell what it was."""
+    """A skipped line that exceeded the size limit, with its first and last bytes to identify the message."""
 
     head: bytes
     tail: bytes
     size: int
 
     def append_line(self, line: OversizeLine) -> OversizeLine:
-        """Both, with a line feed between them."""
+        """Return both lines joined by a line feed."""
         head = self.head + b"\n" + line.head if len(self.head) == self.size else self.head
         tail = self.tail + b"\n" + line.tail if len(line.tail) == line.size else line.tail
         return OversizeLine(head[:_EDGE_BYTES], tail[-_EDGE_BYTES:], self.size + 1 + line.size)
@@ -32,11 +33,15 @@ def _keep_edges(data: MessageBytes) -> OversizeLine:
 
 
 Line: TypeAlias = MessageBytes | OversizeLine
-"""A line without its end; a long one comes as the buffer in which it was put together."""
+"""A line without its line feed. A long line is the buffer in which it was assembled, to avoid a copy."""
 
 
 class LineFramer:
-    """Cuts a stream of chunks at line feeds. What is longer than ``limit`` becomes :class:`Oversize`."""
+    """Splits a stream of chunks at line feeds. A line longer than ``limit`` bytes becomes an OversizeLine.
+
+    Each byte is searched and copied once, however the stream is divided into chunks. A framer that joined its
+    buffer with every chunk and searched it again would take quadratic time for a long line.
+    """
 
     __slots__ = ("_buffer", "_head", "_limit", "_size", "_tail")
 
@@ -48,11 +53,12 @@ class LineFramer:
         self._tail = b""
 
     def feed(self, chunk: bytes) -> list[Line]:
-        """The lines that this chunk completes, without their line feed."""
+        """Add a chunk and return the lines that it completes, without their line feed."""
         lines: list[Line] = []
         pieces = chunk.split(b"\n")
         last = pieces.pop()
         for piece in pieces:
+            # `_size` is 0 unless an earlier chunk ended within a line: the common case copies nothing.
             if self._size:
                 self._buffer_piece(piece)
                 lines.append(self._take_line())
@@ -65,7 +71,7 @@ class LineFramer:
         return lines
 
     def take_remainder(self) -> Line | None:
-        """What stood after the last line feed, when the stream has ended."""
+        """Return the unterminated last line when the stream has ended, or None."""
         return self._take_line() if self._size else None
 
     def _buffer_piece(self, piece: bytes) -> None:
@@ -73,6 +79,7 @@ class LineFramer:
         if self._size <= self._limit:
             self._buffer.add(piece)
             return
+        # Over the limit: drop the buffered part and from now on keep only the two ends.
         if self._buffer.size:
             before = _keep_edges(self._buffer.take())
             self._head, self._tail = before.head, before.tail
@@ -99,7 +106,7 @@ class SseEvent:
 
 
 class SseParser:
-    """Reads an event stream chunk by chunk."""
+    """Parses an event stream (the text/event-stream format of the HTML standard) chunk by chunk."""
 
     __slots__ = (
         "_after_carriage_return",
@@ -115,7 +122,7 @@ class SseParser:
     )
 
     def __init__(self, limit: int) -> None:
-        self._framer = LineFramer(limit + 8)
+        self._framer = LineFramer(limit + 8)  # Room for the field name of a line with data up to the limit.
         self._limit = limit
         self._is_started = False
         self._after_carriage_return = False
@@ -130,13 +137,14 @@ class SseParser:
         self._retry: int | None = None
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that this chunk completes. Comments are skipped."""
+        """Add a chunk and return the events that it completes. Comments are skipped."""
         events: list[SseEvent] = []
         for line in self._framer.feed(self._normalize_line_endings(chunk)):
             first, self._is_started = not self._is_started, True
             if isinstance(line, OversizeLine):
                 self._parse_oversize_field(line)
                 continue
+            # The stream may begin with a byte order mark.
             if first and line[:3] == b"\xef\xbb\xbf":
                 line = line[3:]
             if line:
@@ -146,7 +154,7 @@ class SseParser:
         return events
 
     def _normalize_line_endings(self, chunk: bytes) -> bytes:
-        """CR, LF and CRLF all end a line in this format, and a chunk may end between CR and LF."""
+        """Replace CR and CRLF by LF. All three end a line, and a chunk may end between CR and LF."""
         if self._after_carriage_return and chunk:
             chunk = chunk.removeprefix(b"\n")
             self._after_carriage_return = False
@@ -159,13 +167,14 @@ class SseParser:
         data: Line | None = self._oversize
         if data is None and self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-        empty = data is None and self._id is None and self._retry is None
-        event = None if empty else SseEvent(data, self._event, self._id, self._retry)
+        is_empty = data is None and self._id is None and self._retry is None
+        event = None if is_empty else SseEvent(data, self._event, self._id, self._retry)
         self._reset_fields()
         return event
 
     def _parse_field(self, line: MessageBytes) -> None:
-        # No name that means anything is longer, and of a long line only a view is taken.
+        # Six bytes suffice to tell the known field names apart. A long line is not copied: only views are
+        # taken.
         name = bytes(line[:6]).partition(b":")[0]
         start = len(name) + (2 if line[len(name) + 1 : len(name) + 2] == b" " else 1)
         value = line[start:] if isinstance(line, bytes) else memoryview(line)[start:]

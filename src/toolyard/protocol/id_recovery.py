@@ -1,4 +1,8 @@
-"""Which call an answer was for that cannot be read: its id stands at one of its ends."""
+"""Recovers the request id of a response that is unreadable or not worth decoding, from its first and last
+bytes.
+
+Without it, one broken or oversize response on a shared channel would leave its call waiting for the timeout.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from toolyard.protocol.pending import Message, build_error_message
 __all__ = ["build_error_for_unreadable", "has_method_first", "recover_response_id"]
 
 _EDGE_BYTES = 200
-"""Bytes: libraries write the id before the result or behind it."""
+"""Number of bytes inspected at each end. Libraries write the id directly before or after the result."""
 _VERSION_PATTERN = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _ID_PATTERN = rb'"id"\s*:\s*"?(\d{1,18})"?\s*'
 _OUTCOME_PATTERN = rb'"(?:result|error)"'
@@ -26,23 +30,23 @@ _ID_LAST = re.compile(rb",\s*%b(?:,\s*%b)?\}\s*$" % (_ID_PATTERN, _VERSION_PATTE
 
 
 def build_error_for_unreadable(line: Line, cause: str) -> Message | None:
-    """What ends the one call that a message answers which is no JSON or too long; None where it does not look
-    like an answer. What it holds is not looked at: that may have ids of its own."""
+    """Return an error message for the one call that an unreadable message answers, or None if it does not
+    look like a response. Only its ends are inspected: its content may contain other ids."""
     id = recover_response_id(line)
     return None if id is None else build_error_message(id, 0, cause)
 
 
 def recover_response_id(line: Line) -> int | None:
-    """Return the id of the request that an undecoded message answers, or None where its ends do not tell."""
+    """Return the id of the request that an undecoded message answers, or None if its ends do not show it."""
     head, tail = _take_edges(line)
-    found = _ID_FIRST.match(head)
-    if found is None and _OUTCOME_FIRST.match(head):
-        found = _ID_LAST.search(tail)
-    return None if found is None else int(found[1])
+    match = _ID_FIRST.match(head)
+    if match is None and _OUTCOME_FIRST.match(head):
+        match = _ID_LAST.search(tail)
+    return None if match is None else int(match[1])
 
 
 def has_method_first(line: Line) -> bool:
-    """Return whether an undecoded message names a method before anything else: it is not an answer."""
+    """Return True if an undecoded message begins with a method, so that it is not a response."""
     return _METHOD_FIRST.match(_take_edges(line)[0]) is not None
 
 

@@ -30,15 +30,22 @@ __all__ = [
 MAX_ONE_STEP_BYTES = 256 * 1024
 """Messages up to this size are decoded in one step: none takes longer than about 30 ms."""
 MAX_MESSAGE_VALUES = 200_000
-"""Values of one message, member names included."""
+"""Maximum number of values in one message, including member names."""
 MAX_TEXT_BYTES = 128 * 1024 * 1024
-"""Memory of one string. One character beyond Latin-1 doubles or quadruples that of all others."""
+"""Maximum memory of one string, in bytes. A single character beyond Latin-1 doubles or quadruples it."""
 
 _MAX_ORJSON_BYTES = 2 * 1024 * 1024
+"""Size up to which ``orjson`` may decode a message if it has few values."""
 _MAX_DEPTH = 1024
 _WINDOW_BYTES = 8 * 1024
+"""Number of bytes decoded in one step outside of long strings."""
 _TEXT_WINDOW_BYTES = 256 * 1024
+"""Number of bytes decoded in one step within a long string."""
 
+# One token at the start of a window. All repetitions are possessive (`*+`, `++`): the expression never
+# backtracks, so that matching takes linear time for hostile input too. The second alternative matches a whole
+# list or object without nested containers, which orjson decodes at once; it is what makes ordinary messages
+# fast.
 _TOKEN = re.compile(
     rb"""[ \t\n\r]*+(?:
         "([^"\\\x00-\x1f]*+)"
@@ -61,10 +68,10 @@ _BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
 _LITERAL_VALUES = {b"true": True, b"false": False, b"null": None}
 
 _NOTHING, _VALUE, _NAME, _COLON, _COMMA, _LIST_END, _OBJECT_END = 0, 1, 2, 4, 8, 16, 32
-"""Tokens that may come next."""
+"""Bit set of the tokens that may come next."""
 
 Steps: TypeAlias = Generator[None, None, Any]
-"""A decoding that yields after each step and returns the decoded value."""
+"""A generator that yields after each step and returns the decoded value."""
 
 
 class MessageLimitExceeded(ValueError):
@@ -72,13 +79,14 @@ class MessageLimitExceeded(ValueError):
 
 
 async def decode_message(data: MessageBytes, *, max_values: int = MAX_MESSAGE_VALUES) -> Any:
-    """Decode one JSON value; other tasks run meanwhile. Raises ValueError, and OverLimit in particular."""
+    """Decode one JSON value while other tasks run. Raise ValueError, for a limit MessageLimitExceeded."""
     if len(data) <= MAX_ONE_STEP_BYTES:
         return decode(data)
     if len(data) <= _MAX_ORJSON_BYTES and _is_quick(data, max_values):
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
+            # Perhaps JSON that only the exact decoder accepts, such as a lone surrogate escape.
             await asyncio.sleep(0)
     steps = decode_in_steps(data, max_values=max_values)
     while True:
@@ -90,13 +98,13 @@ async def decode_message(data: MessageBytes, *, max_values: int = MAX_MESSAGE_VA
 
 
 def _is_quick(data: MessageBytes, max_values: int) -> bool:
-    """Return whether ``orjson`` decodes this exactly and without creating many values.
+    """Return True if ``orjson`` decodes this exactly and without creating many values.
 
-    Marks inside strings are counted too, which only costs a legal message the quick way.
+    Punctuation within strings is counted too, so that some harmless messages take the slower way.
     """
-    whole = bytes(data)
-    marks = sum(whole.count(mark) for mark in (b",", b"[", b"{", b":"))
-    return marks < max_values and not may_contain_long_number(whole)
+    raw = bytes(data)
+    marks = sum(raw.count(mark) for mark in (b",", b"[", b"{", b":"))
+    return marks < max_values and not may_contain_long_number(raw)
 
 
 def decode_in_steps(
@@ -110,7 +118,7 @@ def decode_in_steps(
     """Decode one JSON value, yielding after each step of at most a few milliseconds.
 
     Accepts what ``codec.decode`` accepts, with the same result. ``window`` and ``text_window`` are the bytes
-    of one step, outside and inside of long strings. Raises ValueError or OverLimit.
+    of one step, outside and inside of long strings. Raise ValueError or MessageLimitExceeded.
     """
     decoder = _Decoder(memoryview(data), max_values, max_text_bytes, window, text_window)
     yield from decoder.run()
@@ -118,7 +126,12 @@ def decode_in_steps(
 
 
 class _Decoder:
-    """A pushdown automaton over a window of the message. ``_expected`` says which tokens may come next."""
+    """Pushdown automaton over a window of the message. ``_expected`` is the set of tokens that may come next.
+
+    The window is cut at arbitrary places. A token that touches its end may continue in the next window, so it
+    is left unread and the next window starts with it. Only long strings and long whitespace can fill a whole
+    window; ``_take_long_token`` handles them.
+    """
 
     def __init__(
         self, data: memoryview, max_values: int, max_text_bytes: int, window: int, text_window: int
@@ -131,7 +144,7 @@ class _Decoder:
         self._max_values = max_values
         self._max_text_bytes = max_text_bytes
         self._container: Any = None
-        """The innermost open one: None before the value begins and after it ended."""
+        """The innermost open container; None before the value begins and after it has ended."""
         self._outer_containers: list[Any] = []
         self._name = ""
         self._outer_names: list[str] = []
@@ -150,25 +163,26 @@ class _Decoder:
             raise ValueError("not JSON: it ends too early")
 
     def _take_window(self, window: bytes, is_last: bool) -> int:
-        """Take the tokens of a window. Return how many bytes they have; a token at its edge may go on."""
+        """Process the tokens of a window. Return the number of bytes read; a token at its end may
+        continue."""
         at, size, match = 0, len(window), _TOKEN.match
-        while (found := match(window, at)) is not None:
-            end = found.end()
+        while (token := match(window, at)) is not None:
+            end = token.end()
             if end == size and not is_last:
                 return at
-            kind = found.lastindex
+            kind = token.lastindex
             if kind == _FLAT_CONTAINER:
-                self._add_value(self._decode_flat_container(found[_FLAT_CONTAINER]))
+                self._add_value(self._decode_flat_container(token[_FLAT_CONTAINER]))
             elif kind == _PUNCTUATION:
-                self._take_punctuation(found[_PUNCTUATION])
+                self._take_punctuation(token[_PUNCTUATION])
             elif kind == _PLAIN_STRING:
-                self._take_text(str(found[_PLAIN_STRING], "utf-8"))
+                self._take_text(str(token[_PLAIN_STRING], "utf-8"))
             elif kind == _NUMBER:
-                self._add_value(_parse_number(found))
+                self._add_value(_parse_number(token))
             elif kind == _ESCAPED_STRING:
-                self._take_text(_decode_text(found[_ESCAPED_STRING]))
+                self._take_text(_decode_text(token[_ESCAPED_STRING]))
             else:
-                self._add_value(_LITERAL_VALUES[found[_LITERAL]])
+                self._add_value(_LITERAL_VALUES[token[_LITERAL]])
             at = end
         space = _WHITESPACE.match(window, at)
         if space is not None and space.end() == size:
@@ -178,7 +192,7 @@ class _Decoder:
         return at
 
     def _decode_flat_container(self, raw: bytes) -> Any:
-        """Decode a container that holds no other: ``orjson`` does it at once."""
+        """Decode a container without nested containers in one call of ``orjson``."""
         value: Any = decode_exactly(raw) if may_contain_long_number(raw) else orjson.loads(raw)
         self._count_values(len(value) * (2 if raw[:1] == b"{" else 1))
         return value
@@ -189,13 +203,13 @@ class _Decoder:
         if indent:
             return indent
         if window[:1] != b'"':
-            raise ValueError("not JSON, or a number of more digits than any has")
+            raise ValueError("not JSON, or a number with too many digits")
         text, end = yield from self._decode_long_text(start + 1)
         self._take_text(text)
         return end - start
 
     def _decode_long_text(self, start: int) -> Generator[None, None, tuple[str, int]]:
-        """Decode a string whose first character is at ``start``. Return it and the place behind it."""
+        """Decode a string from its first character at ``start``. Return it and the position after its end."""
         pieces: list[str] = []
         length, width = 0, 1
         while True:
@@ -204,8 +218,9 @@ class _Decoder:
             head = window if quote < 0 else window[:quote]
             closed = quote >= 0
             if b"\\" in head:
-                found = _STRING_BODY.match(window)
-                head = b"" if found is None else found[0]
+                # The quote found may be escaped: match escape sequences to find the end.
+                body = _STRING_BODY.match(window)
+                head = b"" if body is None else body[0]
                 closed = window[len(head) : len(head) + 1] == b'"'
             if not closed:
                 head = _trim_partial_character(head)
@@ -302,7 +317,7 @@ def _decode_text(raw: bytes) -> str:
 
 
 def _trim_partial_character(head: bytes) -> bytes:
-    """Cut off what belongs together with the next bytes: a UTF-8 sequence or a surrogate pair."""
+    """Cut off an incomplete character at the end: a UTF-8 sequence, or the first half of a surrogate pair."""
     end = len(head)
     while end and end > len(head) - 4 and head[end - 1] & 0xC0 == 0x80:
         end -= 1
@@ -319,7 +334,8 @@ def _ends_between_escapes(text: bytes) -> bool:
 
 
 def _widest_character_bytes(piece: str, width: int) -> int:
-    """Return the bytes per character of a string that has this piece beside others of the given width."""
+    """Return the bytes per character that CPython needs for a string with this piece and others of
+    ``width``."""
     if width == 1 and not piece.isascii() and _BEYOND_LATIN_1.search(piece):
         width = 2
     return 4 if width == 2 and _BEYOND_BMP.search(piece) else width

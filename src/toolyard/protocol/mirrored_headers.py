@@ -1,4 +1,4 @@
-"""What the modern era mirrors from a request's body into HTTP headers, and back again."""
+"""HTTP headers that mirror parts of a request's body in the modern era, for both client and server."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ _MAX_SCHEMA_DEPTH = 64
 
 
 class HeaderParamError(ValueError):
-    """A tool marks its parameters for headers in a way that the specification forbids."""
+    """Raised for a tool whose ``x-mcp-header`` marks violate the specification."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderParam:
-    """A tool parameter that is mirrored: where it stands in the arguments, and in which header."""
+    """A mirrored tool parameter: its path in the arguments, and its header."""
 
     path: tuple[str, ...]
     header: str
 
 
 def encode_header_value(value: str) -> str:
-    """A header value for any text: as it is where that is safe, else as marked base64."""
+    """Encode any text as a header value: unchanged if that is safe, otherwise as marked base64."""
     if _PLAIN_VALUE_PATTERN.fullmatch(value) and not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     return f"=?base64?{base64.b64encode(value.encode('utf-8', 'replace')).decode()}?="
 
 
 def decode_header_value(value: str) -> str:
-    """The text behind a header value. Raises ValueError where the marked base64 is broken."""
+    """Decode a header value. Raise ValueError for invalid marked base64."""
     match = _BASE64_VALUE_PATTERN.fullmatch(value)
     if match is None:
         return value
     try:
         return base64.b64decode(match[1], validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise ValueError("a header value that is no base64 of UTF-8") from None
+        raise ValueError("the value is not valid base64 of UTF-8 text") from None
 
 
 def build_standard_headers(method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
-    """``Mcp-Method``, and ``Mcp-Name`` where the method acts on something named."""
+    """Return ``Mcp-Method``, and ``Mcp-Name`` for methods that act on something named."""
     headers = {"Mcp-Method": method}
     key = _NAME_PARAM_BY_METHOD.get(method)
     if key is not None and params is not None and isinstance(name := params.get(key), str):
@@ -71,55 +71,54 @@ def build_standard_headers(method: str, params: Mapping[str, Any] | None) -> dic
 
 
 def find_header_params(schema: Mapping[str, Any]) -> tuple[HeaderParam, ...]:
-    """The parameters that a tool's input schema marks with ``x-mcp-header``.
+    """Return the parameters that a tool's input schema marks with ``x-mcp-header``.
 
-    Raises HeaderParamError for a mark that the specification forbids, which makes the tool invalid
-    over HTTP.
+    Raise HeaderParamError for a mark that the specification forbids; the tool is then invalid over HTTP.
     """
-    found: list[HeaderParam] = []
-    _collect_header_params(schema, (), True, found, 0)
-    seen = [param.header.lower() for param in found]
-    if len(set(seen)) != len(seen):
+    collected: list[HeaderParam] = []
+    _collect_header_params(schema, (), True, collected, 0)
+    names = [param.header.lower() for param in collected]
+    if len(set(names)) != len(names):
         raise HeaderParamError("x-mcp-header names the same header twice")
-    return tuple(found)
+    return tuple(collected)
 
 
 def _collect_header_params(
-    node: Any, path: tuple[str, ...], reachable: bool, found: list[HeaderParam], depth: int
+    node: Any, path: tuple[str, ...], reachable: bool, collected: list[HeaderParam], depth: int
 ) -> None:
     if depth > _MAX_SCHEMA_DEPTH:
         return
     if isinstance(node, list):
         for item in cast("list[Any]", node):
-            _collect_header_params(item, path, False, found, depth + 1)
+            _collect_header_params(item, path, False, collected, depth + 1)
         return
     if not isinstance(node, dict):
         return
     schema = cast("dict[str, Any]", node)
     if "x-mcp-header" in schema:
-        found.append(_parse_header_param(schema, path, reachable))
+        collected.append(_parse_header_param(schema, path, reachable))
     for key, value in schema.items():
         if key == "properties" and isinstance(value, dict):
             for name, child in cast("dict[str, Any]", value).items():
-                _collect_header_params(child, (*path, name), reachable, found, depth + 1)
+                _collect_header_params(child, (*path, name), reachable, collected, depth + 1)
         elif key not in ("default", "const", "enum", "examples", "x-mcp-header"):
-            _collect_header_params(value, path, False, found, depth + 1)
+            _collect_header_params(value, path, False, collected, depth + 1)
 
 
 def _parse_header_param(schema: Mapping[str, Any], path: tuple[str, ...], reachable: bool) -> HeaderParam:
     header = schema["x-mcp-header"]
-    where = ".".join(path) or "the root"
+    place = ".".join(path) or "the root"
     if not isinstance(header, str) or not _HEADER_NAME_PATTERN.fullmatch(header):
-        raise HeaderParamError(f"x-mcp-header of {where} is no header name")
+        raise HeaderParamError(f"x-mcp-header of {place} is not a valid header name")
     if not reachable or not path:
-        raise HeaderParamError(f"x-mcp-header of {where} stands where no plain property is")
+        raise HeaderParamError(f"x-mcp-header of {place} is not on a plain property")
     if schema.get("type") not in ("string", "integer", "boolean"):
-        raise HeaderParamError(f"x-mcp-header of {where} is on a type other than string, integer or boolean")
+        raise HeaderParamError(f"x-mcp-header of {place} is on a type other than string, integer or boolean")
     return HeaderParam(path, f"Mcp-Param-{header}")
 
 
 def build_param_headers(params: Sequence[HeaderParam], arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The headers that mirror these arguments; what is absent or null is left out."""
+    """Return the headers that mirror these arguments, without those that are absent or null."""
     headers: dict[str, str] = {}
     for param in params:
         text = _format_header_text(_value_at(arguments, param.path))
@@ -152,9 +151,9 @@ def _format_header_text(value: object) -> str | None:
 def find_header_mismatch(
     headers: Mapping[str, str], message: Message, version: str, params: Sequence[HeaderParam] = ()
 ) -> str | None:
-    """Why a modern request's headers contradict its body, or None where they agree.
+    """Return the reason why a modern request's headers contradict its body, or None if they agree.
 
-    ``headers`` must look names up without regard to case. For the side that serves.
+    Used by the server side. ``headers`` must be a case-insensitive mapping.
     """
     method = cast("str", message["method"])
     body = cast("dict[str, Any]", message.get("params") or {})
@@ -166,15 +165,15 @@ def find_header_mismatch(
     expected = {**build_standard_headers(method, body), **build_param_headers(params, arguments)}
     numbers = {param.header for param in params if not isinstance(_value_at(arguments, param.path), str)}
     for name, value in expected.items():
-        given = headers.get(name)
-        if given is None:
+        actual = headers.get(name)
+        if actual is None:
             return f"the header {name} is missing"
-        given = given.strip(" \t")
-        if not _PLAIN_VALUE_PATTERN.fullmatch(given):
+        actual = actual.strip(" \t")
+        if not _PLAIN_VALUE_PATTERN.fullmatch(actual):
             return f"the header {name} has characters that must be encoded"
-        read = str if name == "Mcp-Method" else decode_header_value
+        parse = str if name == "Mcp-Method" else decode_header_value
         try:
-            if not _is_equal_value(read(given), read(value), name in numbers):
+            if not _is_equal_value(parse(actual), parse(value), name in numbers):
                 return f"the header {name} does not match the body"
         except ValueError as error:
             return f"the header {name}: {error}"
@@ -185,7 +184,7 @@ def find_header_mismatch(
 
 
 def _is_literal_match(headers: Mapping[str, str], method: str, body: Mapping[str, Any]) -> bool:
-    """Whether they say the same letter by letter, as they do in nearly every request."""
+    """Return True if headers and body are equal without decoding, as in nearly every request. A fast path."""
     if headers.get("Mcp-Method") != method:
         return False
     key = _NAME_PARAM_BY_METHOD.get(method)
@@ -200,10 +199,12 @@ def _is_literal_match(headers: Mapping[str, str], method: str, body: Mapping[str
     )
 
 
-def _is_equal_value(given: str, expected: str, number: bool) -> bool:
-    if given == expected:
+def _is_equal_value(actual: str, expected: str, number: bool) -> bool:
+    if actual == expected:
         return True
-    # 42.0 is 42, but only where the body has a number: in a string the two are different names.
+    # 42.0 equals 42, but only if the body has a number: in a string the two are different.
     return (
-        number and _WHOLE_NUMBER_PATTERN.fullmatch(given) is not None and given.partition(".")[0] == expected
+        number
+        and _WHOLE_NUMBER_PATTERN.fullmatch(actual) is not None
+        and actual.partition(".")[0] == expected
     )

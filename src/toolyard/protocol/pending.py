@@ -1,8 +1,8 @@
-"""Requests in flight and the answers that belong to them, in both directions.
+"""JSON-RPC messages: requests in flight, their responses, and all other incoming messages by kind.
 
-An :class:`Exchange` numbers what we ask, matches what comes back, and sorts everything else into
-events. It never raises for what the other side sent: an unknown id, a second answer or a message of
-no known shape becomes a :class:`Stray`, which the owner may count and log.
+PendingRequests numbers outgoing requests, matches responses to them, and classifies everything else. It never
+raises for data that the other side sent: an unknown id, a second response or a malformed message becomes an
+UnmatchedResponse, which the owner may count and log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class RpcFailure:
-    """A JSON-RPC error as it was sent."""
+    """A JSON-RPC error. Code 0 stands for a malformed response, which has no error code."""
 
     code: int
     message: str
@@ -46,7 +46,7 @@ class RpcFailure:
 
 @dataclass(slots=True)
 class RpcResponse(Generic[T]):
-    """The answer to what we asked under ``token``: a result, or a failure."""
+    """Response to the request registered with ``token``: a result or a failure."""
 
     token: T
     result: dict[str, Any] | None
@@ -55,7 +55,7 @@ class RpcResponse(Generic[T]):
 
 @dataclass(slots=True)
 class Progress(Generic[T]):
-    """The other side is still working on what we asked under ``token``."""
+    """Progress notification for the request registered with ``token``."""
 
     token: T
     params: dict[str, Any]
@@ -63,18 +63,18 @@ class Progress(Generic[T]):
 
 @dataclass(slots=True)
 class IncomingRequest:
-    """The other side asks us something and waits for an answer under ``id``."""
+    """Request from the other side, to be answered with the same ``id``."""
 
     id: RequestId
     method: str
     params: dict[str, Any]
     is_echo: bool = False
-    """It is our own request coming back: the other side repeats what it reads."""
+    """True if it is our own request: the other side echoes its input."""
 
 
 @dataclass(slots=True)
 class Notification:
-    """A notification."""
+    """Notification other than progress and cancellation."""
 
     method: str
     params: dict[str, Any]
@@ -82,7 +82,7 @@ class Notification:
 
 @dataclass(slots=True)
 class Cancellation:
-    """The other side no longer wants what it asked under ``id``, or ends our subscription of that id."""
+    """Cancellation of the other side's request ``id``, or the end of our subscription with that id."""
 
     id: RequestId
     reason: str | None
@@ -90,7 +90,7 @@ class Cancellation:
 
 @dataclass(slots=True)
 class UnmatchedResponse:
-    """Nothing that belongs anywhere; ``reason`` says why."""
+    """Message that cannot be processed, with the reason."""
 
     reason: str
 
@@ -126,7 +126,7 @@ def build_error_message(id: RequestId | None, code: int, message: str, data: Any
 
 
 def is_response_to(message: object, id: RequestId) -> bool:
-    """Whether this is the answer to the request of that id."""
+    """Return True if a message is the response to the request with this id."""
     if type(message) is not dict:
         return False
     body = cast("Message", message)
@@ -134,12 +134,12 @@ def is_response_to(message: object, id: RequestId) -> bool:
 
 
 def _is_same_id(theirs: object, ours: RequestId) -> bool:
-    # Some servers send the id back as a string of the number that they were given.
+    # Some servers return a numeric id as a string.
     return (theirs == ours and type(theirs) is type(ours)) or (type(theirs) is str and theirs == str(ours))
 
 
 class PendingRequests(Generic[T]):
-    """One side of a conversation. ``T`` is what the owner files under each of its requests."""
+    """Requests in flight of one side of a connection. ``T`` is the owner's data for each request."""
 
     __slots__ = ("_last_id", "_pending")
 
@@ -151,25 +151,25 @@ class PendingRequests(Generic[T]):
         return len(self._pending)
 
     def tokens(self) -> list[T]:
-        """What is in flight."""
+        """Return the tokens of all requests in flight."""
         return [token for token, _ in self._pending.values()]
 
     def register(self, token: T, method: str) -> int:
-        """A fresh id, under which an answer or progress will be matched to ``token``."""
+        """Return a new id; its response and progress are matched to ``token``."""
         self._last_id += 1
         self._pending[self._last_id] = (token, method)
         return self._last_id
 
     def is_pending(self, id: int) -> bool:
-        """Return whether the answer to the request of that id has not come yet."""
+        """Return True if the request with this id has not been answered yet."""
         return id in self._pending
 
     def discard(self, id: int) -> bool:
-        """No longer wait for that answer. False if it had come, or was never asked."""
+        """Forget a request. Return False if it was answered already or never registered."""
         return self._pending.pop(id, None) is not None
 
     def receive_all(self, message: object) -> Iterator[IncomingMessage[T]]:
-        """The events of a message, or of each message of a batch."""
+        """Classify a message, or each message of a batch."""
         if isinstance(message, list):
             for part in cast("list[object]", message):
                 yield self.receive(part)
@@ -177,54 +177,56 @@ class PendingRequests(Generic[T]):
             yield self.receive(message)
 
     def receive(self, message: object) -> IncomingMessage[T]:
-        """Sort one decoded message. Never raises."""
+        """Classify one decoded message and complete the request that it answers. Never raises."""
         if type(message) is not dict:
-            return UnmatchedResponse("a JSON value that is no object")
+            return UnmatchedResponse("a JSON value that is not an object")
         body = cast("Message", message)
         method = body.get("method")
         if method is None:
             return self._classify_response(body)
         if type(method) is not str:
-            return UnmatchedResponse("a method that is no string")
+            return UnmatchedResponse("a method that is not a string")
         params = body.get("params")
         if params is None:
             params = {}
         elif type(params) is not dict:
-            return UnmatchedResponse(f"{_describe_value(method)}: params that are no object")
+            return UnmatchedResponse(f"{_describe_value(method)}: params are not an object")
         if "id" in body:
             return self._classify_request(body["id"], method, cast("dict[str, Any]", params))
         return self._classify_notification(method, cast("dict[str, Any]", params))
 
     def _classify_response(self, body: Message) -> IncomingMessage[T]:
         id = body.get("id")
+        # Accept a numeric id that comes back as a string (see _is_same_id).
         if type(id) is str and id.isascii() and id.isdigit() and len(id) < 19:
             id = int(id)
         if type(id) is not int or id not in self._pending:
-            return UnmatchedResponse(f"an answer to {_describe_value(id)}, which is not in flight")
+            return UnmatchedResponse(f"a response to {_describe_value(id)}, which is not in flight")
         if "result" in body and (body["result"] is not None or "error" not in body):
             result = body["result"]
             token, method = self._pending.pop(id)
             if type(result) is not dict:
-                return RpcResponse(token, None, RpcFailure(0, f"{method}: the result is no object"))
+                return RpcResponse(token, None, RpcFailure(0, f"{method}: the result is not an object"))
             return RpcResponse(token, cast("dict[str, Any]", result))
         if "error" in body:
             token, _ = self._pending.pop(id)
             return RpcResponse(token, None, parse_rpc_failure(body["error"]))
-        return UnmatchedResponse(f"an answer to {id!r} with neither result nor error")
+        return UnmatchedResponse(f"a response to {id!r} with neither result nor error")
 
     def _classify_request(self, id: object, method: str, params: dict[str, Any]) -> IncomingMessage[T]:
         if type(id) is not int and type(id) is not str:
             return UnmatchedResponse(f"{_describe_value(method)}: an id that is neither number nor string")
-        mine = self._pending.get(id) if type(id) is int else None
-        return IncomingRequest(id, method, params, is_echo=mine is not None and mine[1] == method)
+        own_request = self._pending.get(id) if type(id) is int else None
+        is_echo = own_request is not None and own_request[1] == method
+        return IncomingRequest(id, method, params, is_echo=is_echo)
 
     def _classify_notification(self, method: str, params: dict[str, Any]) -> IncomingMessage[T]:
         if method == "notifications/progress":
             token = params.get("progressToken")
-            mine = self._pending.get(token) if type(token) is int else None
-            if mine is None:
+            own_request = self._pending.get(token) if type(token) is int else None
+            if own_request is None:
                 return UnmatchedResponse(f"progress of {_describe_value(token)}, which is not in flight")
-            return Progress(mine[0], params)
+            return Progress(own_request[0], params)
         if method == "notifications/cancelled":
             id = params.get("requestId")
             if type(id) is not int and type(id) is not str:
@@ -235,9 +237,9 @@ class PendingRequests(Generic[T]):
 
 
 def parse_rpc_failure(error: object) -> RpcFailure:
-    """A JSON-RPC error, whatever its shape."""
+    """Convert a JSON-RPC error of any shape."""
     if type(error) is not dict:
-        return RpcFailure(0, f"an error that is no object: {_describe_value(error)}")
+        return RpcFailure(0, f"an error that is not an object: {_describe_value(error)}")
     body = cast("dict[str, Any]", error)
     code, message = body.get("code"), body.get("message")
     return RpcFailure(
@@ -248,7 +250,7 @@ def parse_rpc_failure(error: object) -> RpcFailure:
 
 
 def _describe_value(value: object) -> str:
-    # What nests is named only by its type: repr() of a deep value raises RecursionError.
+    # Containers are described by their type: repr() of a deeply nested value raises RecursionError.
     if type(value) is str:
         return repr(value[:200])
     return repr(value)[:200] if value is None or isinstance(value, int | float) else type(value).__name__

@@ -1,4 +1,4 @@
-"""Our words as a server: which era a request speaks, whether it is well formed, how it is answered."""
+"""The server role: detection and validation of modern requests, and the results of both eras."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ CACHEABLE_METHODS = frozenset(
         "resources/read",
     }
 )
-"""Methods whose modern results carry ``ttlMs`` and ``cacheScope``."""
+"""Methods with ``ttlMs`` and ``cacheScope`` in their modern results."""
 INPUT_REQUIRED_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""Methods that may be answered with ``input_required``."""
+"""Methods with ``input_required`` as a possible result."""
 _BAD_REQUEST_CODES = MODERN_ERROR_CODES | {PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS}
 
 
 @dataclass(frozen=True, slots=True)
 class RequestMetadata:
-    """Who asks, as a modern request tells with every message."""
+    """Client data in the ``_meta`` of a modern request."""
 
     version: str
     capabilities: Mapping[str, Any]
@@ -72,14 +72,15 @@ class RequestMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RequestRejection:
-    """A request that is answered with this failure before anyone looks at what it wants."""
+    """Failure to return for an invalid request, with its HTTP status."""
 
     failure: RpcFailure
     status: int = 400
 
 
 def is_modern_request(message: Message) -> bool:
-    """Whether a request opens in the modern way: a version in its ``_meta``, or a modern-only method."""
+    """Return True for a request of the modern era: with a version in its ``_meta``, or a modern-only
+    method."""
     meta = _read_meta(message)
     return PROTOCOL_VERSION_KEY in meta or message.get("method") in (
         "server/discover",
@@ -94,10 +95,10 @@ def parse_modern_request(
     header_params: Sequence[HeaderParam] = (),
     versions: Sequence[str] = MODERN_VERSIONS,
 ) -> RequestMetadata | RequestRejection:
-    """The caller of a modern request, or why it must be rejected.
+    """Return the metadata of a modern request, or its rejection.
 
-    ``headers`` is given over HTTP and checked against the body; ``params`` are the parameters that
-    the called tool mirrors into headers.
+    ``headers`` are those of the HTTP request, checked against the body; None for other transports.
+    ``header_params`` are the parameters that the called tool mirrors into headers.
     """
     meta = _read_meta(message)
     version, capabilities = meta.get(PROTOCOL_VERSION_KEY), meta.get(CLIENT_CAPABILITIES_KEY)
@@ -114,7 +115,7 @@ def parse_modern_request(
         return RequestRejection(RpcFailure(UNSUPPORTED_VERSION, "Unsupported protocol version", data))
     level, info, token = meta.get(LOG_LEVEL_KEY), meta.get(CLIENT_INFO_KEY), meta.get("progressToken")
     if level is not None and level not in LOG_LEVELS:
-        return RequestRejection(RpcFailure(INVALID_PARAMS, "logLevel is none of the known levels"))
+        return RequestRejection(RpcFailure(INVALID_PARAMS, "logLevel is not a known level"))
     return RequestMetadata(
         version,
         cast("dict[str, Any]", capabilities),
@@ -125,7 +126,7 @@ def parse_modern_request(
 
 
 def http_status(failure: RpcFailure) -> int:
-    """The HTTP status that goes with a failure of a modern request."""
+    """Return the HTTP status for a failure of a modern request."""
     if failure.code == METHOD_NOT_FOUND:
         return 404
     return 400 if failure.code in _BAD_REQUEST_CODES else 200
@@ -139,7 +140,7 @@ def build_discover_result(
     versions: Sequence[str] = (*MODERN_VERSIONS, *LEGACY_VERSIONS),
     ttl_ms: int = 0,
 ) -> dict[str, Any]:
-    """What ``server/discover`` answers."""
+    """Return the result of ``server/discover``."""
     result: dict[str, Any] = {"supportedVersions": [*versions], "capabilities": dict(capabilities)}
     if instructions is not None:
         result["instructions"] = instructions
@@ -152,7 +153,8 @@ def build_initialize_result(
     capabilities: Mapping[str, Any],
     instructions: str | None = None,
 ) -> dict[str, Any]:
-    """What ``initialize`` answers: the version asked for where we speak it, else our newest legacy one."""
+    """Return the result of ``initialize``, with the requested version if supported, or our newest legacy
+    one."""
     version = (
         requested_version
         if isinstance(requested_version, str) and requested_version in LEGACY_VERSIONS
@@ -176,20 +178,20 @@ def build_complete_result(
     ttl_ms: int = 0,
     scope: str = "private",
 ) -> dict[str, Any]:
-    """A result in the modern shape: its type, who we are, and cache hints where the method has them."""
-    stamped: dict[str, Any] = {
+    """Return a result in its modern form: with its type, the server's identity, and cache hints if any."""
+    complete: dict[str, Any] = {
         **result,
         "resultType": "complete",
         "_meta": _set_meta_key(result.get("_meta"), SERVER_INFO_KEY, dict(info)),
     }
     if method in CACHEABLE_METHODS:
-        stamped.setdefault("ttlMs", ttl_ms)
-        stamped.setdefault("cacheScope", scope)
-    return stamped
+        complete.setdefault("ttlMs", ttl_ms)
+        complete.setdefault("cacheScope", scope)
+    return complete
 
 
 def build_input_required_result(requests: Mapping[str, Any], state: str | None) -> dict[str, Any]:
-    """The interim result that asks the client for input; one of the two must be there."""
+    """Return the interim result that requests input from the client. Raise ValueError without any content."""
     if not requests and state is None:
         raise ValueError("input_required needs requests or a state")
     result: dict[str, Any] = {"resultType": "input_required"}
@@ -203,10 +205,10 @@ def build_input_required_result(requests: Mapping[str, Any], state: str | None) 
 def build_subscription_notification(
     method: str, subscription_id: int | str, params: Mapping[str, Any] | None = None
 ) -> Message:
-    """A notification on the stream of a ``subscriptions/listen`` request."""
-    given = params or {}
+    """Return a notification on the stream of a ``subscriptions/listen`` request."""
+    fields = params or {}
     return build_notification(
-        method, {**given, "_meta": _set_meta_key(given.get("_meta"), SUBSCRIPTION_ID_KEY, subscription_id)}
+        method, {**fields, "_meta": _set_meta_key(fields.get("_meta"), SUBSCRIPTION_ID_KEY, subscription_id)}
     )
 
 

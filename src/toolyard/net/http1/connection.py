@@ -143,8 +143,8 @@ class Http1Connection(asyncio.Protocol):
             if self._overhead_bytes > _MAX_OVERHEAD_BYTES:
                 self._fail_response(HttpProtocolError("its headers are too long"))
             elif self._response is None and self._head_future is not None:
-                # The response is complete. Released only after the whole chunk is parsed: unexpected data after
-                # the response makes on_message_begin fail the connection first.
+                # The response is complete. Released only after the whole chunk is parsed: unexpected data
+                # after the response makes on_message_begin fail the connection first.
                 self._release_or_close()
 
     def eof_received(self) -> None:

@@ -1,8 +1,9 @@
-"""A child process with three pipes, the same on every event loop.
+"""A child process with three pipes, with the same behaviour on every event loop.
 
-The loops' own subprocesses differ: one keeps a thread for each child; another hands it second copies of
-its streams, so that a child that closes its output is never seen to do so, and raises where the first is
-silent. Reading, writing and reaping need little of a loop, so that little is done here.
+The subprocess support of the loops differs. asyncio may use a thread per child. uvloop gives the child
+duplicates of its streams, so that closing stdout is never noticed, and raises where asyncio is silent.
+Reading, writing and reaping need little of a loop, so they are implemented here with ``add_reader`` and
+``add_writer``.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ __all__ = ["ChildProcess", "ChildProcessListener"]
 
 _READ_CHUNK_BYTES = 256 * 1024
 _WRITE_HIGH_WATER_BYTES = 64 * 1024
-"""Bytes that wait to be written, from which on the writer should wait too."""
+"""Number of unwritten bytes from which on ``drain`` waits."""
 
 
 class ChildProcessListener(Protocol):
-    """Who is told about a child, in the event loop."""
+    """Receives the events of a child, in the event loop."""
 
     def on_stdout(self, data: bytes) -> None: ...
 
@@ -37,9 +38,9 @@ class ChildProcessListener(Protocol):
 
 
 class ChildProcess:
-    """A running child, leader of a session and process group of its own.
+    """A running child, leader of its own session and process group.
 
-    Making one raises OSError or ValueError where it cannot be started. ``close`` must be called.
+    The constructor raises OSError or ValueError if the process cannot be started. ``close`` must be called.
     """
 
     def __init__(
@@ -83,10 +84,10 @@ class ChildProcess:
     def returncode(self) -> int | None:
         return self._returncode
 
-    # Its input.
+    # Stdin.
 
     def write(self, data: bytes) -> bool:
-        """Send it, now or as soon as the child reads. False: it no longer takes anything."""
+        """Write data now, or as soon as the child reads. Return False if stdin is closed."""
         if self._stdin.closed or self._close_stdin_when_sent:
             return False
         if not self._write_buffer:
@@ -107,12 +108,12 @@ class ChildProcess:
         return True
 
     async def drain(self) -> None:
-        """Wait while too much waits to be written."""
+        """Wait until the write buffer is below its limit."""
         if not self._writable_event.is_set():
             await self._writable_event.wait()
 
     def write_eof(self) -> None:
-        """No more will be written; what was, is still sent."""
+        """Close stdin after everything written has been sent."""
         self._close_stdin_when_sent = True
         if not self._write_buffer:
             self._close_stdin()
@@ -139,15 +140,15 @@ class ChildProcess:
         self._write_buffer.clear()
         self._writable_event.set()
 
-    # Its output.
+    # Stdout and stderr.
 
     def pause_reading(self) -> None:
-        """Stop reading its standard output, so that the child waits once its pipe is full."""
+        """Stop reading stdout, so that the child blocks once its pipe is full."""
         if not self._stdout.closed:
             self._loop.remove_reader(self._stdout.fileno())
 
     def resume_reading(self) -> None:
-        """Read its standard output again."""
+        """Continue to read stdout."""
         if not self._stdout.closed:
             self._add_pipe_reader(self._stdout, self._listener.on_stdout, self._listener.on_stdout_closed)
 
@@ -175,7 +176,7 @@ class ChildProcess:
             self._loop.remove_reader(pipe.fileno())
             pipe.close()
 
-    # Its end.
+    # Exit.
 
     def _watch_exit(self) -> None:
         try:
@@ -188,7 +189,7 @@ class ChildProcess:
             self._loop.add_reader(self._pidfd, self._on_pidfd_ready)
 
     def _wait_in_thread(self) -> None:
-        """For systems where nothing else tells of an exit."""
+        """Wait for the exit in a thread, on systems without pidfd."""
         code = self._peek_exit_code(0)
         with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
             self._loop.call_soon_threadsafe(self._on_exit, code)
@@ -200,11 +201,14 @@ class ChildProcess:
             self._on_exit(code)
 
     def _peek_exit_code(self, flags: int) -> int | None:
-        """Return the exit code without reaping: until then the process id cannot be given to another process,
-        and the group of this name is that of the child."""
+        """Return the exit code without reaping the process.
+
+        Until it is reaped, its id cannot be reused, so that signals to its process group cannot hit another
+        group by accident.
+        """
         try:
             status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | flags)
-        except (AttributeError, ChildProcessError):  # macOS before Python 3.13; or somebody else reaped it
+        except (AttributeError, ChildProcessError):  # macOS before Python 3.13, or reaped elsewhere.
             return self._process.poll() if flags else self._process.wait()
         if status is None:
             return None
@@ -217,7 +221,7 @@ class ChildProcess:
         self._listener.on_exit()
 
     def close(self) -> None:
-        """Let go of its pipes, and kill it if it lives. It is reaped now, or as soon as it is dead."""
+        """Close the pipes and kill the process if it is running. It is reaped now or when it has exited."""
         self._close_stdin()
         self._close_pipe(self._stdout)
         self._close_pipe(self._stderr)

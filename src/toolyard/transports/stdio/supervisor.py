@@ -1,4 +1,4 @@
-"""The children of this process: marked, watched over, and gone when we are gone."""
+"""Supervises the child processes of this process, so that none of them outlives it."""
 
 from __future__ import annotations
 
@@ -29,33 +29,35 @@ INHERITED_VARIABLES = (
     "LOCALAPPDATA", "USERPROFILE", "PROGRAMFILES",
 )
 # fmt: on
-"""What a child inherits. Nothing else leaks in; a server's own ``env`` is laid over it."""
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+"""Environment variables that a child inherits. Others are not passed on; a server's ``env`` is added."""
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def build_child_environment(
     extra: Mapping[str, str], inherited: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The environment of a child: the small base, with ``extra`` over it. Proxies are passed on without user
-    and password."""
+    """Return the environment of a child: the inherited variables, overridden by ``extra``. User and password
+    are removed from proxy URLs."""
     source = os.environ if inherited is None else inherited
     base = {name: source[name] for name in INHERITED_VARIABLES if name in source}
     for name, value in base.items():
-        if name.lower() in _PROXIES:
+        if name.lower() in _PROXY_VARIABLES:
             scheme, separator, rest = value.rpartition("://")
             base[name] = scheme + separator + rest.rpartition("@")[2]
     return {**base, **extra}
 
 
 class ProcessSupervisor:
-    """Marks children, tells the watchdog of their groups, and ends groups whole.
+    """Marks child processes, reports their process groups to the watchdog, and kills escaped descendants.
 
-    The watchdog starts with the first child. A clean ``close`` sends it home; if this process dies in
-    any other way, the watchdog kills every group it was told of and whatever carries our marker.
+    Signalling the child alone is not enough: ``npx`` and ``sh -c`` start grandchildren. Each child therefore
+    leads its own process group, and carries a marker in its environment and as a resource limit, which also
+    finds descendants that left the group. The watchdog starts with the first child. ``close`` stops it; if
+    this process ends in any other way, the watchdog kills the registered groups and all marked processes.
     """
 
     def __init__(self, max_children: int | None = None) -> None:
-        """``most`` is how many children there may be at a time; None: any number."""
+        """``max_children`` is the maximum number of concurrent children; None means no limit."""
         self._max_children = max_children
         self._owner_pid = os.getpid()
         owner = f"{self._owner_pid}:{watchdog.process_start_time(self._owner_pid)}:{watchdog.pid_namespace()}"
@@ -64,33 +66,33 @@ class ProcessSupervisor:
         self._process_groups: set[int] = set()
         self._spawn_count = 0
         self._child_descriptor_limit = _read_descriptor_limit()
-        """What children get, though this process may raise its own limit after this was made."""
+        """Limit on open files that children get; this process may raise its own limit later."""
 
     @property
     def is_owner_process(self) -> bool:
-        """Whether the children are those of this process. Those of a parent, which a fork has the records of,
-        are not ours to end."""
+        """True if this process started the children. After a fork the child process has a copy of these
+        records, but must not kill the children of its parent."""
         return os.getpid() == self._owner_pid
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many children as may be."""
+        """True if the maximum number of children is running."""
         return self._max_children is not None and len(self._process_groups) >= self._max_children
 
     def mark(self) -> tuple[str, str]:
-        """The environment variable that every child must carry, fresh for each child."""
+        """Return the name and a new value of the marker variable, which each child must carry."""
         self._spawn_count += 1
         return watchdog.MARKER_VARIABLE, f"{self._marker}:{self._spawn_count}"
 
     def prepare_start(self) -> None:
-        """Have a watchdog. To be called before each child is started: it may have been killed.
+        """Make sure that the watchdog is running. Call before each start of a child: it may have been killed.
 
-        Raises Unreachable where there are as many children as may be, or there is no watchdog to be had.
+        Raise Unreachable if the maximum number of children is running, or if the watchdog cannot be started.
         """
         if self.is_full:
             raise Unreachable(
-                f"{self._max_children} stdio servers run already, which is the most that may",
-                hint="raise the setting max_stdio_servers, or set 'stopWhenIdle' for servers that rest",
+                f"{self._max_children} stdio servers are running already, which is the maximum",
+                hint="raise the setting max_stdio_servers, or set 'stopWhenIdle' for servers that are idle",
             )
         if self._watchdog is not None and self._watchdog.poll() is None:
             return
@@ -105,58 +107,58 @@ class ProcessSupervisor:
                 env=build_child_environment({}),
             )
         except OSError as error:
-            cause = f"the watchdog, without which no server is started, could not be started: {error}"
-            raise Unreachable(cause, hint="look at the limits of this process (`ulimit -a`)") from None
+            cause = f"the watchdog process, which every server needs, could not be started: {error}"
+            raise Unreachable(cause, hint="check the limits of this process (`ulimit -a`)") from None
         for group in self._process_groups:
             self._notify_watchdog(f"+{group}")
 
     def register_group(self, group: int, marker: str) -> None:
-        """A child leads this new process group."""
+        """Register the process group of a new child and apply its limits."""
         self._process_groups.add(group)
         _set_marker_limit(group, marker)
         _set_descriptor_limit(group, self._child_descriptor_limit)
         self._notify_watchdog(f"+{group}")
 
     def unregister_group(self, group: int) -> None:
-        """That group is gone."""
+        """Remove a process group that has ended."""
         self._process_groups.discard(group)
         self._notify_watchdog(f"-{group}")
 
     async def kill_escaped(self, marker: str) -> None:
-        """Kill what left its group but carries the marker of this child."""
+        """Kill processes that left their group but carry the marker of this child."""
         count = await asyncio.to_thread(watchdog.kill_marked_processes, marker)
         if count:
             log.warning("killed %d processes that had left their server's process group", count)
 
     async def close(self) -> None:
-        """Send the watchdog home. The children must be gone."""
+        """Stop the watchdog. The children must have ended before."""
         if self._watchdog is not None and self.is_owner_process:
             self._notify_watchdog("bye")
             await asyncio.to_thread(self._stop_watchdog)
 
     def _notify_watchdog(self, line: str) -> None:
-        dog = self._watchdog
-        if dog is not None and dog.stdin is not None:
+        process = self._watchdog
+        if process is not None and process.stdin is not None:
             with contextlib.suppress(OSError, ValueError):
-                dog.stdin.write(line.encode() + b"\n")
-                dog.stdin.flush()
+                process.stdin.write(line.encode() + b"\n")
+                process.stdin.flush()
 
     def _stop_watchdog(self) -> None:
-        dog, self._watchdog = self._watchdog, None
-        if dog is None:
+        process, self._watchdog = self._watchdog, None
+        if process is None:
             return
-        if dog.stdin is not None:
+        if process.stdin is not None:
             with contextlib.suppress(OSError):
-                dog.stdin.close()
+                process.stdin.close()
         try:
-            dog.wait(timeout=2)
+            process.wait(timeout=2)
         except subprocess.TimeoutExpired:
-            dog.kill()
-            dog.wait()
+            process.kill()
+            process.wait()
 
 
 def _set_marker_limit(pid: int, marker: str) -> None:
-    """Mark a process and all that it will start by a limit, where the system allows it; see watchdog."""
+    """Mark a process and its future descendants with a resource limit, where possible (see ``watchdog``)."""
     if sys.platform == "linux":
         import resource
 
@@ -176,8 +178,8 @@ def _read_descriptor_limit() -> tuple[int, int] | None:
 def _set_descriptor_limit(pid: int, limits: tuple[int, int] | None) -> None:
     """Give a child the limit on open files that this process had at first, where the system allows it.
 
-    A child has ours for a moment. To set it before the child starts would take Python code between fork and
-    exec, which is not safe in a process with threads.
+    The child runs with our current limit for a moment. Setting it earlier would need Python code between fork
+    and exec, which is not safe in a process with threads.
     """
     if sys.platform == "linux" and limits is not None:
         import resource
@@ -187,9 +189,9 @@ def _set_descriptor_limit(pid: int, limits: tuple[int, int] | None) -> None:
 
 
 def signal_group(group: int, number: signal.Signals) -> None:
-    """Send a signal to a whole group; a group that is gone is fine.
+    """Send a signal to a process group; a group that has ended is ignored.
 
-    Its leader must not have been waited for: otherwise the number may be that of another group by now.
+    Its leader must not have been reaped: otherwise the id may belong to another group by now.
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)

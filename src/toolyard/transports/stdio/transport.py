@@ -1,4 +1,4 @@
-"""A child process that speaks over its standard streams."""
+"""Stdio transport: a child process that exchanges one JSON message per line."""
 
 from __future__ import annotations
 
@@ -37,14 +37,21 @@ __all__ = ["StdioTransport"]
 log = logging.getLogger("toolyard.stdio")
 
 _EXIT_TO_EOF_SECONDS = 0.25
-"""Seconds between the end of a child's output and its exit, in either order, before we stop waiting."""
+"""Seconds to wait between the end of a child's stdout and its exit, in either order, before reporting
+loss."""
 _STDIN_GRACE_SECONDS = 1.0
+"""Seconds for which a child may exit after its stdin is closed, before SIGTERM."""
 _SIGTERM_GRACE_SECONDS = 5.0
+"""Seconds for which a process group may exit after SIGTERM, before SIGKILL."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class StdioTransport:
-    """Starts the command in a process group of its own and exchanges one JSON message a line."""
+    """Starts the command in its own process group and exchanges messages over its stdin and stdout.
+
+    The end of a server shows twice: its stdout ends and its process exits, in either order. Both are awaited
+    for a moment, because the exit code and the last lines of stderr explain the failure.
+    """
 
     cancels_on_disconnect = False
     mirrors_headers = False
@@ -67,12 +74,13 @@ class StdioTransport:
         self._is_stdout_closed = False
         self._loss_timer: asyncio.TimerHandle | None = None
         self._decode_task: asyncio.Task[None] | None = None
-        """Takes lines that hold a large message; nothing is read from the child meanwhile."""
+        """Decodes lines with a large message in steps. Nothing is read from the child in the meantime, which
+        keeps messages in order and bounds memory."""
         self._end_reason: str | None = None
         self._marker = ""
         self._process_group = 0
 
-    # What a connection calls.
+    # Transport interface.
 
     async def open(self, receiver: Receiver) -> None:
         self._supervisor.prepare_start()
@@ -91,13 +99,13 @@ class StdioTransport:
         spec = self._spec
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             if spec.cwd is not None and not os.path.isdir(spec.cwd):
-                wrong = "is no folder" if os.path.exists(spec.cwd) else "does not exist"
+                problem = "is not a folder" if os.path.exists(spec.cwd) else "does not exist"
                 return Unreachable(
-                    f"the working directory {spec.cwd} {wrong}", hint="correct 'cwd' or create the folder"
+                    f"the working directory {spec.cwd} {problem}", hint="correct 'cwd' or create the folder"
                 )
             first, _, rest = spec.command.partition(" ")
             if rest and shutil.which(first) is not None:
-                hint = f"'command' names the program alone, {first}; what follows it belongs into 'args'"
+                hint = f"'command' must be the program alone, {first}; put the rest into 'args'"
             else:
                 hint = "install it, or give its full path in 'command'"
             return Unreachable(f"command not found: {spec.command}", hint=hint)
@@ -105,19 +113,20 @@ class StdioTransport:
             if spec.cwd is not None and not os.access(spec.cwd, os.X_OK):
                 return Unreachable(f"no permission to enter the working directory {spec.cwd}")
             if os.path.isdir(os.path.join(spec.cwd or "", spec.command)):
-                return Unreachable(f"{spec.command} is a folder", hint="name a program in it in 'command'")
+                return Unreachable(f"{spec.command} is a folder", hint="set 'command' to a program in it")
             return Unreachable(f"no permission to run {spec.command}", hint=f"chmod +x {spec.command}")
         return Unreachable(f"could not start {spec.command!r}: {error}")
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         if self._end_reason is not None or self._child is None:
             raise Unreachable(self._end_reason or "the connection is closed")
-        # What a child does not read must not pile up: whoever gives up waiting takes it along.
+        # Wait before writing: messages for a child that does not read must not pile up. If the caller is
+        # cancelled here, its message is not sent at all.
         await self._child.drain()
         if self._end_reason is not None:
             raise Unreachable(self._end_reason)
         if not self._child.write(encode(message) + b"\n"):
-            # Most likely it is exiting, and a moment later there is a reason to tell.
+            # Most likely the child is exiting. Wait for the reason, which follows in a moment.
             self._check_for_loss()
             await self._end_event.wait()
             raise Unreachable(self._end_reason or "closed its standard input")
@@ -150,7 +159,7 @@ class StdioTransport:
             try:
                 await self._stop_process_group(self._child)
             finally:
-                # Also on cancellation: what is left must not be.
+                # Runs on cancellation too: no process may be left behind.
                 signal_group(self._process_group, signal.SIGKILL)
                 self._child.close()
                 self._child = None
@@ -158,6 +167,7 @@ class StdioTransport:
                 await self._supervisor.kill_escaped(self._marker)
 
     async def _stop_process_group(self, child: ChildProcess) -> None:
+        """Close stdin, then send SIGTERM, then SIGKILL, each after a grace period for the whole group."""
         child.write_eof()
         await self._wait_for_exit(_STDIN_GRACE_SECONDS)
         if await self._is_group_alive():
@@ -172,7 +182,7 @@ class StdioTransport:
             await asyncio.wait_for(self._exit_event.wait(), seconds)
 
     async def _wait_for_group_exit(self, seconds: float) -> None:
-        """Wait for the child, then for what it started, of which nobody tells us."""
+        """Wait for the child, then for its descendants, whose exit is not signalled and must be polled."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         await self._wait_for_exit(seconds)
@@ -184,7 +194,7 @@ class StdioTransport:
             return True
         return bool(await asyncio.to_thread(watchdog.group_members, self._process_group))
 
-    # What the child tells.
+    # Events of the child process (ChildProcessListener).
 
     def on_stdout(self, data: bytes) -> None:
         self._handle_lines(deque(self._stdout_framer.feed(data)))
@@ -232,12 +242,12 @@ class StdioTransport:
             self._check_for_loss()
 
     async def _handle_line_incrementally(self, line: Line) -> None:
-        # Apart from the loop, so that no line is kept while the next one is decoded.
+        # A separate function, so that no local variable keeps a line alive while the next one is decoded.
         if isinstance(line, OversizeLine) or not _is_large(line):
             self._handle_line(line)
             return
         if bytes(line[:1]).isspace() and not bytes(line).strip():
-            return
+            return  # A line of whitespace alone is ignored.
         if line[:3] == _BYTE_ORDER_MARK:
             line = line[3:]
         receiver = self._receiver
@@ -279,24 +289,27 @@ class StdioTransport:
         if not (line := bytes(line)).strip():
             return
         with contextlib.suppress(ValueError):
-            # White space before a message is allowed.
+            # Whitespace or a byte order mark before a message is tolerated.
             if line[:1].isspace() or line[:3] == _BYTE_ORDER_MARK:
                 receiver.on_message(decode(line.removeprefix(_BYTE_ORDER_MARK)), len(line))
                 return
         self._skip_line(line, "")
 
     def _skip_line(self, line: MessageBytes, cause: str) -> None:
-        """Count a line that is not a message, and end the call that it answers, if it does."""
+        """Count a line that is not a message. If it is a broken response, fail the call that it answers."""
         if cause:
             self._fail_matching_call(line, cause)
         self._skipped_lines += 1
         self._last_skipped_line = str(line[:200], "utf-8", "replace")
         if self._skipped_lines <= 3:
-            log.debug("skipped a line on standard output that is no message: %s", self._last_skipped_line)
+            log.debug("skipped a line on stdout that is not a message: %s", self._last_skipped_line)
 
     def _fail_matching_call(self, line: Line, cause: str) -> None:
-        """End the one call that an answer was for which nobody can read. Of one that broke off in the middle
-        the outcome is unknown, as that of the other calls."""
+        """Fail the one call that an unreadable response belongs to.
+
+        Not if stdout has ended: the response was cut off, and the outcome of its call is unknown like that of
+        all others.
+        """
         message = None if self._is_stdout_closed else build_error_for_unreadable(line, cause)
         size = line.size if isinstance(line, OversizeLine) else len(line)
         if self._receiver is not None and (message is not None or size > MAX_ONE_STEP_BYTES):
@@ -315,7 +328,7 @@ class StdioTransport:
             self._loss_timer.cancel()
             self._loss_timer = None
         if self._decode_task is not None:
-            return  # The end follows what is still being decoded.
+            return  # The task calls _check_for_loss when it is done.
         receiver, self._receiver = self._receiver, None
         if receiver is None:
             return
@@ -326,7 +339,9 @@ class StdioTransport:
     def _describe_exit(self) -> str:
         code = self._child.returncode if self._child is not None else None
         if code is None:
-            text = f"closed its standard {'output' if self._is_stdout_closed else 'input'} but lives on"
+            text = (
+                f"closed its standard {'output' if self._is_stdout_closed else 'input'} but is still running"
+            )
         elif code < 0:
             with contextlib.suppress(ValueError):
                 return self._append_failure_line(f"was killed by {signal.Signals(-code).name}")
@@ -336,8 +351,8 @@ class StdioTransport:
         return self._append_failure_line(text)
 
     def _append_failure_line(self, text: str) -> str:
-        words = find_failure_line(self._stderr_tail.lines) or to_single_line(self._last_skipped_line, 300)
-        return f"{text}: {words}" if words else text
+        line = find_failure_line(self._stderr_tail.lines) or to_single_line(self._last_skipped_line, 300)
+        return f"{text}: {line}" if line else text
 
 
 def _is_large(line: Line) -> bool:

@@ -1,18 +1,18 @@
-"""A small program that outlives Toolyard by a moment, to end what Toolyard started.
+"""Watchdog process: kills the children of a Toolyard process that ended without stopping them.
 
-Run by path with the standard library alone: ``python -I -S watchdog.py OWNER_PID MARKER``. Its
-standard input is a pipe from Toolyard, on which come lines: ``+PGID`` (a group was started), ``-PGID``
-(it is gone) and ``bye`` (a clean end). When the pipe ends without ``bye``, or the owner is gone, it
-kills the groups it was told of and every process that carries the marker, in its environment or as a
-resource limit. At its start it sweeps what dead owners left behind; those of living ones are never touched.
+Run by path, with the standard library alone: ``python -I -S watchdog.py OWNER_PID MARKER``. Its stdin is a
+pipe from the owner with one command per line: ``+PGID`` (a process group was started), ``-PGID`` (it has
+ended) and ``bye`` (clean shutdown). If the pipe ends without ``bye``, or the owner process ends, the watchdog
+kills the registered groups and every process that carries the owner's marker, in its environment or as a
+resource limit. At start it kills the orphans of dead owners; processes of live owners are never touched.
 
-The limit finds daemons that dropped their environment. It is the hard limit of realtime CPU time
-(RLIMIT_RTTIME), so high that it limits nothing: every descendant inherits it, and no process without
-privileges can raise it again. A process that lowers it on purpose is no longer found by it.
+The resource limit finds daemons that dropped their environment. It is the hard limit of realtime CPU time
+(RLIMIT_RTTIME), set so high that it limits nothing. Every descendant inherits it, and a process without
+privileges cannot raise it again. A process that lowers it on purpose escapes this search.
 """
 
-# Only modules that every interpreter has loaded anyway, or nearly: this program is started together with
-# the first server and must not compete with it.
+# Import only modules that an interpreter has loaded anyway, or nearly: this program starts together with the
+# first server and must not compete with it for CPU time.
 import os
 import select
 import signal
@@ -25,9 +25,9 @@ _UNMARKED_LIMIT = 1 << 60
 
 
 def marker_limit_range(marker: str) -> tuple[int, int]:
-    """Return the limits, from the first to the last, of the processes that a marker stands for.
+    """Return the first and last limit value of the processes with a marker.
 
-    ``marker`` is that of an owner, ``PID:START:NAMESPACE:RANDOM``, with ``:NUMBER`` that of one child.
+    ``marker`` is that of an owner, ``PID:START:NAMESPACE:RANDOM``, or with ``:NUMBER`` that of one child.
     """
     parts = marker.split(":")
     first = _MARKER_LIMIT_FLAG | int(parts[3], 16) << _CHILD_NUMBER_BITS
@@ -38,7 +38,7 @@ def marker_limit_range(marker: str) -> tuple[int, int]:
 
 
 def _read_proc_stat(pid: int) -> list[bytes]:
-    """Return the fields of /proc/PID/stat from the state on; none if there is no such process."""
+    """Return the fields of /proc/PID/stat from the state on, or [] if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()
@@ -47,9 +47,9 @@ def _read_proc_stat(pid: int) -> list[bytes]:
 
 
 def process_start_time(pid: int) -> str:
-    """When a process began, in the system's own unit; empty if there is no such process.
+    """Return the start time of a process in the system's own unit, or "" if it does not exist.
 
-    A process id alone does not name a process: it is used again.
+    Together with the process id it identifies a process; ids alone are reused.
     """
     fields = _read_proc_stat(pid)
     if len(fields) > 19 and fields[0] != b"Z":
@@ -60,7 +60,8 @@ def process_start_time(pid: int) -> str:
 
 
 def pid_namespace() -> str:
-    """Which process ids we can name: a container's are not ours."""
+    """Return the id of our pid namespace. Process ids of another namespace (a container) mean nothing
+    here."""
     try:
         return os.readlink("/proc/self/ns/pid").strip("pid:[]")
     except OSError:
@@ -68,16 +69,16 @@ def pid_namespace() -> str:
 
 
 def _run_ps(*arguments: str) -> str:
-    import subprocess  # where there is no /proc
+    import subprocess  # Imported late: needed only on systems without /proc.
 
     return subprocess.run(["ps", *arguments], capture_output=True, text=True, check=False).stdout
 
 
 def group_members(group: int) -> list[int]:
-    """Return the processes of a group that run. One that ended and was not waited for does not count."""
+    """Return the running processes of a group. Zombies do not count."""
     if not os.path.isdir("/proc/self"):
         lines = (line.split() for line in _run_ps("-ax", "-o", "pid=,pgid=,stat=").splitlines())
-        return [int(pid) for pid, of, state in lines if of == str(group) and state[0] != "Z"]
+        return [int(pid) for pid, pgid, state in lines if pgid == str(group) and state[0] != "Z"]
     return [
         pid
         for pid in _list_pids()
@@ -97,30 +98,30 @@ def _list_pids() -> list[int]:
 
 
 def _find_limited_processes(first: int, last: int) -> set[int]:
-    """Return the processes whose limit lies in a range, of those that we may signal."""
+    """Return the processes with a limit in this range, among those that we may signal."""
     if sys.platform != "linux":
         return set()
     import resource
 
-    found: set[int] = set()
+    pids: set[int] = set()
     for pid in _list_pids():
         try:
             if first <= resource.prlimit(pid, resource.RLIMIT_RTTIME)[1] <= last:
-                found.add(pid)
+                pids.add(pid)
         except OSError:
             continue
-    return found
+    return pids
 
 
 def find_marked_processes() -> dict[int, str]:
-    """Every process that we may look at and that carries a marker, with that marker."""
-    found: dict[int, str] = {}
+    """Return every process with a marker that we may inspect, with its marker."""
+    markers: dict[int, str] = {}
     if not os.path.isdir("/proc/self"):
         for line in _run_ps("-axwwE", "-o", "pid=,command=").splitlines():
-            head, found_it, tail = line.partition(f" {MARKER_VARIABLE}=")
-            if found_it:
-                found[int(head.split()[0])] = tail.split()[0]
-        return found
+            head, separator, tail = line.partition(f" {MARKER_VARIABLE}=")
+            if separator:
+                markers[int(head.split()[0])] = tail.split()[0]
+        return markers
     needle = f"{MARKER_VARIABLE}=".encode()
     for pid in _list_pids():
         try:
@@ -131,13 +132,14 @@ def find_marked_processes() -> dict[int, str]:
         if needle in environment:
             for variable in environment.split(b"\0"):
                 if variable.startswith(needle):
-                    found[pid] = variable[len(needle) :].decode("utf-8", "replace")
-    return found
+                    markers[pid] = variable[len(needle) :].decode("utf-8", "replace")
+    return markers
 
 
 def kill_marked_processes(marker: str) -> int:
-    """Kill whatever carries this marker or one below it, again and again for what forks meanwhile."""
+    """Kill all processes with this marker or one that extends it. Return how many were killed."""
     killed: set[int] = set()
+    # Several passes, because a process may fork between the search and the signal.
     for _ in range(5):
         victims = {
             pid for pid, mark in find_marked_processes().items() if f"{mark}:".startswith(f"{marker}:")
@@ -150,18 +152,18 @@ def kill_marked_processes(marker: str) -> int:
 
 
 def kill_orphans() -> None:
-    """Kill what carries the marker of an owner that is dead."""
-    here = pid_namespace()
+    """Kill all processes with the marker of a dead owner."""
+    namespace = pid_namespace()
     for pid, mark in find_marked_processes().items():
         parts = mark.split(":")
-        if len(parts) < 3 or parts[2] != here or not (parts[0].isascii() and parts[0].isdigit()):
+        if len(parts) < 3 or parts[2] != namespace or not (parts[0].isascii() and parts[0].isdigit()):
             continue
         if len(parts[0]) < 20 and process_start_time(int(parts[0])) != parts[1]:
             _send_sigkill(pid)
 
 
 def kill_group(group: int, leader_start: str) -> None:
-    """Kill a group, unless its number belongs to another process by now."""
+    """Kill a process group, unless its id belongs to another process by now."""
     if process_start_time(group) in ("", leader_start):
         _send_sigkill(-group)
 
@@ -175,8 +177,8 @@ def _send_sigkill(pid: int) -> bool:
 
 
 def watch_owner(owner: int) -> dict[int, str] | None:
-    """Follow the pipe until it ends. The groups that are left, with the start times of their leaders, or None
-    after a clean end."""
+    """Read commands until the owner ends. Return the remaining groups with the start times of their leaders,
+    or None after a clean shutdown."""
     groups: dict[int, str] = {}
     buffer = b""
     poll = select.poll()
@@ -187,7 +189,8 @@ def watch_owner(owner: int) -> dict[int, str] | None:
     except (OSError, AttributeError):
         pidfd = -1
     while True:
-        # A pipe alone would not do: a fork of the owner keeps it open.
+        # The end of the pipe alone is not reliable: a fork of the owner keeps it open. Therefore the owner's
+        # process is watched as well, with a pidfd or, where there is none, by its parent id every second.
         ready = {fd for fd, _ in poll.poll(None if pidfd >= 0 else 1000)}
         if 0 in ready:
             chunk = os.read(0, 65536)
@@ -221,7 +224,7 @@ def main() -> None:
 
 
 def _drop_inherited_limit() -> None:
-    """Lose the mark of an outer Toolyard that started our owner: it must not end us before we are done."""
+    """Remove the marker of an outer Toolyard that started our owner, so that it cannot kill us too early."""
     import resource
 
     if sys.platform == "linux":
