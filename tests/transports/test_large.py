@@ -142,7 +142,7 @@ async def test_a_large_answer_that_is_no_json_is_an_error_with_its_beginning(
     transport = StreamableHttpTransport(HttpSpec(url("bad-json-at-length")), net)
     await transport.open(recorder)
     transport.set_protocol_version("2026-07-28", modern=True)
-    with pytest.raises(BadAnswer, match=r'something that is not JSON: \{"jsonrpc": "2.0",$'):
+    with pytest.raises(BadAnswer, match=r'a response that is not JSON: \{"jsonrpc": "2.0",$'):
         await transport.send(call(1))
     assert (len(taken), left(taken)) == (1, 0)
     await transport.close()
