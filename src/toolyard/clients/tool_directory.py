@@ -202,7 +202,9 @@ class ToolDirectory:
         )
         return self.known_listing(principal)
 
-    async def again(self, principal: Principal, *, chat: str | None = None) -> ToolListing:
+    async def refresh_with_short_retries(
+        self, principal: Principal, *, chat: str | None = None
+    ) -> ToolListing:
         """Refresh, but wait for servers that failed last time only until LIST_DEADLINE_SECONDS: a dead server
         costs its whole timeout once, not on every refresh."""
         before = self.known_listing(principal)

@@ -117,7 +117,9 @@ class ToolSet:
 
     async def fetch_listing(self) -> ToolListing:
         """Return every known tool, after refreshing the listings that need it."""
-        return await self._tool_directory.again(self.caller.principal, chat=self.caller.chat)
+        return await self._tool_directory.refresh_with_short_retries(
+            self.caller.principal, chat=self.caller.chat
+        )
 
     async def fetch_offered_tools(self) -> OfferedTools:
         """Return the tools to offer a model, from fresh listings; failed servers are omitted and named."""
