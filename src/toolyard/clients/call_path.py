@@ -322,6 +322,7 @@ class CallPath:
             outcome = _describe_outcome(raw)
             return server, definition.output_schema, raw
         except ToolyardError as error:
+            # Redact before recording, because the cause goes into the call record.
             if isinstance(error, ServerError):
                 self.redact_error(error)
             if isinstance(error, OutcomeUnknown):

@@ -454,10 +454,14 @@ class Connection:
         if self._status.state is State.CLOSED:
             return
         ready_for = time.monotonic() - self._state_since
+        # A session that was ready for a while proves that the server works: older crashes and floods are
+        # forgotten.
         if session.has_exceeded_traffic_limits:
             self._flood_count = 0 if ready_for > _STABLE_AFTER_SECONDS else self._flood_count
             self._block_after_flood(error)
             return
+        # A lost HTTP connection is nothing unusual: the next call connects again. A process that ended has
+        # crashed.
         if not isinstance(self.server.transport, StdioSpec):
             self._set_state(State.IDLE, error)
             return

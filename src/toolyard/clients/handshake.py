@@ -77,6 +77,8 @@ async def discover(session: McpSession, deadline: Deadline) -> HandshakeResult |
             outcome = interpret_probe(None, RpcFailure(error.code, error.message, error.data))
         except SessionLost:
             outcome = ProbeResult.LEGACY
+        # A legacy server answers an unknown method in many ways: a JSON-RPC error, 4xx, or something
+        # unreadable.
         except HttpStatus as error:
             if error.status >= 500:
                 error.hint = 'if it is an older server, set "protocol": "legacy"'

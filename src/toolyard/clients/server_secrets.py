@@ -39,6 +39,7 @@ def find_secrets(server: Server) -> tuple[str, ...]:
         values += _find_secret_arguments(spec.args)
     if server.oauth is not None and server.oauth.client_secret:
         values.append(server.oauth.client_secret)
+    # Short values are ignored: redacting them would remove ordinary words.
     words = (word for value in values for word in (value, *value.split()[-1:]))
     return tuple(dict.fromkeys(word for word in words if len(word) >= _MIN_SECRET_CHARACTERS))
 

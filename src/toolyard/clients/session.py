@@ -463,6 +463,7 @@ class McpSession:
         takes."""
         self.on_lost(Unreachable(reason))
         tasks = list(self._tasks)
+        # Tasks first: a callback or a reply must not use the transport while it closes.
         for task in tasks:
             task.cancel()
         try:

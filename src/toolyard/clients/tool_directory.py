@@ -263,6 +263,8 @@ class ToolDirectory:
         if server is None:
             return None
         self._check_open()
+        # Between list changes the known definition is trusted for a second: calls in quick succession need no
+        # cache lookup each.
         if fresh or (time.monotonic() < entry.recheck_at.get(server.id, 0.0) and server.cache_ttl > 0):
             return server, definition
         catalogue = await self._catalogue_for_call(server, principal, chat)

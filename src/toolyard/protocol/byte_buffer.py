@@ -35,6 +35,7 @@ class ByteBuffer:
         """Append a chunk. It is copied at once, while it is still in the CPU cache."""
         start, self.size = self.size, self.size + len(chunk)
         if self._mapped_memory is None and start and self.size > LARGE_MESSAGE_BYTES:
+            # The message turns out to be large: continue in huge pages.
             self._mapped_memory = _map_huge_pages(self._max_bytes)
             if self._mapped_memory is not None:
                 self._mapped_memory[:start] = self._buffer

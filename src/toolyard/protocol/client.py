@@ -90,6 +90,7 @@ class RequestBuilder:
         possible only in the modern era.
         """
         merged_meta = dict(self._meta)
+        # Keys set here take precedence over those of the caller, which are merged in below.
         if self.modern and capabilities is not None:
             merged_meta[CLIENT_CAPABILITIES_KEY] = capabilities
         if progress_token is not None:

@@ -35,6 +35,8 @@ def decode(data: MessageBytes) -> Any:
     standard library, which keeps them exact. A lone surrogate escape, which JSON allows and orjson refuses,
     is decoded with a replacement character.
     """
+    # The bytes of a small message are scanned for long numbers before decoding. For a large one that scan is
+    # expensive, so it is decoded first and scanned only if its values leave a doubt.
     large = len(data) > LARGE_MESSAGE_BYTES
     if large or not may_contain_long_number(data):
         try:

@@ -167,6 +167,8 @@ class SseParser:
         data: Line | None = self._oversize
         if data is None and self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+        # The standard drops an event without data. It is returned here if it has an id or a retry delay,
+        # which are needed to resume the stream.
         is_empty = data is None and self._id is None and self._retry is None
         event = None if is_empty else SseEvent(data, self._event, self._id, self._retry)
         self._reset_fields()

@@ -18,6 +18,7 @@ _EDGE_BYTES = 200
 _VERSION_PATTERN = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _ID_PATTERN = rb'"id"\s*:\s*"?(\d{1,18})"?\s*'
 _OUTCOME_PATTERN = rb'"(?:result|error)"'
+# The forms that known libraries write: the id before the outcome, or the outcome first and the id last.
 _ID_FIRST = re.compile(
     rb"\s*\{\s*(?:%b,\s*)?%b,\s*(?:%b,\s*)?%b"
     % (_VERSION_PATTERN, _ID_PATTERN, _VERSION_PATTERN, _OUTCOME_PATTERN)

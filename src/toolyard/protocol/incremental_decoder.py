@@ -194,6 +194,7 @@ class _Decoder:
     def _decode_flat_container(self, raw: bytes) -> Any:
         """Decode a container without nested containers in one call of ``orjson``."""
         value: Any = decode_exactly(raw) if may_contain_long_number(raw) else orjson.loads(raw)
+        # The container was bounded by the window, so counting after decoding is early enough.
         self._count_values(len(value) * (2 if raw[:1] == b"{" else 1))
         return value
 
@@ -222,6 +223,7 @@ class _Decoder:
                 body = _STRING_BODY.match(window)
                 head = b"" if body is None else body[0]
                 closed = window[len(head) : len(head) + 1] == b'"'
+            # Never cut a window within a character: the rest of it is read again with the next window.
             if not closed:
                 head = _trim_partial_character(head)
                 if not head:
@@ -313,6 +315,7 @@ def _decode_text(raw: bytes) -> str:
     try:
         return orjson.loads(quoted)
     except orjson.JSONDecodeError:
+        # A lone surrogate escape, which orjson refuses.
         return decode_exactly(quoted)
 
 

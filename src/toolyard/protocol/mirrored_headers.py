@@ -97,6 +97,8 @@ def _collect_header_params(
     schema = cast("dict[str, Any]", node)
     if "x-mcp-header" in schema:
         collected.append(_parse_header_param(schema, path, reachable))
+    # A mark counts only on a property that is reached through `properties` alone: below a list or `anyOf` the
+    # argument has no fixed path. `default`, `enum` and similar keywords hold values, not schemas.
     for key, value in schema.items():
         if key == "properties" and isinstance(value, dict):
             for name, child in cast("dict[str, Any]", value).items():

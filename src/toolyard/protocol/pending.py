@@ -202,6 +202,7 @@ class PendingRequests(Generic[T]):
             id = int(id)
         if type(id) is not int or id not in self._pending:
             return UnmatchedResponse(f"a response to {_describe_value(id)}, which is not in flight")
+        # A null result beside an error does not count as a result.
         if "result" in body and (body["result"] is not None or "error" not in body):
             result = body["result"]
             token, method = self._pending.pop(id)
@@ -216,6 +217,8 @@ class PendingRequests(Generic[T]):
     def _classify_request(self, id: object, method: str, params: dict[str, Any]) -> IncomingMessage[T]:
         if type(id) is not int and type(id) is not str:
             return UnmatchedResponse(f"{_describe_value(method)}: an id that is neither number nor string")
+        # An echo has the id and the method of one of our own requests. A legacy server numbers its requests
+        # independently, so that an equal id alone proves nothing.
         own_request = self._pending.get(id) if type(id) is int else None
         is_echo = own_request is not None and own_request[1] == method
         return IncomingRequest(id, method, params, is_echo=is_echo)

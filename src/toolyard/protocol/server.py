@@ -113,6 +113,7 @@ def parse_modern_request(
     if version not in versions:
         data = {"supported": [*versions], "requested": version}
         return RequestRejection(RpcFailure(UNSUPPORTED_VERSION, "Unsupported protocol version", data))
+    # An invalid client info or progress token is ignored: nothing depends on it. A bool is not a token.
     level, info, token = meta.get(LOG_LEVEL_KEY), meta.get(CLIENT_INFO_KEY), meta.get("progressToken")
     if level is not None and level not in LOG_LEVELS:
         return RequestRejection(RpcFailure(INVALID_PARAMS, "logLevel is not a known level"))

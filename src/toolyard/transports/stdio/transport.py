@@ -223,6 +223,7 @@ class StdioTransport:
 
     def _handle_lines(self, lines: deque[Line]) -> None:
         while lines:
+            # Stop reading until the large line is decoded, so that later messages cannot overtake it.
             if _is_large(lines[0]):
                 if self._child is not None:
                     self._child.pause_reading()
@@ -318,6 +319,7 @@ class StdioTransport:
     def _check_for_loss(self) -> None:
         if self._receiver is None or self._decode_task is not None:
             return
+        # Report at once if both have happened, otherwise give the other one a moment to follow.
         if self._is_stdout_closed and self._exit_event.is_set():
             self._report_loss()
         elif self._loss_timer is None:
