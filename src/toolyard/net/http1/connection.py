@@ -134,8 +134,8 @@ class Http1Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else None
             # An exception raised in a parser callback below arrives here as the context of the parser error.
+            cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else None
             self._fail_response(
                 cause if isinstance(cause, HttpProtocolError) else HttpProtocolError(str(error))
             )
