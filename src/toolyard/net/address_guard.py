@@ -38,7 +38,7 @@ class AddressRefused(OSError):
         self.is_denied = is_denied
 
 
-_refusals: ContextVar[list[AddressRefused] | None] = ContextVar("toolyard_address_refusals", default=None)
+_refusals: ContextVar[list[AddressRefused] | None] = ContextVar("address_refusals", default=None)
 
 
 @contextmanager
