@@ -668,7 +668,7 @@ async def test_an_endpoint_elsewhere_is_refused(
         ("no-endpoint", "did not answer within 1 s"),
         ("stream-ends-at-once", "ended its event stream"),
         ("status-500", "answered HTTP 500 Internal Server Error: the tea is cold"),
-        ("html", "answered text/html instead of an event stream"),
+        ("html", "answered with text/html instead of an event stream"),
         ("stalls", "did not answer within 1 s"),
         ("sse-oversize", "over the limit of 1000000"),
         ("resets-event", "in the middle of its answer"),
