@@ -37,7 +37,7 @@ LIBRARY_INTERFACE = {("yard", "yard_sync"), ("yard", "adapters"), ("adapters", "
 """The library is three packages that may import each other."""
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 MAX_LINES = 800
-MAX_MODULES_IN_A_FOLDER = 32
+MAX_MODULES_IN_A_FOLDER = 26
 """Twenty-five modules and ``__init__.py``."""
 
 
