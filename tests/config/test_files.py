@@ -117,7 +117,7 @@ def test_a_file_that_may_not_be_read_is_refused(load: Load, tmp_path: Path) -> N
     path = tmp_path / "c.json"
     path.write_text(TEXT)
     path.chmod(0)
-    assert "may not be read" in problem_of(load, path).message
+    assert "no permission to read the file" in problem_of(load, path).message
 
 
 def test_a_name_that_is_too_long_is_refused(load: Load, tmp_path: Path) -> None:

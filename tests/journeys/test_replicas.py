@@ -236,8 +236,8 @@ TINY = ROOT / "tests/servers/tiny_server.py"
 CREDULOUS = """
 import toolyard.web.gateway_mount
 from toolyard.cli import main
-assert toolyard.web.gateway_mount._FRESH == 1.0
-toolyard.web.gateway_mount._FRESH = 3_600.0
+assert toolyard.web.gateway_mount._ADMISSION_CACHE_SECONDS == 1.0
+toolyard.web.gateway_mount._ADMISSION_CACHE_SECONDS = 3_600.0
 main()
 """
 

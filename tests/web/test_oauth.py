@@ -237,7 +237,7 @@ async def test_the_issuer_is_another(team: Team) -> None:
     instance = await team.instance()
     await team.control(iss="https://other.example")
     path = await team.agree(await team.begin(instance))
-    problem(await team.ann.browser.get(path), "another authorization server", "do not sign in here again")
+    problem(await team.ann.browser.get(path), "another authorization server", "before you sign in here again")
     await team.control(iss="right")
     path = await team.agree(await team.begin(instance))
     page = await team.ann.browser.get(str(URL(path).update_query(iss="https://other.example")))
@@ -251,7 +251,7 @@ async def test_the_issuer_is_another(team: Team) -> None:
         (503, 502, "HTTP 503"),
         ("drop", 502, "Can’t reach the provider"),
         ("invalid_grant", 424, "invalid_grant"),
-        ("invalid_client", 424, "no longer knows Toolyard"),
+        ("invalid_client", 424, "no longer recognizes Toolyard"),
     ],
 )
 async def test_the_token_endpoint_fails(team: Team, trouble: int | str, status: int, words: str) -> None:

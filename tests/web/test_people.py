@@ -435,7 +435,7 @@ async def test_a_link_sets_a_password_once(team: Any, browse: Callable[..., Brow
     short = await browser.post(f"/ui/invite/{text}", csrf=page.csrf, password="short", again="short")
     assert (short.status, "at least 10 characters" in short.text) == (422, True)
     differ = await browser.post(f"/ui/invite/{text}", csrf=page.csrf, password=PASSWORD, again="x")
-    assert (differ.status, "not the same" in differ.text) == (422, True)
+    assert (differ.status, "passwords don’t match" in differ.text) == (422, True)
     assert PASSWORD not in differ.text
     no_proof = await browser.post(f"/ui/invite/{text}", password=PASSWORD, again=PASSWORD)
     assert no_proof.status == 403
@@ -475,7 +475,7 @@ async def test_changing_the_password(team: Any, browse: Callable[..., Browser]) 
     for old, new, again, word in (
         ("wrong", "another password", "another password", "old password is wrong"),
         (PASSWORD, "short", "short", "at least 10"),
-        (PASSWORD, "another password", "another passwort", "not the same"),
+        (PASSWORD, "another password", "another passwort", "passwords don’t match"),
     ):
         page = await change(old, new, again)
         assert (page.status, word in page.text) == (422, True), word

@@ -35,8 +35,8 @@ def giving(seconds: float) -> tuple[str, str]:
     code = f"""
 import toolyard.web.server.run
 from toolyard.cli import main
-assert toolyard.web.server.run._OPEN_REQUESTS == 5.0
-toolyard.web.server.run._OPEN_REQUESTS = {seconds}
+assert toolyard.web.server.run._DRAIN_SECONDS == 5.0
+toolyard.web.server.run._DRAIN_SECONDS = {seconds}
 main()
 """
     return "-c", code
@@ -266,7 +266,7 @@ def test_a_port_that_is_taken_is_told_at_once(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = refused(tmp_path, "--port", str(port))
-    assert f"port {port} of 127.0.0.1 is in use" in said
+    assert f"port {port} on 127.0.0.1 is already in use" in said
     assert "--port" in said
     assert not (tmp_path / "data").exists()
 

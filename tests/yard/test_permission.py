@@ -191,7 +191,7 @@ async def test_an_untrusted_servers_word_that_a_tool_reads_does_not_count(
         assert await yard.tools() == []
         with pytest.raises(ToolRefused):
             await yard.call("wild_look")
-        assert "claim of an untrusted server" in yard.why("wild_look").explain()
+        assert "not accepted from an untrusted server" in yard.why("wild_look").explain()
 
 
 @pytest.mark.parametrize("write_tools", ["allow", "ask"])
