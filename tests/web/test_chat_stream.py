@@ -186,7 +186,7 @@ async def test_a_stream_ends_in_order_when_the_database_does(
         await stream.until("end")
         await local.site.database.close()
         assert await stream.following() is None
-    assert "the stream of a chat ends: the store was closed" in caplog.text
+    assert "the stream of a chat was ended: the store was closed" in caplog.text
     assert "unexpected" not in caplog.text
 
 
@@ -209,8 +209,8 @@ async def test_a_stream_ends_with_the_sign_in_and_beats_until_then(
 async def test_the_stream_of_a_page_ends_in_order_with_the_sign_in(
     open_site: Opening, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for module in ("api", "ui"):
-        monkeypatch.setattr(f"toolyard.web.{module}.chat_stream.HEARTBEAT_SECONDS", 0.1)
+    for module in ("api.chat_stream", "ui.chat.stream"):
+        monkeypatch.setattr(f"toolyard.web.{module}.HEARTBEAT_SECONDS", 0.1)
     team = await open_site(people_mode="password")
     ada = await team.person("ada")
     chat = await begin(ada.token)
@@ -244,7 +244,7 @@ async def test_a_slow_reader_costs_no_more_than_what_is_on_its_way(
     numbers = await fill(local.site.database.chats, chat, count=4_000, size=10_000)
     fetched = 0
     store = local.site.database.chats
-    read = store.wait
+    read = store.wait_for_events
 
     async def watched(chat_id: str, after: int, seconds: float) -> Any:
         nonlocal fetched
