@@ -276,7 +276,7 @@ async def test_a_changed_file_is_in_force_at_once_for_every_caller(
     assert "AGENTS.md:3" in served.errors
 
     file.unlink()
-    await agents_until(client, lambda found: "is gone" in json.dumps(found["problems"]))
+    await agents_until(client, lambda found: "was removed" in json.dumps(found["problems"]))
     assert await seen(client, "reader") == {"demo_count"}
     file.write_text(GOOD)
     await agents_until(client, lambda found: not found["problems"] and len(found["items"]) == 1)

@@ -184,7 +184,7 @@ async def test_what_is_pressed_twice_is_sent_once(windows: Windows) -> None:
     assert await page.evaluate("sessionStorage.sent") == "x"
 
 
-@pytest.mark.parametrize(("status", "told"), [(413, "The request is too long"), (502, "does not answer")])
+@pytest.mark.parametrize(("status", "told"), [(413, "The request is too long"), (502, "is not responding")])
 async def test_a_form_that_is_not_taken_keeps_what_was_typed(
     windows: Windows, status: int, told: str
 ) -> None:

@@ -357,7 +357,7 @@ async def test_a_broken_edit_keeps_what_was_there_and_is_told(
         await asyncio.sleep(0.05)
     assert "mcp.json:1" in found["config_problem"]
     assert found["items"][0]["state"] == "ready"
-    await until(lambda: "cannot be used" in served.errors)
+    await until(lambda: "is not valid and was not applied" in served.errors)
 
 
 # Stopping.
