@@ -139,7 +139,7 @@ async def test_two_people_sign_in_to_one_server_of_the_file(town: Town, people: 
     told = await call(ann)
     assert (told["status"], told["type"]) == (424, "urn:toolyard:problem:sign-in-needed")
     await open_server(ann)
-    await expect(ann.page.locator("main")).to_contain_text("press Connect")
+    await expect(ann.page.locator("main")).to_contain_text("Press Connect")
 
     # One signs in; the other is not let in with that.
     await sign_in(ann, "Connect", "ann-there")

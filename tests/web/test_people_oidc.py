@@ -153,7 +153,7 @@ async def _callbacks_that_are_none(url: str, issuer: str) -> None:
             (
                 one,
                 {"state": (await begin("/ui/")).query["state"], "iss": "https://evil.example"},
-                "our identity",
+                "the configured identity",
             ),
         ):
             status, text = await back(session, **query)
