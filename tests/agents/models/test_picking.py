@@ -36,7 +36,7 @@ async def test_without_any_setting_there_is_no_model(make: Make) -> None:
     assert (models.choices, models.default) == ((), None)
     with pytest.raises(NoSuchModel, match="no model is configured") as caught:
         models.pick(None)
-    assert "setting model" in (caught.value.hint or "")
+    assert "set model" in (caught.value.hint or "")
 
 
 async def test_a_key_alone_configures_no_model(tmp_path: Path) -> None:
