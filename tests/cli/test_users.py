@@ -55,8 +55,8 @@ def test_what_can_be_wrong(team: Any) -> None:
     for words, code, said in (
         (("add", "ann"), 1, "there is a user 'ann' already"),
         (("add", "ANN"), 1, "there is a user 'ANN' already"),
-        (("add", ""), 2, "1 to 100 characters"),
-        (("add", "a\nb"), 2, "1 to 100 characters"),
+        (("add", ""), 2, "1 to 100 visible characters"),
+        (("add", "a\nb"), 2, "1 to 100 visible characters"),
         (("invite", "nobody"), 1, "there is no user 'nobody'"),
         (("disable", "nobody"), 1, "there is no user 'nobody'"),
         (("delete", "nobody", "--yes"), 1, "there is no user 'nobody'"),

@@ -208,7 +208,7 @@ async def test_the_meta_tools_read_bytes(
     part = json.loads((await here.call("result_read", {"handle": handle[1], "offset": 16})).text)
     assert part["text"].startswith("00000010  10 11 12")
     assert part["total"] == size
-    assert "hexadecimal" in part["note"]
+    assert "hex dump" in part["note"]
 
 
 async def test_where_meta_tools_are_offered_beside_the_text_says_so(
@@ -257,7 +257,7 @@ async def test_what_is_anothers_expired_or_made_up_is_like_any_unknown_resource(
     assert await refused(bobs, f"{uri}?offset=5") == unknown
     assert await refused(bobs, MADE_UP) == unknown
     assert await refused(bobs, f"{uri}/../x") == unknown
-    for handles in site.site.parts.calls._handles.values():
+    for handles in site.site.parts.call_path._result_stores.values():
         handles._results.clock = lambda: 2**33
     assert await refused(anns, uri) == await refused(anns, "toolyard://nothing")
 

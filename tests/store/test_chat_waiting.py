@@ -251,7 +251,7 @@ async def test_a_process_of_its_own_is_heard(
     await watched(database, until)
     code = """
 from toolyard.types.chat import Kind, NewChatEvent
-await database.chats.append_without_claim("chat-1", [NewChatEvent(Kind.ANSWER, {"yes": True})])
+await database.chats.append_without_claim("chat-1", [NewChatEvent(Kind.APPROVAL_ANSWER, {"yes": True})])
 say("done")
 await told()
 """

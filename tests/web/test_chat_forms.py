@@ -214,7 +214,7 @@ async def test_a_call_that_writes_waits_for_a_yes(yard: Yard) -> None:
     page = await yard.settled(page, lambda each: "Needs approval" in each.text)
     assert page.root.one("section", id="chat").attrs["data-state"] == "waiting"
     card = page.root.one("article", class_="tool-card")
-    assert "write_tools is 'ask'" in card.text
+    assert "your approval is needed" in card.text
     assert '"milk"' in card.one("div", class_="ask").text
     home = await yard.browser.get("/ui/")
     assert "1 call needs your approval" in home.text

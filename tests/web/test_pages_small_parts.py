@@ -173,7 +173,7 @@ def test_errors_find_their_fields() -> None:
         "url": "URL is no URL. Write it like this.\nURL must not be blank.",
         "allow_tools": "Allowed tools (entry 3) is too long.",
         "choices-1-key": "Name must not be empty.",
-        "": "Elsewhere: is odd.",
+        "": "elsewhere: is odd.",
     }
     assert field_errors(Taken("the slug is in use", field="slug"), {}) == {"slug": "The slug is in use."}
     assert field_errors(NameTaken("it is taken"), {}) == {"name": "It is taken."}

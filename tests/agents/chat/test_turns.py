@@ -216,7 +216,7 @@ async def test_of_two_hundred_calls_at_once_the_first_are_made(house: House) -> 
     results = {body["id"]: body for body in only(events, Kind.RESULT)}
     made = [results[call["id"]] for call in only(events, Kind.CALL)]
     assert [body["ok"] for body in made] == [True] * 64 + [False] * 136
-    assert made[64]["text"].startswith("not called: an answer may have 64 calls")
+    assert made[64]["text"].startswith("not called: an answer may contain at most 64 calls")
     assert [body["text"] for body in made[:3]] == ["look: 1", "look: 2", "look: 3"]
     assert len(house.calls()) == 64
     assert only(events, Kind.END)[0]["why"] == "done"
@@ -250,7 +250,7 @@ async def test_a_turn_has_so_many_steps_and_an_agent_may_set_them(opened: Openin
     for chat, steps in ((await house.chat(), 2), (await house.chat(agent="brief"), 1)):
         events = await house.say(chat, *script)
         [end] = only(events, Kind.END)
-        assert (end["why"], f"asked {steps} times" in end["error"]) == ("limit", True)
+        assert (end["why"], f"limit of {steps} model requests" in end["error"]) == ("limit", True)
         assert len(only(events, Kind.MODEL_MESSAGE)) == steps
         assert len(only(events, Kind.RESULT)) == steps
 
@@ -294,7 +294,7 @@ async def test_an_agent_in_meta_mode_reaches_tools_through_the_meta_tools(
     assert said == "result_read tools_call tools_describe tools_list tools_search"
     notes = only(events, Kind.NOTE)
     assert [note["text"] for note in notes] == [
-        "the model reaches tools through the meta tools: agent 'far' uses meta mode"
+        "the model uses tools through the meta tools: agent 'far' uses meta mode"
     ]
     results = {body["id"]: body for body in only(events, Kind.RESULT)}
     good, bad = (results[call["id"]] for call in only(events, Kind.CALL))
