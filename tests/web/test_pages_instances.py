@@ -71,7 +71,7 @@ async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, server: 
     assert page.value("slug") == "not a slug!"
     assert page.value("name") == "n" * 81
     assert page.value("choice_id") == server.choices[1].id
-    assert "3 things to correct" in page.text
+    assert "3 problems to correct" in page.text
     assert page.root.one("input", id="slug").attrs["aria-invalid"] == "true"
 
 
