@@ -112,7 +112,8 @@ class Collector:
 def is_watched() -> bool:
     """Whether somebody looks if a client is still there."""
     return any(
-        getattr(task.get_coro(), "__qualname__", "") == "Watched._watch" for task in asyncio.all_tasks()
+        getattr(task.get_coro(), "__qualname__", "") == "DisconnectWatcher._watch_disconnect"
+        for task in asyncio.all_tasks()
     )
 
 

@@ -74,7 +74,7 @@ async def test_one_limit_is_for_everybody_together(database: Database) -> None:
     database.chats.quota = ChatQuota(bytes_in_all=5_000)
     one = await begun(database)
     await database.chats.append(one.id, ME, [said("x" * 6_000)])
-    with pytest.raises(ChatQuotaExceeded, match="everybody"):
+    with pytest.raises(ChatQuotaExceeded, match="storage for all chats"):
         await database.chats.create(chat(2, "ann"))
 
 

@@ -430,7 +430,7 @@ async def test_a_page_accepts_no_more_than_it_shows(office: Office, words: Chang
     words.has(read="Reads a file", count="Counts words", **{f"new{n:03}": f"Tool {n}" for n in range(230)})
     page = await ada.get(f"/ui/mcp/{office.adas}/changes")
     assert "230 tools" not in page.text
-    assert "30 changes more" in page.text
+    assert "30 more changes" in page.text
     page = await ada.send(page, page.root.one("main").all("form")[0], {})
     assert "Accepted: 200 changes." in page.flash
     assert len(page.root.all("li", class_="card")) == 30

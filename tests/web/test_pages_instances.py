@@ -326,7 +326,7 @@ async def test_a_tools_own_error_and_a_dead_server_are_told_in_full(
 
 async def test_a_state_that_is_stored_is_shown(me: Browser, alone: Local, server: RegistryServer) -> None:
     id_ = await created(alone, server, choice=2)
-    reason = "the provider no longer accepts it"
+    reason = "The provider no longer accepts it"
     await alone.site.database.registry.set_instance_state(id_, InstanceState.NEEDS_REAUTH, reason)
     page = await me.get("/ui/mcp")
     row = page.root.one("li", data_state="needs_reauth")

@@ -149,7 +149,7 @@ async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Loca
     page = await me.press(page, f"{at}/enable")
     assert (await alone.site.registry.server(server.id)).enabled
     page = await me.get(f"{at}/delete")
-    assert "1 instance of it would be gone too" in page.text
+    assert "This also deletes 1 instance" in page.text
     page = await me.send(page, f"{at}/delete")
     assert page.path == "/ui/admin/mcp"
     assert "“Docs” is deleted." in page.flash
