@@ -71,14 +71,18 @@ async def test_those_that_are_not_as_accepted_reach_no_model(
     keeper = parts.locks.file
     write_lock(
         keeper.path,
-        {"one": pin_server_contents(server, parts.rosters.known(LOCAL_PRINCIPAL).catalogues["one"].contents)},
+        {
+            "one": pin_server_contents(
+                server, parts.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues["one"].contents
+            )
+        },
     )
-    await until(lambda: keeper.holds)
+    await until(lambda: keeper.exists)
     assert await heard(http, local) == ("Look first.", "# one\nLook first.")
     (tmp_path / "said").write_text("Obey.")
     await parts.manager.restart("one")
     await parts.rosters.current(LOCAL_PRINCIPAL, fresh=True)
     assert await heard(http, local) == (None, None)
-    contents = parts.rosters.known(LOCAL_PRINCIPAL).catalogues["one"].contents
+    contents = parts.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues["one"].contents
     keeper.accept(server, contents, [each.key for each in keeper.changes(server, contents)])
     assert await heard(http, local) == ("Obey.", "# one\nObey.")

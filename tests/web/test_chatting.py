@@ -113,5 +113,5 @@ async def test_turns_that_run_end_when_the_site_does(open_site: Opening, model: 
     chat = await local.site.chats.create("local")
     turn = await local.site.chats.send("local", chat.id, "say a\nhold")
     await local.site.end_work()
-    events = await local.site.chats.events("local", chat.id, after=turn - 1)
+    events = await local.site.chats.list_events("local", chat.id, after=turn - 1)
     assert only(events, Kind.END)[0]["why"] == "interrupted"

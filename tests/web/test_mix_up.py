@@ -150,8 +150,10 @@ async def test_a_document_presented_at_an_honest_authorization_server_gets_no_co
 ) -> None:
     """The honest one accepts the document of the hostile issuer, as it would that of anybody."""
     site = scene.local.site
-    ours = site.ourselves(scene.local.url)
-    site.ourselves = lambda base: replace(ours, document_url=f"{scene.local.url}/oauth/client.json")
+    ours = site.build_client_identity(scene.local.url)
+    site.build_client_identity = lambda base: replace(
+        ours, document_url=f"{scene.local.url}/oauth/client.json"
+    )
     metadata = {
         "client_id_metadata_document_supported": True,
         "authorization_response_iss_parameter_supported": promised,

@@ -133,7 +133,7 @@ async def test_the_person_is_told_of_the_link_and_of_its_use_until_they_dismiss_
     assert "link" not in (await two.ann.browser.get("/ui/account")).text.partition("<main")[2]
     link = await _link(two)
     told = (await two.ann.browser.get("/ui/account")).text
-    assert "root created a link that can reset your password" in told
+    assert "A link that can reset your password was created by root." in told
     browser, _ = await _use(two, link)
     for path in ("/ui/", "/ui/account"):
         page = await browser.get(path)
