@@ -81,7 +81,7 @@ async def test_those_that_are_not_as_accepted_reach_no_model(
     assert await heard(http, local) == ("Look first.", "# one\nLook first.")
     (tmp_path / "said").write_text("Obey.")
     await parts.manager.restart("one")
-    await parts.rosters.current(LOCAL_PRINCIPAL, fresh=True)
+    await parts.tool_directory.refresh(LOCAL_PRINCIPAL, fresh=True)
     assert await heard(http, local) == (None, None)
     contents = parts.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues["one"].contents
     keeper.accept(server, contents, [each.key for each in keeper.changes(server, contents)])

@@ -503,4 +503,4 @@ async def test_a_request_that_waits_for_a_database_which_hangs_ends_without_a_tr
             await asyncio.wait_for(waiting, 60)
     assert await served.ended(60) == 0
     assert "Traceback" not in served.errors
-    assert "did not end in time" in served.errors
+    assert "did not complete in time" in served.errors
