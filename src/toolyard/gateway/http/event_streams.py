@@ -20,6 +20,8 @@ _MAX_UNSENT_MESSAGES = 1000
 """Maximum number of unsent messages for a slow reader. Beyond it, only notifications are dropped."""
 _MAX_REPLAY_MESSAGES = 256
 """Maximum number of messages that a returning client can get again."""
+_MAX_KEPT_BYTES = 2 * 1024 * 1024
+"""Maximum size of the unsent and replayable messages. Beyond it, everything but responses is dropped."""
 _KEEPALIVE_SECONDS = 15.0
 _RETRY_MILLISECONDS = 1000
 """Delay after which a client should reconnect when its stream has ended."""
@@ -33,8 +35,11 @@ _STREAM_HEADERS = [
 class EventStream:
     """Ordered messages for one client. A ``name`` makes the stream resumable."""
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, name: str | None = None, *, max_kept_bytes: int = _MAX_KEPT_BYTES) -> None:
         self.name = name
+        self.kept_bytes = 0
+        """Size of the messages that are unsent, or kept for a returning client."""
+        self._max_kept_bytes = max_kept_bytes
         self._events: deque[tuple[int, bytes]] = deque()
         self._last_number = 0
         self._sent_number = 0
@@ -66,11 +71,24 @@ class EventStream:
         waiting = self._last_number - self._sent_number
         if waiting >= _MAX_UNSENT_MESSAGES and "id" not in message:
             return
+        data = encode(message)
+        self._drop_sent_events(len(data))
+        # A question that is not sent stays unanswered until its call ends. Servers can ask and withdraw
+        # without end, so questions have no exemption.
+        if "method" in message and self.kept_bytes + len(data) > self._max_kept_bytes:
+            return
         self._last_number += 1
-        self._events.append((self._last_number, encode(message)))
-        while len(self._events) > _MAX_REPLAY_MESSAGES and self._events[0][0] <= self._sent_number:
-            self._events.popleft()
+        self._events.append((self._last_number, data))
+        self.kept_bytes += len(data)
         self._wakeup.set()
+
+    def _drop_sent_events(self, added_bytes: int) -> None:
+        """Make room for a message: drop the oldest sent ones, beyond the limits for returning clients."""
+        while self._events and self._events[0][0] <= self._sent_number:
+            has_room = self.kept_bytes + added_bytes <= self._max_kept_bytes
+            if has_room and len(self._events) < _MAX_REPLAY_MESSAGES:
+                return
+            self.kept_bytes -= len(self._events.popleft()[1])
 
     def end(self) -> None:
         """Mark the end: no message follows."""
@@ -120,6 +138,7 @@ class EventStream:
                 body = b"".join(self._format_event(number, data) for number, data in events)
                 if self.name is None:
                     self._events.clear()
+                    self.kept_bytes = 0
                 await send({"type": "http.response.body", "body": body, "more_body": True})
             elif self._is_ended:
                 break

@@ -14,7 +14,7 @@ from toolyard.gateway.http.event_streams import EventStream
 from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.pending import Message
 
-__all__ = ["HttpSession", "HttpSessions"]
+__all__ = ["HttpSession", "HttpSessions", "UnreadResponses"]
 
 _MAX_IDLE_SECONDS = 3600.0
 """Time without a request or listener after which a session ends."""
@@ -22,15 +22,59 @@ _MAX_SESSIONS = 10_000
 _UNREAD_RESPONSE_SECONDS = 60.0
 """How long an unread response is kept for a client that lost its stream."""
 _MAX_UNREAD_RESPONSES = 64
-"""Maximum number of unread responses; the oldest are dropped first."""
+"""Maximum number of unread responses of a session; the oldest are dropped first."""
+_MAX_UNREAD_BYTES_PER_OWNER = 32 * 1024 * 1024
+_MAX_UNREAD_BYTES = 256 * 1024 * 1024
 _RESUMABLE_SINCE_VERSION = "2025-11-25"
 """The first revision whose clients handle an event that has only an id."""
+
+
+class UnreadResponses:
+    """Limits the memory for complete responses that their clients have not read, in all sessions.
+
+    Over its limit, an owner loses the oldest ones, except for the latest response. Over the limit for all
+    owners, the one with most bytes loses them.
+    """
+
+    def __init__(
+        self,
+        max_bytes_per_owner: int = _MAX_UNREAD_BYTES_PER_OWNER,
+        max_bytes: int = _MAX_UNREAD_BYTES,
+    ) -> None:
+        self._max_bytes_per_owner = max_bytes_per_owner
+        self._max_bytes = max_bytes
+        self._by_owner: dict[str, dict[EventStream, tuple[HttpSession, int]]] = {}
+        self._bytes_by_owner: Counter[str] = Counter()
+
+    def add(self, session: HttpSession, stream: EventStream) -> None:
+        owner = session.owner
+        streams = self._by_owner.setdefault(owner, {})
+        streams[stream] = session, stream.kept_bytes
+        self._bytes_by_owner[owner] += stream.kept_bytes
+        while self._bytes_by_owner[owner] > self._max_bytes_per_owner and len(streams) > 1:
+            self._drop_oldest(owner)
+        while self._bytes_by_owner.total() > self._max_bytes:
+            self._drop_oldest(self._bytes_by_owner.most_common(1)[0][0])
+
+    def discard(self, session: HttpSession, stream: EventStream) -> None:
+        streams = self._by_owner.get(session.owner, {})
+        if (found := streams.pop(stream, None)) is None:
+            return
+        self._bytes_by_owner[session.owner] -= found[1]
+        if not streams:
+            del self._by_owner[session.owner], self._bytes_by_owner[session.owner]
+
+    def _drop_oldest(self, owner: str) -> None:
+        stream, (session, _) = next(iter(self._by_owner[owner].items()))
+        session.forget_stream(stream)
 
 
 class HttpSession:
     """One legacy client and its streams."""
 
-    def __init__(self, id: str, endpoint: Endpoint, session: LegacySession) -> None:
+    def __init__(
+        self, id: str, endpoint: Endpoint, session: LegacySession, unread_responses: UnreadResponses
+    ) -> None:
         self.id = id
         self.endpoint = endpoint
         self.session = session
@@ -41,8 +85,9 @@ class HttpSession:
         """Messages that belong to no request; read by GET."""
         self.response_streams: dict[str, EventStream] = {}
         """Streams of requests in progress, and of responses that nobody has read yet."""
-        self._unread_names: dict[str, None] = {}
-        """Names of the unread ones, the oldest first."""
+        self._unread_streams: dict[EventStream, None] = {}
+        """The unread ones, the oldest first."""
+        self._unread_responses = unread_responses
         self._stream_numbers = itertools.count(1)
         endpoint.subscribe_session(session, self._send_standalone)
 
@@ -60,18 +105,20 @@ class HttpSession:
     def finish_stream(self, stream: EventStream, *, was_read: bool) -> None:
         """Record that a response is complete. An unread one is kept for a while, up to a limit."""
         stream.end()
-        name = stream.name or ""
-        if was_read:
-            self._forget_stream(name)
+        if was_read or stream.name is None:
+            self.forget_stream(stream)
             return
-        self._unread_names[name] = None
-        if len(self._unread_names) > _MAX_UNREAD_RESPONSES:
-            self._forget_stream(next(iter(self._unread_names)))
-        asyncio.get_running_loop().call_later(_UNREAD_RESPONSE_SECONDS, self._forget_stream, name)
+        self._unread_streams[stream] = None
+        if len(self._unread_streams) > _MAX_UNREAD_RESPONSES:
+            self.forget_stream(next(iter(self._unread_streams)))
+        self._unread_responses.add(self, stream)
+        asyncio.get_running_loop().call_later(_UNREAD_RESPONSE_SECONDS, self.forget_stream, stream)
 
-    def _forget_stream(self, name: str) -> None:
-        self._unread_names.pop(name, None)
-        self.response_streams.pop(name, None)
+    def forget_stream(self, stream: EventStream) -> None:
+        """Drop a response."""
+        self._unread_responses.discard(self, stream)
+        self._unread_streams.pop(stream, None)
+        self.response_streams.pop(stream.name or "", None)
 
     def find_resumable(self, last_event_id: str) -> tuple[EventStream, int] | None:
         """Return the stream of an event and the event's position, or None if it no longer exists."""
@@ -86,13 +133,16 @@ class HttpSession:
     async def end(self) -> None:
         for stream in (self.standalone_stream, *self.response_streams.values()):
             stream.end()
+        for stream in list(self._unread_streams):
+            self.forget_stream(stream)
         await self.endpoint.end_session(self.session)
 
 
 class HttpSessions:
     """All sessions of one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, unread_responses: UnreadResponses | None = None) -> None:
+        self._unread_responses = unread_responses or UnreadResponses()
         self._sessions: OrderedDict[str, HttpSession] = OrderedDict()
         self._end_tasks: set[asyncio.Task[Any]] = set()
 
@@ -115,7 +165,7 @@ class HttpSessions:
                 self._end_in_background(each)
         if len(self._sessions) >= _MAX_SESSIONS:
             self._end_in_background(self._oldest_of_busiest_owner())
-        made = HttpSession(secrets.token_urlsafe(24), endpoint, session)
+        made = HttpSession(secrets.token_urlsafe(24), endpoint, session, self._unread_responses)
         self._sessions[made.id] = made
         return made
 

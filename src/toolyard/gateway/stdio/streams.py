@@ -19,6 +19,8 @@ __all__ = ["serve_streams"]
 _READ_CHUNK_BYTES = 256 * 1024
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Maximum size of one message."""
+_MAX_UNSENT_BYTES = 2 * 1024 * 1024
+"""Size of unsent output beyond which everything but responses is dropped: the client does not read."""
 _DRAIN_TIMEOUT_SECONDS = 5.0
 """Time for the remaining responses after the input has ended, as with a pipe."""
 _POLL_HANG_UP_FLAG = getattr(select, "POLLRDHUP", 0)
@@ -36,7 +38,10 @@ async def serve_streams(endpoint: Endpoint, source: BinaryIO, sink: BinaryIO) ->
     writer = asyncio.StreamWriter(outgoing, protocol, None, loop)
 
     def send_to_client(message: Message) -> None:
-        if not outgoing.is_closing():
+        is_response = "method" not in message
+        if not outgoing.is_closing() and (
+            is_response or outgoing.get_write_buffer_size() <= _MAX_UNSENT_BYTES
+        ):
             writer.write(encode(message) + b"\n")
 
     channel = StdioSession(endpoint, send_to_client)
