@@ -8,6 +8,8 @@ This module defines the following classes::
     ├── AgentsError                  invalid AGENTS.md; ``problems`` lists all of them
     ├── ToolRefused                  refused by policy, or unknown tool: the same message for both
     │   └── ApprovalNeeded           the call needs an approval first (``approval``, ``link``)
+    ├── LimitReached                 a limit of the settings is reached; ``hint`` names the setting
+    │   └── TooManyStreams           too many open event streams (``retry_after``)
     └── ServerError                  failure of one server, named by ``server``
         ├── Unreachable              nothing was executed: not started, refused, exited, closed
         │   ├── Throttled            HTTP 429 or 503: retry later (``retry_after``)
@@ -90,6 +92,7 @@ __all__ = [
     "CallTimeout",
     "ConfigError",
     "HttpStatus",
+    "LimitReached",
     "OutcomeUnknown",
     "Problem",
     "RpcError",
@@ -97,6 +100,7 @@ __all__ = [
     "SessionLost",
     "SignInNeeded",
     "Throttled",
+    "TooManyStreams",
     "ToolRefused",
     "ToolyardError",
     "Unreachable",
@@ -180,6 +184,16 @@ class ApprovalNeeded(ToolRefused):
         super().__init__(cause, hint=hint)
         self.approval = approval
         self.link = link
+
+
+class LimitReached(ToolyardError):
+    """Raised when there are as many of something as the settings allow."""
+
+
+class TooManyStreams(LimitReached):
+    """Raised when as many event streams are open as the settings allow, for one user or in total."""
+
+    retry_after = 5.0
 
 
 class ServerError(ToolyardError):

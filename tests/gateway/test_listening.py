@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -150,3 +151,57 @@ async def test_where_resources_are_is_found_out_once(
     )
     await client.ask("resources/list")
     assert len(made) == 2
+
+
+async def opened(client: Any, path: str) -> aiohttp.ClientResponse:
+    """A stream of the API or of a page, which has begun."""
+    response = await client.session.get(f"{client.url}{path}", headers=client.headers)
+    assert (await response.content.readline()).startswith(b"retry:")
+    return response
+
+
+async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
+    open_site: Any, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
+) -> None:
+    team = await open_site({"one": odd("one")}, people_mode="password", max_streams_per_person=5)
+    url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
+    chat = (await ann.token.post("/api/v1/chats", {})).json["id"]
+    session = Old(http, url, headers=bearer(ann))
+    await session.begin()
+    hers = [
+        await listen(Modern(http, url, headers=bearer(ann))),
+        await get(session),
+        await opened(ann.token, "/api/v1/events"),
+        await opened(ann.token, f"/api/v1/chats/{chat}/stream"),
+        await opened(ann.browser, f"/ui/chat/{chat}/stream"),
+    ]
+    refused = await ann.token.get("/api/v1/events")
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "5")
+    assert refused.json["type"] == "urn:toolyard:problem:too-many-streams"
+    assert refused.json["detail"] == "You have 5 event streams open, which is the limit."
+    assert "max_streams_per_person" in refused.json["hint"]
+    assert (await ann.token.get(f"/api/v1/chats/{chat}/stream")).status == 429
+    assert (await ann.browser.get(f"/ui/chat/{chat}/stream")).status == 429
+    asked = await Modern(http, url, headers=bearer(ann)).ask("subscriptions/listen", {"notifications": {}})
+    assert asked.status == 429
+    assert "max_streams_per_person" in asked.answer["error"]["message"]
+    head = {**session.head(""), "Accept": "text/event-stream"}
+    assert (await http.get(url, headers=head)).status == 429
+    # Everything else goes on, for her and for others.
+    assert (await session.ask("ping")).result == {}
+    his = await opened(ben.token, "/api/v1/events")
+    hers.pop().close()
+    await until(lambda: team.site.stream_limits.open_streams == 5)
+    hers.append(await opened(ann.token, "/api/v1/events"))
+    for stream in (*hers, his):
+        stream.close()
+    await until(lambda: team.site.stream_limits.open_streams == 0)
+
+
+async def test_open_event_streams_are_limited_in_total(open_site: Any) -> None:
+    team = await open_site({}, people_mode="password", max_streams=1)
+    ann, ben = await team.person("ann"), await team.person("ben")
+    hers = await opened(ann.token, "/api/v1/events")
+    refused = await ben.token.get("/api/v1/events")
+    assert (refused.status, "max_streams" in refused.json["hint"]) == (429, True)
+    hers.close()

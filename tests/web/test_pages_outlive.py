@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -151,14 +152,29 @@ async def test_a_page_that_can_change_no_more_says_so_until_it_can_again(windows
     await expect(page.locator("#flash")).to_be_empty()
 
 
+@pytest.mark.parametrize(("where", "stream"), [("/ui/mcp", "/api/v1/events"), ("", "/stream")])
+async def test_a_page_says_that_too_many_streams_are_open_until_one_is_free(
+    windows: Windows, where: str, stream: str
+) -> None:
+    page = windows.page
+    await (page.goto(where) if where else windows.begin())
+    await page.route(re.compile(stream), lambda route: route.fulfill(status=429))
+    await page.reload()
+    await expect(page.locator("#paused")).to_contain_text("Live updates are paused: too many pages")
+    await page.unroute_all()
+    await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    await expect(page.locator("#paused")).to_have_count(0)
+
+
 async def test_a_page_listens_again_after_a_proxy_answered_in_place_of_the_server(windows: Windows) -> None:
     page, answers, again = windows.page, [502], asyncio.Event()
 
     async def answer(route: Route) -> None:
-        if answers:
+        if answers and route.request.resource_type == "eventsource":
             await route.fulfill(status=answers.pop(), body="Bad Gateway")
             return
-        again.set()
+        if route.request.resource_type == "eventsource":
+            again.set()
         await route.continue_()
 
     await page.route("**/api/v1/events", answer)

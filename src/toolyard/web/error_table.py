@@ -52,6 +52,8 @@ PROBLEM_KINDS: dict[type[ToolyardError], ProblemKind] = {
     errors.ApprovalNeeded: ProblemKind(409, "approval-needed", "The call needs an approval"),
     errors.AgentsError: ProblemKind(404, "no-such-agent", "There is no such agent"),
     errors.ConfigError: ProblemKind(404, "no-such-bundle", "There is no such bundle"),
+    errors.LimitReached: ProblemKind(409, "limit-reached", "A limit is reached"),
+    errors.TooManyStreams: ProblemKind(429, "too-many-streams", "Too many event streams are open"),
     # Errors of an upstream server. Never 401 or 403, which would refer to the caller's own sign-in.
     errors.ServerError: ProblemKind(502, "server-error", "The server failed"),
     errors.Unreachable: ProblemKind(502, "unreachable", "The server cannot be reached"),

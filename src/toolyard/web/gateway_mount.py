@@ -79,7 +79,7 @@ class GatewayMount:
         self.resource = ResourceServer(site)
         sealer = RequestStateSealer(site.database.cipher.derive_key("gateway requestState 1"))
         self.gateway = Gateway(site.parts, sealer, site.approvals, site.database.mailbox)
-        self.http_gateway = HttpGateway(self.admit)
+        self.http_gateway = HttpGateway(self.admit, site.stream_limits)
         self._endpoints: OrderedDict[tuple[object, ...], Endpoint] = OrderedDict()
         self._admissions: OrderedDict[tuple[object, ...], tuple[float, RequestUser, Endpoint]] = OrderedDict()
         self._invalidation_count = 0

@@ -23,6 +23,7 @@ from toolyard.clients.connection import initial_status
 from toolyard.config.settings.choices import AuditMode, PeopleMode, Registration
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Parts, build_core, make_chat_callbacks
+from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.gateway.input_required.approvals import CallApprovals
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.policy import build_refusal
@@ -131,6 +132,7 @@ class Services:
         # look up the chats when they are called.
         self.parts = self._build_parts()
         self.body_limits = RequestBodyLimits(settings)
+        self.stream_limits = StreamLimits(settings.max_streams_per_person, settings.max_streams)
         self.mcp = GatewayMount(self)
         self.metrics = Metrics(self.parts.manager.statuses)
         self.gateway_notices = GatewayNotices(self)

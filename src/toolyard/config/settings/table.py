@@ -196,6 +196,12 @@ class Settings:
     max_connections_per_address: int = _setting_field(
         256, kind.integer(1), "maximum open connections from one address, except trusted proxies"
     )
+    max_streams_per_person: int = _setting_field(
+        200, kind.integer(1), "maximum open event streams of one user: pages, API and gateway together"
+    )
+    max_streams: int = _setting_field(
+        3_000, kind.integer(1), "maximum open event streams of all users together"
+    )
     request_memory_per_person: int = _setting_field(
         33_554_432, kind.integer(8_388_608), "maximum bytes of request bodies in memory, per user"
     )

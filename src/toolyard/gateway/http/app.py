@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
+from toolyard.errors import TooManyStreams
 from toolyard.gateway.client_request import (
     ClientRequest,
     as_object,
@@ -19,7 +20,7 @@ from toolyard.gateway.client_request import (
 )
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.error_responses import RpcErrorResponse
-from toolyard.gateway.http.event_streams import EventStream, Send
+from toolyard.gateway.http.event_streams import EventStream, Send, StreamLimits
 from toolyard.gateway.http.exchange import (
     DisconnectWatcher,
     HttpErrorResponse,
@@ -30,7 +31,7 @@ from toolyard.gateway.http.exchange import (
 )
 from toolyard.gateway.http.legacy import INVALID_MESSAGE, LegacyHttp
 from toolyard.gateway.http.listeners import ListenRequests
-from toolyard.protocol.constants import INVALID_REQUEST, LEGACY_VERSIONS, PARSE_ERROR
+from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_REQUEST, LEGACY_VERSIONS, PARSE_ERROR
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
 from toolyard.protocol.pending import (
     Message,
@@ -52,8 +53,9 @@ _JSON_MEDIA_TYPE = "application/json"
 class HttpGateway:
     """The ASGI application. ``close`` ends sessions and streams."""
 
-    def __init__(self, endpoint_for: EndpointFor) -> None:
+    def __init__(self, endpoint_for: EndpointFor, stream_limits: StreamLimits) -> None:
         self._endpoint_for = endpoint_for
+        self._stream_limits = stream_limits
         self.listeners = ListenRequests(endpoint_for)
         self._legacy_http = LegacyHttp(self.listeners)
 
@@ -73,7 +75,8 @@ class HttpGateway:
             if scope["method"] == "POST":
                 await self._handle_post(http, front)
             elif scope["method"] == "GET":
-                await self._legacy_http.get(http, front)
+                with self._stream_limits.hold(front.caller.principal.id):
+                    await self._legacy_http.get(http, front)
             elif scope["method"] == "DELETE":
                 await self._legacy_http.handle_delete(http, front)
             else:
@@ -81,6 +84,9 @@ class HttpGateway:
         except HttpErrorResponse as away:
             message = build_error_message(None, away.code, away.message)
             await http.respond(away.status, message, away.headers)
+        except TooManyStreams as error:
+            message = build_error_message(None, INTERNAL_ERROR, str(error))
+            await http.respond(429, message, {"Retry-After": f"{error.retry_after:.0f}"})
 
     # POST.
 
@@ -138,7 +144,8 @@ class HttpGateway:
         )
         async with DisconnectWatcher(http.receive) as watched:
             if method == "subscriptions/listen":
-                await self._handle_listen(http, front, id, request)
+                with self._stream_limits.hold(front.caller.principal.id):
+                    await self._handle_listen(http, front, id, request)
                 return
             # Most responses need no stream. One is created with the first message that precedes the response.
             streams: list[EventStream] = []

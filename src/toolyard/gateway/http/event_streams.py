@@ -1,18 +1,19 @@
-"""Event streams to HTTP clients: bounded for slow readers, kept alive while idle, resumable where clients may
-return."""
+"""Event streams to HTTP clients: limited in number, bounded for slow readers, kept alive while idle, and
+resumable where clients may return."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
 from typing import Any, TypeAlias
 
+from toolyard.errors import TooManyStreams
 from toolyard.protocol.codec import encode
 from toolyard.protocol.pending import Message
 
-__all__ = ["EventStream", "Send"]
+__all__ = ["EventStream", "Send", "StreamLimits"]
 
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -30,6 +31,42 @@ _STREAM_HEADERS = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
+
+
+class StreamLimits:
+    """Limits the open event streams of one process, per user and in total."""
+
+    def __init__(self, max_per_user: int, max_total: int) -> None:
+        self._max_per_user = max_per_user
+        self._max_total = max_total
+        self._count_by_user: Counter[str] = Counter()
+
+    @property
+    def open_streams(self) -> int:
+        """Number of open streams of all users."""
+        return self._count_by_user.total()
+
+    @contextlib.contextmanager
+    def hold(self, user_id: str) -> Generator[None]:
+        """Count a stream while it is open. Raises TooManyStreams."""
+        if self._count_by_user[user_id] >= self._max_per_user:
+            raise TooManyStreams(
+                f"You have {self._max_per_user:,} event streams open, which is the limit.",
+                hint="Close pages and clients that you no longer need, "
+                "or ask an admin to raise max_streams_per_person.",
+            )
+        if self.open_streams >= self._max_total:
+            raise TooManyStreams(
+                f"All users together have {self._max_total:,} event streams open, which is the limit.",
+                hint="Try again later, or ask an admin to raise max_streams.",
+            )
+        self._count_by_user[user_id] += 1
+        try:
+            yield
+        finally:
+            self._count_by_user[user_id] -= 1
+            if not self._count_by_user[user_id]:
+                del self._count_by_user[user_id]
 
 
 class EventStream:

@@ -23,7 +23,7 @@ from toolyard.web.api.dependencies import (
     problem_responses,
     require_media_types,
 )
-from toolyard.web.api.events import EVENT_STREAM_TYPE, is_still_authorized
+from toolyard.web.api.events import EVENT_STREAM_TYPE, EventStreamResponse, is_still_authorized
 from toolyard.web.services import Services
 
 __all__ = ["HEARTBEAT_SECONDS", "router", "stream_event_batches"]
@@ -73,7 +73,7 @@ async def list_chat_events(
     "/{id}/stream",
     response_class=StreamingResponse,
     responses={
-        **problem_responses(404),
+        **problem_responses(404, 429),
         200: {
             "description": "Server-sent events.",
             "content": {EVENT_STREAM_TYPE: {"schema": {"type": "string"}}},
@@ -95,11 +95,10 @@ async def stream_chat(
     was deleted. The stream does not end with a turn; when Toolyard stops, it ends, and clients should
     reconnect."""
     await site.chats.get(visitor.user.id, id)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     stream = _stream_chat_events(
         site, visitor.user.id, id, after if last_seen is None else last_seen, request
     )
-    return StreamingResponse(stream, media_type=EVENT_STREAM_TYPE, headers=headers)
+    return EventStreamResponse(site, visitor, stream)
 
 
 async def _stream_chat_events(

@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from toolyard.errors import ToolyardError
 from toolyard.types.account import Right
@@ -19,12 +20,27 @@ from toolyard.web.live.updates import LiveUpdate
 from toolyard.web.server_status import ServerRecord
 from toolyard.web.services import Services
 
-__all__ = ["EVENT_STREAM_TYPE", "is_still_authorized", "router"]
+__all__ = ["EVENT_STREAM_TYPE", "EventStreamResponse", "is_still_authorized", "router"]
 
 EVENT_STREAM_TYPE = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0
 """Interval between heartbeats in seconds: proxies close silent connections. Also the interval at which the
 sign-in is checked again."""
+
+
+class EventStreamResponse(StreamingResponse):
+    """Server-sent events, counted as an open stream of the user while they are sent."""
+
+    def __init__(self, site: Services, visitor: RequestUser, stream: AsyncGenerator[bytes]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(stream, media_type=EVENT_STREAM_TYPE, headers=headers)
+        self._hold = site.stream_limits.hold(visitor.user.id)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Here and not in the generator, which a client that disconnects early never starts.
+        with self._hold:
+            await super().__call__(scope, receive, send)
+
 
 router = APIRouter(tags=["status"], dependencies=[Depends(require_media_types(EVENT_STREAM_TYPE))])
 
@@ -33,7 +49,7 @@ router = APIRouter(tags=["status"], dependencies=[Depends(require_media_types(EV
     "/events",
     response_class=StreamingResponse,
     responses={
-        **problem_responses(),
+        **problem_responses(429),
         200: {
             "description": "Server-sent events.",
             "content": {EVENT_STREAM_TYPE: {"schema": {"type": "string"}}},
@@ -45,10 +61,7 @@ async def stream_events(site: AppServices, visitor: UserWithRead, request: Reque
     """Stream server-sent events: first `status` for every server, then one for each change, with a record as
     in `/status`, and `gone` for a removed server. When Toolyard stops, the stream ends, and clients should
     reconnect."""
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(
-        _stream_status_events(site, visitor, request), media_type=EVENT_STREAM_TYPE, headers=headers
-    )
+    return EventStreamResponse(site, visitor, _stream_status_events(site, visitor, request))
 
 
 async def _stream_status_events(

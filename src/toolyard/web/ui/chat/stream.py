@@ -9,7 +9,6 @@ from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Depends, Header
-from fastapi.responses import StreamingResponse
 from starlette.datastructures import State
 from starlette.requests import Request
 
@@ -17,7 +16,7 @@ from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.api.chat_stream import HEARTBEAT_SECONDS, stream_event_batches
-from toolyard.web.api.events import EVENT_STREAM_TYPE, is_still_authorized
+from toolyard.web.api.events import EventStreamResponse, is_still_authorized
 from toolyard.web.rendering.renderer import DeferredMarkdown
 from toolyard.web.services import Services
 from toolyard.web.ui.chat.fragments import FragmentContext
@@ -43,7 +42,7 @@ async def stream_page(
     chat_id: str,
     after: int = 0,
     last_event_id: Annotated[int | None, Header()] = None,
-) -> StreamingResponse:
+) -> EventStreamResponse:
     """Stream the changes after the last event that the page shows."""
     site: Services = request.app.state.site
     seen = max(after, last_event_id or 0)
@@ -54,11 +53,10 @@ async def stream_page(
     deferred = DeferredMarkdown(site.markdown_renderer)
     frame = FragmentContext(chat_id, me.csrf, to_html=deferred)
     updater = ChatPageUpdater(frame, ChatView(shown.turns, max(shown.last, seen)))
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     stream = _count_open_stream(
         request.app.state, _stream_changes(site, me, chat_id, updater, deferred, request)
     )
-    return StreamingResponse(stream, media_type=EVENT_STREAM_TYPE, headers=headers)
+    return EventStreamResponse(site, me, stream)
 
 
 async def _count_open_stream(state: State, stream: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

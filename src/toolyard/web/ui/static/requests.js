@@ -19,6 +19,9 @@ class Refused extends Error {}
 
 class SignedOut extends Error {}
 
+// The live stream of the page is refused, because too many are open.
+class Paused extends Refused {}
+
 const isSignIn = (url) => new URL(url).pathname === "/ui/sign-in";
 const who = (root) => $(".who-name", root)?.textContent;
 
@@ -56,7 +59,7 @@ async function isSignedOut() {
 function trouble(error) {
   const alert = Object.assign(document.createElement("div"), { className: "alert bad", role: "alert" });
   const out = error instanceof SignedOut;
-  if (out) alert.id = "signed-out";
+  if (out || error instanceof Paused) alert.id = out ? "signed-out" : "paused";
   alert.innerHTML = out
     ? '<p>You are signed out. Nothing you typed is lost: <a href="/ui/sign-in" target="_blank">sign in</a> in another window, then continue here.</p>'
     : '<p class="said">Toolyard is not responding. Nothing you typed is lost: try again.</p>';
@@ -69,11 +72,22 @@ const isOpen = (source) => source && source.readyState !== EventSource.CLOSED;
 // Browsers reconnect an EventSource after a network error, but not after an error response, such as that of a proxy
 // while the server restarts, or 401 after a sign-out. Reopen it in those cases.
 function keepOpen(source, open, tell) {
-  source.addEventListener("open", () => $("#signed-out")?.remove());
+  source.addEventListener("open", () => $$("#signed-out, #paused").forEach((one) => one.remove()));
   source.addEventListener("error", async () => {
     if (isOpen(source)) return;
-    const out = await isSignedOut();
+    const out = await isSignedOut(), paused = !out && (await isRefused(source.url));
     if (out && !$("#signed-out")) tell(new SignedOut());
-    setTimeout(open, out ? 15000 : 3000);
+    if (paused && !$("#paused")) tell(new Paused(PAUSED));
+    setTimeout(open, out || paused ? 15000 : 3000);
   });
+}
+
+const PAUSED = "Live updates are paused: too many pages and clients are open. Close some that you no longer need; this page then continues.";
+
+// An EventSource does not tell the status of a response.
+async function isRefused(url) {
+  const stop = new AbortController();
+  const { status } = await fetch(url, { signal: stop.signal }).catch(() => ({}));
+  stop.abort();
+  return status === 429;
 }
