@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import sys
 import tomllib
@@ -230,6 +231,23 @@ def test_words_that_make_no_sense_write_nothing(cli: Cli, words: tuple[str, ...]
     assert ran.code == 2
     assert message in ran.err
     assert list(cli.home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("pipe", "the file is empty"), ("device", "this is no token"), ("directory", "Is a directory")],
+)
+def test_a_token_file_that_is_not_a_file_does_not_block(cli: Cli, kind: str, message: str) -> None:
+    os.mkfifo(cli.home / "pipe")
+    token = {"pipe": cli.home / "pipe", "device": "/dev/zero", "directory": cli.home}[kind]
+    ran = cli("connect", "cursor", "--write", "--url", "http://127.0.0.1:1", "--token-file", token)
+    assert (ran.code, f"--token-file {token}: {message}" in ran.err) == (2, True), ran.err
+
+
+def test_a_token_can_come_through_a_pipe(cli: Cli) -> None:
+    words = ("connect", "cursor", "--write", "--url", "http://127.0.0.1:1", "--token-file", "/dev/stdin")
+    assert cli(*words, input="ty_piped\n").code == 0
+    assert "ty_piped" in (cli.home / ".cursor/mcp.json").read_text()
 
 
 def test_what_cannot_be_read_or_written_is_named(cli: Cli) -> None:

@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 
 from toolyard.agents.definitions.agents_md import read_agents
+from toolyard.auth.errors import RegistrationFailed
 from toolyard.catalog.lock import read_lock, write_lock
+from toolyard.clients.handshake import FileEraCache
 from toolyard.config.file_approvals import approvals_path, read_approvals
 from toolyard.config.file_writer import write_atomically, write_backup, write_private_file
+from toolyard.config.fingerprint_key import fingerprint_key
 from toolyard.errors import AgentsError, ConfigError
+from toolyard.registry.credentials import build_config_target
+from toolyard.store.errors import KeyUnusable
+from toolyard.store.sql.key_file import read_key
+from toolyard.types.server import HttpSpec, OAuthSpec, Provenance, Server
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
 SOMEBODY = 12345
@@ -87,6 +94,29 @@ def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
     with pytest.raises(AgentsError, match="found a pipe"):
         read_agents(agents)
     assert read_approvals(tmp_path).read_problem is not None
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_in_place_of_a_key_or_a_cache_does_not_block(tmp_path: Path) -> None:
+    for name in ("secret.key", "fingerprint.key", "eras.json", "key.pem"):
+        os.mkfifo(tmp_path / name, 0o600)
+    with pytest.raises(KeyUnusable, match="found a pipe"):
+        read_key(tmp_path / "secret.key")
+    assert len(fingerprint_key(None, tmp_path)) == 32
+    assert FileEraCache(tmp_path / "eras.json").recall("server") is None
+    spec = HttpSpec("http://127.0.0.1:1/mcp")
+    oauth, origin = OAuthSpec(private_key_file="key.pem"), Provenance("file", str(tmp_path / "mcp.json"))
+    with pytest.raises(RegistrationFailed, match="found a pipe"):
+        build_config_target(Server("robot", spec, oauth=oauth, provenance=origin), spec)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"short"])
+def test_a_damaged_fingerprint_key_is_replaced_by_a_whole_one(tmp_path: Path, damaged: bytes) -> None:
+    (tmp_path / "fingerprint.key").write_bytes(damaged)
+    key = fingerprint_key(None, tmp_path)
+    assert (len(key), (tmp_path / "fingerprint.key").read_bytes()) == (32, key)
+    assert fingerprint_key(None, tmp_path) == key
+    assert [each.name for each in tmp_path.iterdir()] == ["fingerprint.key"]
 
 
 def test_a_backup_replaces_nothing_that_has_its_name(tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from toolyard.clients.session import Deadline, McpSession
+from toolyard.config.file_reader import read_regular_file
 from toolyard.config.file_writer import write_private_file
 from toolyard.errors import (
     BadAnswer,
     CallTimeout,
+    ConfigError,
     HttpStatus,
     OutcomeUnknown,
     RpcError,
@@ -195,8 +197,8 @@ class FileEraCache:
     def _load_file(self) -> dict[str, Era]:
         if self._eras is None:
             self._eras = {}
-            with contextlib.suppress(OSError, ValueError, RecursionError):
-                content: object = json.loads(self._path.read_bytes())
+            with contextlib.suppress(ConfigError, ValueError, RecursionError):
+                content: object = json.loads(read_regular_file(self._path))
                 if isinstance(content, dict):
                     items = cast("dict[str, Any]", content).items()
                     self._eras = {key: era for key, era in items if era in _ERA_VALUES}

@@ -12,9 +12,14 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from toolyard.config.file_reader import read_regular_file
+from toolyard.config.file_writer import create_private_file
+from toolyard.errors import ConfigError
+
 __all__ = ["FILE_NAME", "fingerprint_key"]
 
 FILE_NAME = "fingerprint.key"
+_KEY_BYTES = 32
 _PURPOSE = b"toolyard fingerprints 1"
 
 
@@ -26,23 +31,24 @@ def fingerprint_key(secret_key: str | None, data_dir: Path | None) -> bytes:
     if secret_key is not None:
         return hmac.digest(secret_key.encode(errors="surrogatepass"), _PURPOSE, "sha256")
     if data_dir is not None:
-        with suppress(OSError):
+        with suppress(ConfigError, OSError):
             return _read_or_write(data_dir / FILE_NAME)
-    return secrets.token_bytes(32)
+    return secrets.token_bytes(_KEY_BYTES)
 
 
 def _read_or_write(path: Path) -> bytes:
-    with suppress(FileNotFoundError):
-        return path.read_bytes()
+    if os.path.lexists(path):
+        key = read_regular_file(path)
+        if len(key) == _KEY_BYTES:
+            return key
+        path.unlink(missing_ok=True)  # A crash or a full disk has damaged it. Cached data is fetched again.
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    create_private_file(fresh, secrets.token_bytes(_KEY_BYTES))
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(32))
         # Unlike a rename, a link does not replace the file of a concurrent process.
         with suppress(FileExistsError):
             os.link(fresh, path)
     finally:
         fresh.unlink()
-    return path.read_bytes()
+    return read_regular_file(path)

@@ -12,6 +12,8 @@ from toolyard.auth.lazy_storage import LazyAuthStorage
 from toolyard.auth.oauth_provider import OAuthProvider
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage
+from toolyard.config.file_reader import decode_utf8, read_regular_file
+from toolyard.errors import ConfigError
 from toolyard.net import OutboundHttp
 from toolyard.registry.server_builder import build_oauth_spec
 from toolyard.registry.service import Registry
@@ -122,11 +124,11 @@ def build_config_target(server: Server, spec: HttpSpec) -> SignInTarget:
         # A relative path is resolved against the folder of the configuration file.
         path = Path(server.provenance.file or "").parent / Path(oauth.private_key_file).expanduser()
         try:
-            private_key = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
+            private_key = decode_utf8(read_regular_file(path))
+        except ConfigError as error:
             raise RegistrationFailed(
-                f"the private key file {path} cannot be read: {reason}", hint="check privateKeyFile"
+                f"the private key file {path} cannot be read: {error.problems[0].message}",
+                hint="check privateKeyFile",
             ) from None
     return SignInTarget(spec.url, oauth, server.private_addresses, private_key)
 

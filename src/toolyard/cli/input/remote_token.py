@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from toolyard.cli.error_exit import Usage
 
 __all__ = ["REMOTE_TOKEN_VARIABLE", "read_token"]
 
 REMOTE_TOKEN_VARIABLE = "TOOLYARD_REMOTE_TOKEN"
+_MAX_TOKEN_BYTES = 64 * 1024
 
 
 def read_token(file: str | None) -> str | None:
@@ -17,10 +17,24 @@ def read_token(file: str | None) -> str | None:
     if file is None:
         return _check_token(os.environ.get(REMOTE_TOKEN_VARIABLE, ""), REMOTE_TOKEN_VARIABLE)
     try:
-        return _check_token(Path(file).read_text("utf-8"), f"--token-file {file}")
-    except (OSError, UnicodeDecodeError) as error:
+        text = _read_file(file).decode("utf-8")
+    except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise Usage(f"--token-file {file}: {words}") from None
+    token = _check_token(text, f"--token-file {file}")
+    if token is None:
+        raise Usage(f"--token-file {file}: the file is empty", hint="write the token to it")
+    return token
+
+
+def _read_file(file: str) -> bytes:
+    # A pipe is accepted, because a shell makes one for <(command). With O_NONBLOCK, a pipe without a writer
+    # is read as empty instead of waiting forever. The size is limited, because a device may never end.
+    flags = getattr(os, "O_NONBLOCK", 0)
+    with open(file, "rb", opener=lambda path, mode: os.open(path, mode | flags)) as stream:
+        if flags:
+            os.set_blocking(stream.fileno(), True)
+        return stream.read(_MAX_TOKEN_BYTES)
 
 
 def _check_token(text: str, source: str) -> str | None:

@@ -8,7 +8,9 @@ import secrets
 import stat
 from pathlib import Path
 
+from toolyard.config.file_reader import read_regular_file
 from toolyard.config.file_writer import write_private_file
+from toolyard.errors import ConfigError
 from toolyard.store.errors import KeyMissing, KeyUnusable
 
 __all__ = ["KEY_FILE_NAME", "make_key", "read_key"]
@@ -32,15 +34,16 @@ def read_key(path: Path) -> str:
     """
     try:
         _restrict_permissions(path)
-        return path.read_text(encoding="ascii").strip()
+        return read_regular_file(path).decode("ascii").strip()
     except FileNotFoundError:
         raise KeyMissing(
             f"there is no key: the database is encrypted, and the key file {path} is missing",
             hint="set TOOLYARD_SECRET_KEY to the key in use, or restore the file from a backup",
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        reason = error.problems[0].message if isinstance(error, ConfigError) else error
         raise KeyUnusable(
-            f"the key file {path} cannot be read: {error}",
+            f"the key file {path} cannot be read: {reason}",
             hint="make it readable for the user running Toolyard",
         ) from None
 
