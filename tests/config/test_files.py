@@ -100,7 +100,7 @@ def test_and_in_the_data_directory(load: Load, data_dir: Path) -> None:
 
 def test_a_link_to_nowhere_in_the_data_directory_is_an_error(load: Load, data_dir: Path) -> None:
     (data_dir / "mcp.json").symlink_to("nowhere.json")
-    assert problem_of(load, None).message == "the file does not exist"
+    assert problem_of(load, None).message == "the link leads to a file that does not exist"
 
 
 def test_a_path_through_a_file_is_missing(load: Load, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import codecs
 import json
+import os
 import stat
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -184,6 +186,32 @@ def test_a_target_that_is_a_link_stays_one(tmp_path: Path, target: Path, write: 
     write_import(plan_import([write(tmp_path / "o.json", flat(b="y"))], target))
     assert target.is_symlink()
     assert set(json.loads(real.read_text())["mcpServers"]) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "before", ["{\n}", '{\n"mcpServers": {}}', '{"mcpServers": {\n"z": {"command": "y"}}}']
+)
+def test_line_endings_and_byte_order_mark_of_the_target_are_kept(
+    tmp_path: Path, target: Path, write: Write, before: str
+) -> None:
+    target.parent.mkdir()
+    target.write_bytes(codecs.BOM_UTF8 + before.replace("\n", "\r\n").encode())
+    servers = {"a": {"command": "x", "env": {"A": "1"}}, "b": {"command": "y"}}
+    write_import(plan_import([write(tmp_path / "other.json", {"mcpServers": servers})], target))
+    after = target.read_bytes()
+    assert after.startswith(codecs.BOM_UTF8)
+    assert after.count(b"\n") == after.count(b"\r\n")
+    assert json.loads(after.decode("utf-8-sig"))["mcpServers"].keys() >= servers.keys()
+
+
+def test_a_new_data_directory_is_private(tmp_path: Path, target: Path, write: Write) -> None:
+    other = write(tmp_path / "other.json", flat(a="x"))
+    umask = os.umask(0)
+    try:
+        write_import(plan_import([other], target))
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(target.parent.stat().st_mode) == 0o700
 
 
 def test_variables_are_carried_over_and_not_filled_in(

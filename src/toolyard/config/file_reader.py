@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import stat
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["MAX_CLIENT_FILE_BYTES", "MAX_CONFIG_BYTES", "decode_utf8", "read_regular_file"]
+__all__ = ["MAX_CLIENT_FILE_BYTES", "MAX_CONFIG_BYTES", "decode_utf8", "encode_like", "read_regular_file"]
 
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
 MAX_CLIENT_FILE_BYTES = 8 * MAX_CONFIG_BYTES
@@ -29,8 +30,8 @@ def read_regular_file(
         if stat.S_ISDIR(status.st_mode):
             raise _file_error(path, "expected a file, found a directory", "give the path of a file in it")
         if not stat.S_ISREG(status.st_mode):
-            hint = "copy it into a file, or pass it in TOOLYARD_CONFIG_JSON"
-            raise _file_error(path, "expected a regular file, found a pipe, socket or device", hint)
+            message = "expected a regular file, found a pipe, socket or device"
+            raise _file_error(path, message, "copy its content to a regular file")
         # The path may have been replaced by a pipe since: O_NONBLOCK prevents waiting for a writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(handle, "rb") as file:
@@ -63,8 +64,16 @@ def decode_utf8(content: bytes, name: str | None = None) -> str:
         raise ConfigError([problem]) from error
 
 
+def encode_like(text: str, before: bytes | None) -> bytes:
+    """Encode the new text of a file as UTF-8, with a byte order mark if the old content has one."""
+    has_mark = before is not None and before.startswith(codecs.BOM_UTF8)
+    return text.encode("utf-8-sig" if has_mark else "utf-8")
+
+
 def _convert_os_error(path: Path, error: OSError, missing_hint: str | None) -> ConfigError:
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        if path.is_symlink():
+            return _file_error(path, "the link leads to a file that does not exist", "remove the link")
         return _file_error(path, "the file does not exist", missing_hint)
     if error.errno == errno.ELOOP:
         return _file_error(path, "the symbolic links form a loop", "point the link to a file")

@@ -21,6 +21,7 @@ __all__ = [
     "write_atomically",
     "write_backup",
     "write_private_file",
+    "write_with_backup",
 ]
 
 _LOCK_TIMEOUT_SECONDS = 10.0
@@ -38,7 +39,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
 
     A symbolic link is followed, so that it remains a link, unless another user created it. The new file keeps
     the owner of the old one, and its permissions as far as ``mode`` allows. Raises OSError if the folder
-    cannot be written, or the path is not a regular file.
+    cannot be written, or the path is not a regular file or is read-only.
     """
     target = _resolve_link(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -120,13 +121,19 @@ def _resolve_link(path: Path) -> Path:
 
 
 def _stat_regular_file(target: Path) -> os.stat_result | None:
-    """Return the status of an existing file, or None. Raises OSError for a folder, a pipe or a device."""
+    """Return the status of an existing file, or None.
+
+    Raises OSError for a folder, a pipe, a device or a file that we may not write.
+    """
     try:
         status = os.lstat(target)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "this is not a regular file", str(target))
+    # Renaming needs no permission for the file itself, so it would replace a file that its owner protected.
+    if not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, "the file is read-only", str(target))
     return status
 
 
@@ -184,3 +191,20 @@ def write_backup(target: Path, content: bytes, now: datetime | None = None) -> P
             backup = target.with_name(f"{name}-{number}")
         else:
             return backup
+
+
+def write_with_backup(
+    target: Path, before: bytes | None, after: bytes, now: datetime | None = None
+) -> Path | None:
+    """Write a private file and return the path of a backup of ``before``, or None for a new file.
+
+    Raises OSError; no backup is left then.
+    """
+    backup = None if before is None else write_backup(target, before, now)
+    try:
+        write_private_file(target, after)
+    except BaseException:
+        if backup is not None:
+            backup.unlink(missing_ok=True)
+        raise
+    return backup

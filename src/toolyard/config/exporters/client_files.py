@@ -16,17 +16,14 @@ from typing import cast
 from toolyard.config.exporters.errors import EditRefused, refuse_edit
 from toolyard.config.exporters.json_members import find_comments, remove_member, set_member
 from toolyard.config.exporters.toml_tables import remove_table, set_table
-from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
-from toolyard.config.file_writer import lock_for_editing, write_backup, write_private_file
+from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, decode_utf8, encode_like, read_regular_file
+from toolyard.config.file_writer import lock_for_editing, write_with_backup
 from toolyard.config.importers.locations import ClientFile
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError, Problem
 
 __all__ = ["EntryChange", "EntryPlan", "find_target_file", "plan_entry", "resolve_entry_path", "write_entry"]
-
-
-_UTF8_BOM = b"\xef\xbb\xbf"
 
 
 class EntryChange(StrEnum):
@@ -75,8 +72,7 @@ def plan_entry(
         raise EditRefused([replace(problem, file=str(target)) for problem in error.problems]) from None
     except ConfigError as error:
         raise ConfigError([replace(problem, file=str(target)) for problem in error.problems]) from None
-    bom = _UTF8_BOM if before is not None and before.startswith(_UTF8_BOM) else b""
-    return EntryPlan(target, change, before, bom + after.encode())
+    return EntryPlan(target, change, before, encode_like(after, before))
 
 
 def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) -> Path | None:
@@ -96,8 +92,7 @@ def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) 
             message = "the file changed while its new content was prepared; nothing was written"
             raise ConfigError([Problem(message, file=str(target), hint="run the command again")])
         mode = stat.S_IMODE(target.stat().st_mode) if current is not None else None
-        backup = None if current is None else write_backup(target, current, now)
-        write_private_file(target, plan.after)
+        backup = write_with_backup(target, current, plan.after, now)
         if mode is not None and not private:
             os.chmod(target, mode)
     return backup

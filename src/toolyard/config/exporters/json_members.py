@@ -10,7 +10,7 @@ from toolyard.config.exporters.errors import refuse_edit
 from toolyard.config.sources.json_document import JsonDocument, JsonValue, PositionedObject, format_path
 from toolyard.config.sources.json_reader import read_json
 
-__all__ = ["find_comments", "remove_member", "set_member"]
+__all__ = ["detect_newline", "find_comments", "remove_member", "set_member"]
 
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*+"|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/|[{}\[\],:]|[^\s{}\[\],:"/]++', re.DOTALL
@@ -83,7 +83,7 @@ class _MemberInsertion:
         head, comma = self._text_before_member()
         if self._parent and "\n" not in text[self._parent_offset : close]:
             return f"{head.rstrip()} {name}: {json.dumps(value, ensure_ascii=False)}{comma}{text[close:]}"
-        newline, indent = _detect_newline(text), self._member_indent()
+        newline, indent = detect_newline(text), self._member_indent()
         member = f"{indent}{name}: {_format_value(self._document, value, indent)}{comma}"
         closing_indent = _line_indent(text, self._parent_offset)
         return f"{head.rstrip()}{newline}{member}{newline}{closing_indent}{text[close:]}"
@@ -165,10 +165,11 @@ def _indent_unit(document: JsonDocument) -> str:
     return _line_indent(document.text, first) or "  "
 
 
-def _detect_newline(text: str) -> str:
+def detect_newline(text: str) -> str:
+    """Return the line ending of a text."""
     return "\r\n" if "\r\n" in text else "\n"
 
 
 def _format_value(document: JsonDocument, value: JsonValue, indent: str) -> str:
     body = json.dumps(value, indent=_indent_unit(document), ensure_ascii=False)
-    return body.replace("\n", f"{_detect_newline(document.text)}{indent}")
+    return body.replace("\n", f"{detect_newline(document.text)}{indent}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from toolyard.config.exporters.json_members import detect_newline
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.sources.json_reader import read_json
 
@@ -32,7 +33,8 @@ def _insert_after_brace(
 ) -> str:
     lines = ",".join(f"\n{_format_member(key, value, indent)}" for key, value in entries.items())
     ending = "," if has_members else f"\n{indent[:-2]}"
-    return f"{text[: brace + 1]}{lines}{ending}{text[brace + 1 :]}"
+    inserted = f"{lines}{ending}".replace("\n", detect_newline(text))
+    return f"{text[: brace + 1]}{inserted}{text[brace + 1 :]}"
 
 
 def _format_member(key: str, value: JsonValue, indent: str) -> str:

@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from toolyard.config.entries.identifiers import MAX_ID_CHARACTERS
-from toolyard.config.file_reader import decode_utf8, read_regular_file
-from toolyard.config.file_writer import lock_for_editing, write_backup, write_private_file
+from toolyard.config.file_reader import decode_utf8, encode_like, read_regular_file
+from toolyard.config.file_writer import lock_for_editing, write_with_backup
 from toolyard.config.importers.formats import ForeignFile, read_foreign_file
 from toolyard.config.importers.json_insertion import insert_servers
 from toolyard.config.importers.translation import ForeignServer
@@ -70,16 +70,17 @@ def plan_import(files: Iterable[str | os.PathLike[str]], target: str | os.PathLi
             merge.add_file(read_foreign_file(path))
         except ConfigError as error:
             merge.hints += error.problems
-    after = insert_servers(text, merge.entries) if merge.entries else text
+    if merge.entries:
+        text = insert_servers(text, merge.entries)
     # Parse the result as a check: an import must never produce a file that Toolyard cannot load.
-    _parse_servers(after, str(target_path))
+    _parse_servers(text, str(target_path))
     return ImportPlan(
         str(target_path),
         tuple(merge.added),
         tuple(merge.same),
         tuple(merge.hints),
         before,
-        after.encode(),
+        encode_like(text, before),
     )
 
 
@@ -89,16 +90,14 @@ def write_import(plan: ImportPlan, *, now: datetime | None = None) -> Path | Non
     Raises ConfigError if the target changed since the plan, OSError if it cannot be written.
     """
     target = Path(plan.target)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with lock_for_editing(target):
         # Between plan and write, a person may have confirmed the plan while another program edited the file.
         current = read_regular_file(target) if os.path.lexists(target) else None
         if current != plan.before:
             message = "the file changed while the import was prepared; nothing was written"
             raise ConfigError([Problem(message, file=plan.target, hint="run the import again")])
-        backup = None if current is None else write_backup(target, current, now)
-        write_private_file(target, plan.after)
-    return backup
+        return write_with_backup(target, current, plan.after, now)
 
 
 def _parse_servers(text: str, name: str) -> dict[str, Server]:
