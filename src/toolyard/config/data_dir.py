@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolyard.errors import Problem
 
-__all__ = ["SHARED_VARIABLE", "default_data_dir", "owner_hint", "writable_problem"]
+__all__ = ["SHARED_VARIABLE", "access_problem", "default_data_dir", "owner_hint", "writable_problem"]
 
 SHARED_VARIABLE = "TOOLYARD_DATA_DIR_SHARED"
 """Environment variable to set to 1 on file systems without permissions, where every folder seems writable by
@@ -24,6 +24,26 @@ def default_data_dir(env: Mapping[str, str] | None = None) -> Path:
     from platformdirs import user_data_path  # needed for the default only
 
     return user_data_path("toolyard", appauthor=False)
+
+
+def access_problem(folder: Path) -> Problem | None:
+    """Return a problem if the data directory exists but cannot be read; None if it does not exist.
+
+    Its files would look missing then: settings, servers and locks would silently not apply.
+    """
+    try:
+        is_folder = stat.S_ISDIR(os.stat(folder).st_mode)
+        if is_folder and os.access(folder, os.R_OK | os.X_OK):
+            return None
+        message = f"no permission to read {folder}" if is_folder else f"{folder} is not a directory"
+    except FileNotFoundError:
+        if not os.path.islink(folder):
+            return None
+        message = f"{folder} is a link to a directory that does not exist"
+    except OSError as error:
+        message = f"{folder} cannot be read: {error.strerror}"
+    hint = "check its path and owner, or set another one with TOOLYARD_DATA_DIR"
+    return Problem(f"the data directory cannot be used: {message}", hint=hint)
 
 
 def writable_problem(folder: Path, env: Mapping[str, str]) -> Problem | None:

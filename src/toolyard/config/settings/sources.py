@@ -10,7 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from toolyard.config.data_dir import SHARED_VARIABLE, default_data_dir, owner_hint, writable_problem
+from toolyard.config.data_dir import (
+    SHARED_VARIABLE,
+    access_problem,
+    default_data_dir,
+    owner_hint,
+    writable_problem,
+)
 from toolyard.config.file_reader import decode_utf8, read_regular_file
 from toolyard.config.settings.models import model_ref_fault
 from toolyard.config.settings.table import SETTINGS, Setting, Settings
@@ -69,8 +75,9 @@ class _SettingsCollector:
     hints: list[Problem] = field(default_factory=list[Problem])
 
     def check_folder(self, folder: Path, env: Mapping[str, str]) -> None:
-        if (problem := writable_problem(folder, env)) is not None:
-            self.problems.append(problem)
+        for problem in (access_problem(folder), writable_problem(folder, env)):
+            if problem is not None:
+                self.problems.append(problem)
         if (hint := owner_hint(folder)) is not None:
             self.hints.append(hint)
 
