@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -201,6 +202,9 @@ def run_command(arguments: Sequence[str], options: Options | None = None) -> int
 
 def main() -> None:
     """Entry point of the program."""
+    # Loaded modules are never freed, and commands create few reference cycles. With the default thresholds,
+    # a sixth of the time of `toolyard chat -p` is spent in garbage collection.
+    gc.set_threshold(20_000, 20, 5)
     prepare_streams()
     protect_process()
     fork_from_init()
