@@ -103,6 +103,28 @@ def test_no_command_loads_rich_for_a_pipe_or_the_core_for_its_help() -> None:
     assert not {"rich", "aiohttp", "asyncio", "toolyard.yard"} & loaded
 
 
+@pytest.mark.parametrize(
+    ("module", "later"),
+    [
+        (
+            "toolyard.web.server.startup",
+            {"aiohttp", "alembic", "markdown_it", "prometheus_client", "pydantic_ai"},
+        ),
+        ("toolyard.cli.chat.chat_app", {"aiohttp", "alembic", "fastapi", "pydantic", "pydantic_ai", "rich"}),
+    ],
+)
+def test_long_commands_start_without_the_libraries_that_only_later_work_needs(
+    module: str, later: set[str]
+) -> None:
+    script = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert module in loaded
+    assert not later & loaded
+
+
 def _cpu(*words: str) -> float:
     """The least of some runs, in seconds of processor time: what else runs on the machine does not count."""
 

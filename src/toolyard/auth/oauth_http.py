@@ -9,9 +9,8 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import aiohttp
 import orjson
 from yarl import URL
 
@@ -20,6 +19,9 @@ from toolyard.auth.errors import AddressNotAllowed, AuthUnavailable
 from toolyard.auth.provider import get_challenge_header
 from toolyard.net import AddressRefused, OutboundHttp
 from toolyard.results.redaction import redact_secrets
+
+if TYPE_CHECKING:
+    import aiohttp
 
 __all__ = ["JsonDocument", "OAuthHttpClient", "OAuthHttpResponse", "sanitize_error_text"]
 
@@ -110,6 +112,8 @@ class OAuthHttpClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> tuple[OAuthHttpResponse, str | None]:
+        import aiohttp  # Imported late: slow to load, and needed for requests only.
+
         guarded = self.address_policy.is_guarded(url)
         session, options = self._net.session(guarded=guarded), self._net.options(url, guarded=guarded)
         merged = {"Accept": "application/json", **(headers or {})}
@@ -157,6 +161,8 @@ def _resolve_redirect(url: URL, location: str, label: str) -> URL:
 
 
 def _build_connection_error(error: Exception, url: URL, label: str) -> AuthUnavailable | AddressNotAllowed:
+    import aiohttp  # Loaded by now.
+
     refusal = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else None
     if isinstance(refusal, AddressRefused) and not refusal.is_denied:
         return AddressNotAllowed(

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
-import aiohttp
 import orjson
 from yarl import URL
 
@@ -21,6 +21,9 @@ from toolyard.config.value_checks import url_fault
 from toolyard.net import AddressRefused, OutboundHttp
 from toolyard.results.untrusted_text import derive_mark
 from toolyard.transports.transport import to_single_line
+
+if TYPE_CHECKING:
+    import aiohttp
 
 __all__ = ["PageFetcher", "mark_page_untrusted"]
 
@@ -85,6 +88,8 @@ class PageFetcher:
 
     async def _fetch_once(self, url: URL) -> _FetchedPage | str:
         """Return the page, or the target of its redirect."""
+        import aiohttp  # Imported late: slow to load, and needed for requests only.
+
         session, options = self._net.session(guarded=True), self._net.options(url, guarded=True)
         try:
             async with session.get(
@@ -208,6 +213,8 @@ def _resolve_redirect(url: URL, location: str) -> URL:
 
 
 def _translate_error(error: Exception, url: URL) -> NativeToolError:
+    import aiohttp  # Loaded by now.
+
     where = f"{url.host}:{url.port}"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return NativeToolError(f"the host name {url.host} cannot be resolved")

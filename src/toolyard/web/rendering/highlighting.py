@@ -5,14 +5,12 @@ from __future__ import annotations
 import html
 import re
 import time
-from collections.abc import Callable, Mapping
 from functools import cache
+from typing import TYPE_CHECKING, cast
 
-from pygments.lexer import Lexer, default, include
-from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
-from pygments.lexers.c_cpp import CLexer, CppLexer  # pyright: ignore[reportMissingTypeStubs]
-from pygments.token import STANDARD_TYPES
-from pygments.token import _TokenType as TokenType  # pyright: ignore[reportPrivateUsage]
+if TYPE_CHECKING:
+    from pygments.lexer import Lexer
+    from pygments.token import _TokenType as TokenType  # pyright: ignore[reportPrivateUsage]
 
 __all__ = ["CSS_CLASS_PREFIX", "highlight_code", "resolve_language"]
 
@@ -95,32 +93,19 @@ _JSON_SPAN_TEMPLATE = f'<span class="{CSS_CLASS_PREFIX}{{}}">{{}}</span>'
 
 @cache
 def _load_lexer(language: str) -> Lexer:
-    lexer_class = _LEXERS_WITHOUT_FUNCTIONS.get(language)
+    # Imported late: slow to load, and needed for code other than JSON only.
+    from pygments.lexer import default, include
+    from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
+    from pygments.lexers.c_cpp import CLexer, CppLexer  # pyright: ignore[reportMissingTypeStubs]
+
     options = {"stripnl": False, "ensurenl": False}
-    return get_lexer_by_name(language, **options) if lexer_class is None else lexer_class(**options)
-
-
-_LEXER_RULES_WITHOUT_FUNCTIONS = {
-    "root": [include("whitespace"), include("keywords"), include("types"), default("statement")]
-}
-
-
-class _CLexerWithoutFunctions(CLexer):
-    """C lexer without the rules for function names, whose backtracking may take minutes."""
-
-    tokens = _LEXER_RULES_WITHOUT_FUNCTIONS
-
-
-class _CppLexerWithoutFunctions(CppLexer):
-    """C++ lexer without the rules for function names, for the same reason."""
-
-    tokens = _LEXER_RULES_WITHOUT_FUNCTIONS
-
-
-_LEXERS_WITHOUT_FUNCTIONS: Mapping[str, Callable[..., Lexer]] = {
-    "c": _CLexerWithoutFunctions,
-    "cpp": _CppLexerWithoutFunctions,
-}
+    base_class = {"c": CLexer, "cpp": CppLexer}.get(language)
+    if base_class is None:
+        return get_lexer_by_name(language, **options)
+    # Without the rules for function names, whose backtracking may take minutes.
+    rules = {"root": [include("whitespace"), include("keywords"), include("types"), default("statement")]}
+    lexer_class = cast("type[Lexer]", type("LexerWithoutFunctions", (base_class,), {"tokens": rules}))
+    return lexer_class(**options)
 
 
 def _format_span(kind: TokenType, text: str) -> str:
@@ -134,4 +119,6 @@ def _format_span(kind: TokenType, text: str) -> str:
 @cache
 def _find_css_class(kind: TokenType) -> str:
     """Return the short name of a token type, or of its nearest ancestor with one."""
+    from pygments.token import STANDARD_TYPES  # loaded by now
+
     return next(STANDARD_TYPES[each] for each in reversed(kind.split()) if each in STANDARD_TYPES)

@@ -11,19 +11,20 @@ import html
 import re
 from collections.abc import MutableMapping, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import nh3
-from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
-from markdown_it.rules_core import StateCore
-from markdown_it.token import Token
-from markdown_it.utils import OptionsDict
 from markupsafe import Markup
-from pygments.token import STANDARD_TYPES
 
 from toolyard.types.visible_text import visible
 from toolyard.web.rendering.highlighting import CSS_CLASS_PREFIX, highlight_code, resolve_language
+
+if TYPE_CHECKING:
+    import nh3
+    from markdown_it import MarkdownIt
+    from markdown_it.renderer import RendererHTML
+    from markdown_it.rules_core import StateCore
+    from markdown_it.token import Token
+    from markdown_it.utils import OptionsDict
 
 __all__ = ["build_parser", "render_markdown", "render_preformatted"]
 
@@ -61,6 +62,8 @@ def render_markdown(text: str) -> Markup:
 @cache
 def build_parser() -> MarkdownIt:
     """Return the parser: CommonMark with tables and strikethrough, without HTML and references."""
+    from markdown_it import MarkdownIt  # imported late: slow to load
+
     # The limit of the parser is above ours, so that we notice deep nesting before it omits anything.
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING_LEVELS + 10})
     parser.enable(["table", "strikethrough"])
@@ -80,6 +83,9 @@ def build_parser() -> MarkdownIt:
 @cache
 def _build_sanitizer() -> nh3.Cleaner:
     """Return the sanitiser, the last layer. It does not rely on the others."""
+    import nh3  # imported late: slow to load
+    from pygments.token import STANDARD_TYPES
+
     return nh3.Cleaner(
         tags=_ALLOWED_TAGS,
         # Remove forbidden tags but keep their text, which belongs to the message.
@@ -169,12 +175,16 @@ def _linkify_text(token: Token) -> list[Token]:
 
 
 def _create_link_tokens(address: str) -> list[Token]:
+    from markdown_it.token import Token  # loaded by now
+
     href = build_parser().normalizeLink(address)
     link_open = Token("link_open", "a", 1, attrs={"href": href, "title": href})
     return [link_open, _create_text_token(address), Token("link_close", "a", -1)]
 
 
 def _create_text_token(content: str) -> Token:
+    from markdown_it.token import Token  # loaded by now
+
     return Token("text", "", 0, content=content)
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
-
-from markdown_it import MarkdownIt
+from typing import TYPE_CHECKING
 
 from toolyard.types.visible_text import visible
 from toolyard.web.rendering.markdown import build_parser
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 __all__ = ["MarkdownBlockSplitter", "split_blocks"]
 
@@ -122,6 +124,8 @@ def _is_top_level_block_start(text: str, start: int) -> bool:
 @cache
 def _build_block_parser() -> MarkdownIt:
     """Return a parser without inline parsing, which is not needed to find blocks."""
+    from markdown_it import MarkdownIt  # imported late: slow to load
+
     parser = MarkdownIt("commonmark", build_parser().options)
     parser.block.ruler = build_parser().block.ruler
     parser.core.ruler.enableOnly(["normalize", "block"])

@@ -18,6 +18,8 @@ _MAX_OPEN_FILES = 64
 
 def main() -> None:
     """Answer requests of the parent process until it closes the pipe."""
+    # Load the libraries first: requests have a time limit.
+    render_markdown("`x`")
     serve_requests(_render_texts, max_open_files=_MAX_OPEN_FILES)
 
 

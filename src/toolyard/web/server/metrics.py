@@ -7,16 +7,17 @@ from bisect import bisect_left
 from collections import Counter as Count
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolyard import __version__
 from toolyard.types.call import CallRecord
 from toolyard.types.status import State, Status
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
 
 __all__ = ["METRICS_CONTENT_TYPE", "Metrics", "MetricsMiddleware", "get_route_template"]
 
@@ -28,22 +29,18 @@ _CALL_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10
 
 
 class Metrics:
-    """Metrics of one process, in a separate registry.
+    """Metrics of one process, and their collector.
 
     Requests update plain numbers, which become metric families when scraped. The counters of the library look
     up their labels behind locks, which took a tenth of the time of a call through the gateway.
     """
 
     def __init__(self, statuses: Callable[[], Iterable[Status]]) -> None:
-        self._registry = registry = CollectorRegistry()
+        self._statuses = statuses
         self.open_requests = 0
         self._request_counts: Count[tuple[str, str, int]] = Count()
         self._request_durations: dict[tuple[str, str], _DurationHistogram] = {}
         self._call_durations: dict[str, _DurationHistogram] = {}
-        info = Gauge("toolyard_info", "Always 1; the version is a label.", ("version",), registry=registry)
-        info.labels(__version__).set(1)
-        registry.register(_RequestCollector(self._build_families))
-        registry.register(_ConnectionCollector(statuses))
 
     def record_call(self, record: CallRecord) -> None:
         """Count a tool call and its duration."""
@@ -62,9 +59,19 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
-        return generate_latest(self._registry)
+        from prometheus_client import CollectorRegistry, generate_latest  # imported late: slow to load
 
-    def _build_families(self) -> Iterator[Metric]:
+        registry = CollectorRegistry()
+        registry.register(cast("Collector", self))
+        return generate_latest(registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric families. Called by the registry."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        info = GaugeMetricFamily("toolyard_info", "Always 1; the version is a label.", labels=["version"])
+        info.add_metric([__version__], 1)
+        yield info
         requests = CounterMetricFamily(
             "toolyard_http_requests",
             "HTTP requests answered.",
@@ -93,6 +100,11 @@ class Metrics:
             seconds.add_metric([outcome], times.buckets(), times.total)
         yield calls
         yield seconds
+        connections = GaugeMetricFamily("toolyard_connections", "Connections by state.", labels=["state"])
+        states = Count(status.state for status in self._statuses())
+        for state in State:
+            connections.add_metric([state.value], states[state])
+        yield connections
 
 
 class _DurationHistogram:
@@ -113,30 +125,6 @@ class _DurationHistogram:
         """Return cumulative counts by upper bound, as Prometheus expects them."""
         names = [*(str(float(bound)) for bound in self.bounds), "+Inf"]
         return list(zip(names, map(float, accumulate(self.counts)), strict=True))
-
-
-class _RequestCollector(Collector):
-    """Collects the request and call metrics when scraped."""
-
-    def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        return self._families()
-
-
-class _ConnectionCollector(Collector):
-    """Counts connections by state when scraped."""
-
-    def __init__(self, statuses: Callable[[], Iterable[Status]]) -> None:
-        self._statuses = statuses
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = GaugeMetricFamily("toolyard_connections", "Connections by state.", labels=["state"])
-        counts = Count(status.state for status in self._statuses())
-        for state in State:
-            family.add_metric([state.value], counts[state])
-        yield family
 
 
 class MetricsMiddleware:

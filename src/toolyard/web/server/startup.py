@@ -8,12 +8,13 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolyard.accounts.startup import create_first_admin_link
 from toolyard.agents.definitions.watch import LoadedAgents, load_agents, watch_agents
+from toolyard.agents.models.errors import ModelFailed
 from toolyard.config.settings.table import Settings
 from toolyard.config.watch import ConfigBroken, watch_config
 from toolyard.errors import ToolyardError
@@ -30,7 +31,9 @@ __all__ = ["ServeOptions", "delete_expired_periodically", "serve"]
 
 log = logging.getLogger("toolyard.web")
 
-_MODEL_WARMUP_DELAY_SECONDS = 1.0
+_PRELOAD_DELAY_SECONDS = 1.0
+_PRELOADED_LIBRARIES = ("aiohttp", "markdown_it", "nh3")
+"""Libraries of frequent requests that are not loaded at the start."""
 _FIRST_DELAY_SECONDS = (60.0, 600.0)
 """Range of the delay before the first cleanup, in seconds. Random, to spread replicas started together."""
 _CLEANUP_INTERVAL_SECONDS = (4 * 3_600.0, 8 * 3_600.0)
@@ -90,12 +93,10 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
             announce(invitation)
             # Objects loaded so far live until exit: exclude them from garbage collection.
             gc.freeze()
-            # Requests create few reference cycles, so that the collector may run less often.
-            gc.set_threshold(20_000, 20, 5)
             gc.enable()
             if options.settings.warm:
                 site.spawn(site.connect_shared_servers())
-            site.spawn(_warm_models(site))
+            site.spawn(_preload_libraries(site))
             site.spawn(delete_expired_periodically(site))
             site.spawn(_apply_config_changes(site, options.config_path))
             site.spawn(_apply_agent_changes(site, agents))
@@ -112,9 +113,11 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
         )
 
 
-async def _warm_models(site: Services) -> None:
-    """Import the model clients in the background, shortly after the first requests could be served."""
-    await asyncio.sleep(_MODEL_WARMUP_DELAY_SECONDS)
+async def _preload_libraries(site: Services) -> None:
+    """Import slow libraries in the background, shortly after the first requests could be served."""
+    await asyncio.sleep(_PRELOAD_DELAY_SECONDS)
+    with suppress(ModelFailed):
+        await site.chats.models.loader.load_in_thread(*_PRELOADED_LIBRARIES)
     await site.chats.preload()
     if site.chats.models.default is not None:
         log.info("model clients are loaded")
