@@ -51,6 +51,20 @@ async def release(local: Any) -> None:
 # Chats.
 
 
+async def test_a_user_is_warned_before_the_limit_of_chats_on_the_page_and_in_the_api(
+    open_site: Opening,
+) -> None:
+    local = await open_site(people_mode="password", chat_limit=5)
+    ada, bob = await local.person("ada"), await local.person("bob")
+    for number in range(4):
+        assert "of 5 chats" not in (await ada.browser.get("/ui/chat")).text, number
+        assert (await ada.token.post("/api/v1/chats", {})).status == 201
+    notice = (await ada.token.get("/api/v1/chats")).json["notice"]
+    assert notice.startswith("You have 4 of 5 chats. Delete chats that you no longer need, or ask an admin")
+    assert notice in (await ada.browser.get("/ui/chat")).text
+    assert "of 5 chats" not in (await bob.browser.get("/ui/chat")).text
+
+
 async def test_a_chat_is_begun_and_found_again(yard: Any) -> None:
     ada = (await yard.person("ada")).token
     body = {"title": "Retries", "agent": "planner", "model": "fake", "choice": ["demo/weekday"]}

@@ -49,6 +49,19 @@ async def create(client: Any, registered: Any, **more: Any) -> Any:
     return answer.json
 
 
+async def test_a_person_has_a_limited_number_of_instances(open_site: Any) -> None:
+    team = await open_site(people_mode="password", instance_limit=1)
+    admin, ada = (await team.person("root", "admin")).token, await team.person("ada")
+    registered = await server(admin, "http://127.0.0.1:9/mcp")
+    made = await create(ada.token, registered, slug="one")
+    refused = await ada.token.post("/api/v1/instances", {"server_id": registered["id"], "slug": "two"})
+    assert (refused.status, refused.json["type"]) == (409, "urn:toolyard:problem:limit-reached")
+    assert refused.json["hint"].endswith("or ask an admin to raise instance_limit.")
+    await create(admin, registered, slug="one")
+    assert (await ada.token.delete(f"/api/v1/instances/{made['id']}")).status == 204
+    await create(ada.token, registered, slug="two")
+
+
 async def test_a_person_creates_sees_edits_disables_and_deletes_an_instance(ada: Any, good: Any) -> None:
     answer = await ada.token.post(
         "/api/v1/instances", {"server_id": good["id"], "slug": "work", "name": "Mine"}

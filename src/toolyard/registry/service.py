@@ -34,6 +34,7 @@ class Registry:
     ) -> None:
         self.storage = storage
         self._catalog_ttl = settings.instance_catalog_ttl
+        self._instance_limit = settings.instance_limit
         self._clock = clock
 
     # Servers.
@@ -123,14 +124,17 @@ class Registry:
         return row
 
     async def create_instance(self, user_id: str, draft: InstanceDraft) -> Instance:
-        """Create an instance of a server. Raises Invalid, Taken, or NotFound if the server does not exist."""
+        """Create an instance of a server.
+
+        Raises Invalid, Taken, LimitReached, or NotFound if the server does not exist.
+        """
         server = await self.server(draft.server_id)
         has_slug = bool((draft.slug or "").strip())
         for is_last_attempt in (*[False] * (_MAX_SLUG_ATTEMPTS - 1), True):
             slug = "" if has_slug else await self.propose_slug(user_id, server.url)
             instance = validate_instance(draft, server, user_id, None, slug, self._clock())
             try:
-                await self.storage.add_instance(instance)
+                await self.storage.add_instance(instance, max_per_user=self._instance_limit)
             except Taken:
                 # A concurrent request may have taken the proposed slug: propose the next one.
                 if has_slug or is_last_attempt:

@@ -55,11 +55,11 @@ class RegistryStorage(Protocol):
         """Return an instance of this user with its server; None if it belongs to another user."""
         ...
 
-    async def add_instance(self, instance: Instance) -> None:
+    async def add_instance(self, instance: Instance, *, max_per_user: int = 0) -> None:
         """Add an instance.
 
-        Raises Taken if the user has the slug already, ignoring case, and NotFound if the server or choice no
-        longer exists.
+        Raises Taken if the user has the slug already, ignoring case, NotFound if the server or choice no
+        longer exists, and LimitReached if the user has ``max_per_user`` instances; 0 means no limit.
         """
         ...
 

@@ -12,6 +12,7 @@ from toolyard import __version__
 from toolyard.web import api, ui
 from toolyard.web.access.dependencies import is_page_request
 from toolyard.web.api.openapi import build_openapi_document
+from toolyard.web.error_table import PROBLEM_TYPE_PREFIX
 from toolyard.web.gateway_mount import is_gateway_request
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
 from toolyard.web.middleware.request_guard import RequestGuard
@@ -98,4 +99,5 @@ def make_app(site: Services) -> FastAPI:
 def _render_error_page(request: Request, problem: ProblemDetails) -> Response | None:
     if not is_page_request(request):
         return None
-    return render_error_page(request, problem.status, problem.detail, problem.hint)
+    title = problem.title if problem.type == f"{PROBLEM_TYPE_PREFIX}limit-reached" else None
+    return render_error_page(request, problem.status, problem.detail, problem.hint, title=title)

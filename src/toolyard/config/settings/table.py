@@ -217,6 +217,9 @@ class Settings:
     chat_bytes_limit_all: int = _setting_field(
         20_000_000_000, kind.integer(0), "maximum bytes of the chats of all users together; 0: no limit"
     )
+    instance_limit: int = _setting_field(
+        200, kind.integer(0), "maximum number of instances per user; 0: no limit"
+    )
     max_stdio_servers: int = _setting_field(
         64, kind.integer(1), "maximum number of stdio servers running at the same time"
     )

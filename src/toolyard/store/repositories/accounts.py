@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, or_, select, true, update
 from sqlalchemy.exc import IntegrityError
 
 from toolyard.accounts.errors import NameTaken
@@ -20,6 +20,7 @@ from toolyard.store.change_feed.signals import (
     Signals,
 )
 from toolyard.store.repositories.cascades import delete_credential_rows, delete_user_rows
+from toolyard.store.repositories.row_limits import delete_all_but_newest
 from toolyard.store.sql.casefold import fold_case
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import build_insert, insert_if_absent, violated_constraint
@@ -47,6 +48,11 @@ _ATTEMPT_WINDOW_SECONDS = 3_600.0
 MAX_STORED_ATTEMPTS = 300_000
 """Maximum number of stored failed sign-ins. Checking passwords is so slow that the attempts of the last
 quarter of an hour, which the limits count, are never among the oldest ones."""
+
+_MAX_SESSIONS_PER_USER = 100
+_MAX_PENDING_SIGN_INS = 50_000
+"""Maximum number of started sign-ins at the identity provider. Nobody is known by then, so there is only one
+limit for all; one network may start few at a time."""
 
 _USER_COLUMNS = (
     users.c.id,
@@ -94,8 +100,12 @@ class SqlAccountStorage:
         signals: Signals,
         *,
         max_attempts: int = MAX_STORED_ATTEMPTS,
+        max_sessions_per_user: int = _MAX_SESSIONS_PER_USER,
+        max_pending_sign_ins: int = _MAX_PENDING_SIGN_INS,
     ) -> None:
         self._executor = executor
+        self._max_sessions_per_user = max_sessions_per_user
+        self._max_pending_sign_ins = max_pending_sign_ins
         self._max_attempts = max_attempts
         self._cipher = cipher
         self._clock = clock
@@ -250,7 +260,7 @@ class SqlAccountStorage:
     # Browser sessions.
 
     async def add_session(self, digest: str, session: BrowserSession) -> None:
-        """Add a session, and delete expired ones."""
+        """Add a session, and delete expired ones and the user's least recently used ones beyond a limit."""
 
         def work(connection: Connection) -> None:
             connection.execute(delete(sessions).where(sessions.c.expires_at < self._clock()))
@@ -266,6 +276,12 @@ class SqlAccountStorage:
                     browser=session.browser,
                 )
             )
+            own, last_used = (
+                sessions.c.user_id == session.user_id,
+                func.coalesce(sessions.c.last_seen, sessions.c.created_at),
+            )
+            if delete_all_but_newest(connection, sessions, own, last_used, self._max_sessions_per_user):
+                self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, session.user_id)
 
         await self._executor.write(work)
 
@@ -409,13 +425,14 @@ class SqlAccountStorage:
     # Sign-ins at the identity provider.
 
     async def put_sign_in(self, digest: str, body: bytes, now: float) -> None:
-        """Store a started sign-in, and delete those started more than a day ago."""
+        """Store a started sign-in, and delete those started more than a day ago or beyond a limit."""
         values = {"body": self._cipher.encrypt(body, _sign_in_associated_data(digest)), "at": now}
 
         def work(connection: Connection) -> None:
             connection.execute(delete(sign_ins).where(sign_ins.c.at < now - _DAY_SECONDS))
             statement = build_insert(connection, sign_ins).values(digest=digest, **values)
             connection.execute(statement.on_conflict_do_update(index_elements=["digest"], set_=values))
+            delete_all_but_newest(connection, sign_ins, true(), sign_ins.c.at, self._max_pending_sign_ins)
 
         await self._executor.write(work)
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, and_, delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from toolyard.agents.chat.errors import NoSuchChat
+from toolyard.store.repositories.row_limits import delete_all_but_newest
 from toolyard.store.sql.columns import MAX_TEXT_CHARACTERS, clean_text
 from toolyard.store.sql.dialects import violated_constraint
 from toolyard.store.sql.executor import DatabaseExecutor
@@ -24,12 +25,24 @@ __all__ = ["SqlApprovalStore"]
 _ORPHAN_MAX_AGE_SECONDS = 30 * 86_400.0
 """Age after which an approval that belongs to no chat is deleted, answered or not."""
 
+_MAX_ANSWERED_PER_OWNER = 200
+"""Maximum number of answered approvals without a chat. A program may answer its own in a loop."""
+_MAX_GRANTS_PER_OWNER = 500
+
 
 class SqlApprovalStore:
     """ApprovalStore in SQL tables."""
 
-    def __init__(self, executor: DatabaseExecutor) -> None:
+    def __init__(
+        self,
+        executor: DatabaseExecutor,
+        *,
+        max_answered_per_owner: int = _MAX_ANSWERED_PER_OWNER,
+        max_grants_per_owner: int = _MAX_GRANTS_PER_OWNER,
+    ) -> None:
         self._executor = executor
+        self._max_answered_per_owner = max_answered_per_owner
+        self._max_grants_per_owner = max_grants_per_owner
 
     async def add(self, approval: Approval) -> None:
         """Add an approval, and delete old ones without a chat. Those of a chat stay as long as the chat.
@@ -60,7 +73,10 @@ class SqlApprovalStore:
     async def answer(
         self, owner: str, approval_id: str, *, yes: bool, at: float, grant: Grant | None
     ) -> bool:
-        """Answer a pending approval. Raises NoSuchChat if the chat of the grant was deleted."""
+        """Answer a pending approval, and delete the owner's oldest answered ones and grants beyond a limit.
+
+        Raises NoSuchChat if the chat of the grant was deleted.
+        """
         is_waiting = _owner_condition(approvals, owner, approval_id) & approvals.c.answered_at.is_(None)
 
         def work(connection: Connection) -> bool:
@@ -70,6 +86,18 @@ class SqlApprovalStore:
             if grant is not None:
                 connection.execute(delete(grants).where(grants.c.owner == owner, grants.c.expires_at <= at))
                 _insert_for_chat(connection, grants.insert().values(**_grant_values(grant)))
+                own_grants = grants.c.owner == owner
+                delete_all_but_newest(
+                    connection, grants, own_grants, grants.c.created_at, self._max_grants_per_owner
+                )
+            answered = and_(
+                approvals.c.owner == owner,
+                approvals.c.chat_id.is_(None),
+                approvals.c.answered_at.is_not(None),
+            )
+            delete_all_but_newest(
+                connection, approvals, answered, approvals.c.answered_at, self._max_answered_per_owner
+            )
             return True
 
         return await self._executor.write_or_default(work, False)

@@ -18,6 +18,7 @@ __all__ = ["ChatQuota", "ChatUsage", "chat_usage"]
 
 _NOTICE_RATIO = 0.8
 """Share of a limit from which users see a warning."""
+_NOTICE_ADVICE = "Delete chats that you no longer need, or ask an admin to raise the limit."
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,11 @@ class ChatQuota:
         """Return a warning if usage is close to a limit; otherwise None."""
         if self.bytes and usage.bytes >= _NOTICE_RATIO * self.bytes:
             used, limit = _format_bytes(usage.bytes), _format_bytes(self.bytes)
-            return f"Your chats use {used} of {limit}. Delete some to make room."
+            return f"Your chats use {used} of {limit}. {_NOTICE_ADVICE}"
         if self.chats and usage.chats >= _NOTICE_RATIO * self.chats:
-            return f"You have {usage.chats:,} of {self.chats:,} chats. Delete some to make room."
+            return f"You have {usage.chats:,} of {self.chats:,} chats. {_NOTICE_ADVICE}"
         if self.bytes_in_all and usage.bytes_in_all >= _NOTICE_RATIO * self.bytes_in_all:
-            return "The storage for all chats is almost used up."
+            return f"The storage for the chats of all users is almost used up. {_NOTICE_ADVICE}"
         return None
 
 

@@ -104,6 +104,10 @@ class SqlChatStore:
         """Return the number and size of a user's chats. Raises StoreError."""
         return await self._executor.read(lambda connection: chat_usage(connection, owner))
 
+    async def quota_notice(self, owner: str) -> str | None:
+        """Return a warning if a user's chats are close to a limit; otherwise None. Raises StoreError."""
+        return self.quota.notice(await self.usage(owner))
+
     async def get(self, owner: str, chat_id: str) -> Chat | None:
         query = SELECT_CHATS.where(_owner_condition(owner, chat_id))
         row = await self._executor.read_or_default(

@@ -22,6 +22,7 @@ from toolyard.store.repositories.registry_rows import (
     server_values,
     servers_from_rows,
 )
+from toolyard.store.repositories.row_limits import require_room
 from toolyard.store.sql.casefold import fold_case
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent, violated_constraint
@@ -157,8 +158,10 @@ class SqlRegistryStorage:
 
         return await self._executor.read_or_default(work, None)
 
-    async def add_instance(self, instance: Instance) -> None:
+    async def add_instance(self, instance: Instance, *, max_per_user: int = 0) -> None:
         def work(connection: Connection) -> None:
+            own = instances.c.user_id == instance.user_id
+            require_room(connection, instances, own, max_per_user, "instances", "instance_limit")
             _require_choice(connection, instance)
             values = {
                 "id": instance.id,

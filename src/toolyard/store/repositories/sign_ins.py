@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Table, delete, select, update
 from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn, issuer_digest
 from toolyard.store.errors import Unreadable, Unstorable
 from toolyard.store.locks.refresh_locks import RefreshLocks
+from toolyard.store.repositories.row_limits import delete_all_but_newest
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import build_insert
 from toolyard.store.sql.executor import DatabaseExecutor
@@ -27,21 +28,31 @@ _R = TypeVar("_R", PendingSignIn, OAuthGrant, OAuthClient)
 
 _PENDING_MAX_AGE_SECONDS = 86_400.0
 """Age after which a pending sign-in is deleted, since the user will not return from it."""
+_MAX_PENDING_PER_KEY = 20
+"""Maximum number of pending sign-ins of one user to one server; the oldest are deleted."""
 _MAX_KEYS_PER_QUERY = 500
 
 
 class SqlAuthStorage:
     """AuthStorage in SQL tables. Everything except names and keys is encrypted."""
 
-    def __init__(self, executor: DatabaseExecutor, cipher: Cipher, locks: RefreshLocks) -> None:
+    def __init__(
+        self,
+        executor: DatabaseExecutor,
+        cipher: Cipher,
+        locks: RefreshLocks,
+        *,
+        max_pending_per_key: int = _MAX_PENDING_PER_KEY,
+    ) -> None:
         self._executor = executor
+        self._max_pending_per_key = max_pending_per_key
         self._cipher = cipher
         self._locks = locks
 
     # Pending sign-ins.
 
     async def put_pending(self, pending: PendingSignIn) -> None:
-        """Store a pending sign-in, and delete those started more than a day before."""
+        """Store a pending sign-in, and delete those started more than a day before or beyond a limit."""
         row_digest = compute_digest(pending.state)
         values = {
             "key": pending.key,
@@ -56,6 +67,10 @@ class SqlAuthStorage:
             is_old = auth_pending.c.began_at < pending.began_at - _PENDING_MAX_AGE_SECONDS
             connection.execute(delete(auth_pending).where(is_old))
             _upsert_row(connection, auth_pending, row_digest, values)
+            same_key = auth_pending.c.key_digest == values["key_digest"]
+            delete_all_but_newest(
+                connection, auth_pending, same_key, auth_pending.c.began_at, self._max_pending_per_key
+            )
 
         await self._executor.write(work)
 

@@ -69,11 +69,10 @@ async def list_chats(
     chats = await site.chats.list(visitor.user.id, search_text=q or None, before=position, limit=limit + 1)
     shown = chats[:limit]
     more = len(chats) > limit
-    chat_store = site.database.chats
     return ChatPage(
         items=[build_chat_model(each) for each in shown],
         next_before=_format_list_position(shown[-1]) if more else None,
-        notice=chat_store.quota.notice(await chat_store.usage(visitor.user.id)),
+        notice=await site.database.chats.quota_notice(visitor.user.id),
     )
 
 

@@ -84,6 +84,8 @@ class ChatPageContext:
     filled: ChatFormState
     console: ToolConsole | None
     """Tool console, shown in place of the message form."""
+    quota_notice: str | None
+    """Warning if the user's chats are close to a limit."""
 
     @property
     def action(self) -> str:
@@ -125,6 +127,7 @@ async def render_chat_page(
         build_chat_settings(site, chat, form_state.agent or query.get("agent", ""), form_state.model),
         form_state,
         form_state.console or _choose_console(site, chat, query),
+        await site.database.chats.quota_notice(me.user.id),
     )
     return render_page(request, "chat.html", status=status, page=page)
 
