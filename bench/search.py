@@ -30,7 +30,7 @@ from harness.report import replace_between, table
 from toolyard.catalog.search import SearchIndex, summarize_description
 from toolyard.catalog.token_estimate import estimate_tokens
 from toolyard.meta import META_TOOLS, MetaToolLimits
-from toolyard.meta.compact_schema import make_compact_schema
+from toolyard.meta.tool_definitions import make_compact_schema
 from toolyard.types.tool import Definition
 
 DOCS = ROOT / "docs" / "benchmarks.md"

@@ -14,7 +14,7 @@ import yaml
 from tests.conftest import NODE, ROOT, Programs
 
 from toolyard.config import SETTINGS, load_settings
-from toolyard.web.access.hosts import AllowedHosts, HostHeader
+from toolyard.web.middleware.request_guard import AllowedHosts, HostHeader
 
 DOCKERFILE, COMPOSE = ROOT / "Dockerfile", ROOT / "compose.yaml"
 NOT_SETTINGS = {"TOOLYARD_DATA_DIR"}

@@ -17,7 +17,7 @@ sub('src/toolyard/cli/app.py',('f"toolyard.cli.{module}"','f"toolyard.cli.comman
 sub('src/toolyard/cli/commands/demo.py',('Path(__file__).with_name("demo_server.py")','Path(__file__).parent.with_name("demo_server.py")'))
 sub('src/toolyard/store/sql/migrate.py',('Path(__file__).parent / "migrations"','Path(__file__).parent.parent / "migrations"'))
 sub('src/toolyard/web/ui/components/render.py',('Path(__file__).parent / "templates"','Path(__file__).parent.parent / "templates"'))
-sub('src/toolyard/web/ui/components/assets.py',('Path(__file__).parent / "static"','Path(__file__).parent.parent / "static"'))
+sub('src/toolyard/web/ui/components/render.py',('Path(__file__).parent / "static"','Path(__file__).parent.parent / "static"'))
 for name in ('grep_fallback','ripgrep','worker_process'):
     p = src/'agents/builtin_tools'/f'{name}.py'; p.write_text(p.read_text().replace('Apart("matching")','Apart("grep_worker")'))
 sub('src/toolyard/agents/builtin_tools/web_fetch.py',('Apart("pages")','Apart("html_text_worker")'))

@@ -21,7 +21,7 @@ from yarl import URL
 from toolyard.accounts import AccountService
 from toolyard.accounts.account_status import Identity
 from toolyard.accounts.errors import NotAllowed, ProviderFailed, SignInRefused, TooManySignIns
-from toolyard.accounts.oidc.provisioning import find_or_create_account
+from toolyard.accounts.oidc.claims import find_or_create_account
 from toolyard.accounts.oidc.sign_in import OidcSignIn
 from toolyard.accounts.random_secrets import hash_secret, new_secret
 from toolyard.config.settings.choices import PeopleMode

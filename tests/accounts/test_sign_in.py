@@ -10,7 +10,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from toolyard.accounts import AccountService
-from toolyard.accounts.device_cookies import Device, DeviceCookies
+from toolyard.accounts.browser_sessions import Device, DeviceCookies
 from toolyard.accounts.errors import Invalid, NotAllowed, SignInRefused, TooManySignIns
 from toolyard.accounts.passwords import AsyncPasswordHasher
 from toolyard.accounts.startup import create_first_admin_link

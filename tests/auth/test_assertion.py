@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
 
-from toolyard.auth.client_assertion import build_client_assertion
 from toolyard.auth.errors import RegistrationFailed
+from toolyard.auth.token_endpoint import build_client_assertion
 
 
 def pem(key: Any) -> str:

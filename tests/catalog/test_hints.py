@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.catalog.cache_hints import MAX_TTL_SECONDS, CacheHints, effective_ttl
+from toolyard.catalog.cache import MAX_TTL_SECONDS, CacheHints, effective_ttl
 from toolyard.types.catalog import CacheScope
 
 

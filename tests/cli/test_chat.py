@@ -256,7 +256,7 @@ def _children(pid: int) -> list[int]:
 
 
 def test_the_list_of_exit_codes_is_what_the_code_has() -> None:
-    from toolyard.cli.chat.single_turn import EXIT_CODES
+    from toolyard.cli.commands.chat import EXIT_CODES
     from toolyard.types.chat import TurnOutcome
 
     assert set(EXIT_CODES) == set(TurnOutcome)

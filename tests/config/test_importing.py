@@ -21,7 +21,7 @@ from toolyard.config import (
     user_client_files,
     write_import,
 )
-from toolyard.config.importers.json_insertion import insert_servers
+from toolyard.config.importers.merge import insert_servers
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError
 from toolyard.types.server import StdioSpec

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.config.sources.variables import expand_variables, find_variable_names
+from toolyard.config.sources.server_variables import expand_variables, find_variable_names
 
 ENV = {"HOST": "example.com", "EMPTY": "", "TOKEN": "a${HOST}b"}
 

@@ -18,7 +18,7 @@ from tests.web.conftest import Local
 
 from toolyard.agents.chat.approval_grants import GrantScope, create_grant
 from toolyard.gateway.input_required import approvals
-from toolyard.gateway.input_required.memory_approvals import MemoryApprovalStore
+from toolyard.gateway.input_required.approvals import MemoryApprovalStore
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.approval import Approval
 

@@ -12,8 +12,8 @@ from tests.gateway.conftest import Old, odd
 from tests.web.conftest import Local
 from yarl import URL
 
-from toolyard.gateway import cancellation
-from toolyard.gateway.cancellation import CancellableRequests
+from toolyard.gateway import legacy_session
+from toolyard.gateway.legacy_session import CancellableRequests
 
 
 async def begun(site: Local, http: aiohttp.ClientSession) -> Old:
@@ -90,6 +90,6 @@ async def test_a_flood_fills_nothing_and_what_is_old_does_not_count(monkeypatch:
     with pytest.raises(asyncio.CancelledError):
         held.begin(9_999, task)
     assert not task.cancelled()
-    monkeypatch.setattr(cancellation, "_EARLY_CANCELLATION_SECONDS", 0.0)
+    monkeypatch.setattr(legacy_session, "_EARLY_CANCELLATION_SECONDS", 0.0)
     held.begin(9_998, task)
     await task

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.gateway.surface.structured_truncation import (
+from toolyard.gateway.surface.result_limits import (
     estimate_characters,
     is_text_equivalent,
     truncate_structured,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from toolyard.errors import ToolRefused
-from toolyard.policy.refusal import build_refusal
+from toolyard.policy.policy import build_refusal
 
 
 def test_the_words_depend_on_the_name_and_on_what_the_caller_sees_alone() -> None:

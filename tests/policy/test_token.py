@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.policy import Candidate, Policy
-from toolyard.policy.rules.token_scope import scope_covers_server
+from toolyard.policy.rules import scope_covers_server
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.decision import Surface, Verdict, WriteTools

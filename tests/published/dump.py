@@ -35,7 +35,7 @@ from toolyard.types.chat import Kind, TurnOutcome, TurnState
 from toolyard.types.result import Media
 from toolyard.web import api
 from toolyard.web.api.openapi import build_openapi_document
-from toolyard.web.error_table import find_problem_kind
+from toolyard.web.problem_details import find_problem_kind
 from toolyard.web.server.metrics import Metrics
 from toolyard.web.server_status import ServerRecord
 from toolyard.web.ui.chat.example import example_events

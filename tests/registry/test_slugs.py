@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolyard.registry.field_validation import slug_fault
-from toolyard.registry.slugs import MAX_SLUG_CHARACTERS, make_slug_unique, propose
+from toolyard.registry.service import MAX_SLUG_CHARACTERS, make_slug_unique, propose
 
 VALID = re.compile(r"[A-Za-z0-9-]{1,24}")
 

@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.gateway.surface.structured_truncation import is_text_equivalent
+from toolyard.gateway.surface.result_limits import is_text_equivalent
 from toolyard.results import MemoryResultStore, ResultLimits, shape, shape_and_store
 from toolyard.results import readable_json as readable_module
 from toolyard.results.content_blocks import decode_base64, normalize_base64
-from toolyard.results.partial_read import ResultReadError, read_path
+from toolyard.results.partial_read import ResultReadError, has_more_values, read_path
 from toolyard.results.readable_json import is_large, to_readable_json
 from toolyard.results.result_store import StoredResult
-from toolyard.results.value_count import has_more_values
 from toolyard.types.server import Trust
 
 VALUES = st.recursive(

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.results.limits import ResultLimits
-from toolyard.results.memory_store import MemoryResultStore
-from toolyard.results.result_store import StoredResult, make_handle
+from toolyard.results.result_store import MemoryResultStore, StoredResult, make_handle
 from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.results.truncation import truncate_middle
 from toolyard.types.server import Trust

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.results.limits import ResultLimits
-from toolyard.results.memory_store import MemoryResultStore
-from toolyard.results.result_store import StoredResult
+from toolyard.results.result_store import MemoryResultStore, StoredResult
 from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.types.result import Result
 from toolyard.types.server import Trust

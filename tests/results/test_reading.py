@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.results.json_path import PathNotFound, PathSyntaxError, find_at_path
-from toolyard.results.partial_read import ResultReadError, read_lines, read_path, read_range
+from toolyard.results.partial_read import (
+    PathNotFound,
+    PathSyntaxError,
+    ResultReadError,
+    find_at_path,
+    read_lines,
+    read_path,
+    read_range,
+)
 from toolyard.results.result_store import StoredResult
 from toolyard.types.server import Trust
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolyard.results.limits import ResultLimits
-from toolyard.results.memory_store import MemoryResultStore
+from toolyard.results.result_store import MemoryResultStore
 from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.types.result import Media, ResourceLink, Result, TextBlock, TextResource
 from toolyard.types.server import Trust

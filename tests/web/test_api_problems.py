@@ -17,8 +17,7 @@ from toolyard.auth import errors as auth_errors
 from toolyard.errors import ToolyardError
 from toolyard.registry import errors as registry_errors
 from toolyard.store import errors as store_errors
-from toolyard.web.error_table import PROBLEM_KINDS, find_problem_kind
-from toolyard.web.problem_details import describe_error
+from toolyard.web.problem_details import PROBLEM_KINDS, describe_error, find_problem_kind
 
 if TYPE_CHECKING:
     from tests.web.conftest import Local

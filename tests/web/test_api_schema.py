@@ -12,7 +12,7 @@ import pytest
 from tests.web.chatting import begin, ended, results_server, run
 
 from toolyard.types.agent import Agent
-from toolyard.web.error_table import PROBLEM_KINDS
+from toolyard.web.problem_details import PROBLEM_KINDS
 
 if TYPE_CHECKING:
     from tests.conftest import Listening

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from toolyard.config.settings.table import Settings
-from toolyard.web.access.hosts import AllowedHosts, HostHeader
+from toolyard.web.middleware.request_guard import AllowedHosts, HostHeader
 
 if TYPE_CHECKING:
     from tests.web.conftest import Opening

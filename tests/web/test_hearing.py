@@ -13,8 +13,7 @@ import aiohttp
 import pytest
 from tests.web.conftest import Client, Local, Opening
 
-from toolyard.gateway.http.exchange import HttpErrorResponse
-from toolyard.gateway.http.listeners import ListenRequests
+from toolyard.gateway.http.exchange import HttpErrorResponse, ListenRequests
 from toolyard.store import Database
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.registry import RegistryServer

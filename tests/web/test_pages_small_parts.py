@@ -13,11 +13,11 @@ from starlette.requests import Request
 from toolyard.accounts.errors import NameTaken
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, Taken
-from toolyard.web.ui.components.assets import STATIC_FOLDER, static_url
 from toolyard.web.ui.components.flash import read_flash, redirect_with_message
 from toolyard.web.ui.components.formatting import ago, count, one_line, pretty_json, visible
 from toolyard.web.ui.components.forms import field_errors
 from toolyard.web.ui.components.paging import paginate
+from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 # Ways.

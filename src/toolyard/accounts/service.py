@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from toolyard.accounts.account_status import Identity, resolve_effective_user
 from toolyard.accounts.api_tokens import check_scope, is_token, new_token
 from toolyard.accounts.attempt_limits import SignInLimiter, address_network, guest_counters, owner_counters
-from toolyard.accounts.browser_sessions import build_session, with_extended_expiry
-from toolyard.accounts.device_cookies import Device
+from toolyard.accounts.browser_sessions import Device, build_session, with_extended_expiry
 from toolyard.accounts.errors import Invalid, NameTaken, NotAllowed, SignInRefused
-from toolyard.accounts.oidc.provisioning import find_or_create_account
+from toolyard.accounts.oidc.claims import find_or_create_account
 from toolyard.accounts.passwords import AsyncPasswordHasher, check_password
 from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
 from toolyard.accounts.storage import AccountStorage

@@ -11,14 +11,13 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from toolyard.auth.address_policy import is_local, parse_http_url
-from toolyard.auth.discovery import DiscoveryResult
+from toolyard.auth.discovery import AuthorizationServerMetadata, DiscoveryResult, get_string
 from toolyard.auth.errors import (
     AuthUnavailable,
     IssuerUnconfirmed,
     RegistrationFailed,
     WrongAuthorizationServer,
 )
-from toolyard.auth.metadata import AuthorizationServerMetadata, get_string
 from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse, sanitize_error_text
 from toolyard.auth.records import OAuthClient, TokenAuthMethod, same_issuer
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget

@@ -19,9 +19,8 @@ from toolyard.cli.error_exit import (
     report_os_error,
     report_usage_error,
 )
-from toolyard.cli.init_process import fork_from_init
 from toolyard.cli.input.options import Options, remote_params, shared_params
-from toolyard.cli.process_protection import protect_process
+from toolyard.cli.process_setup import fork_from_init, protect_process
 from toolyard.errors import ToolyardError
 
 if TYPE_CHECKING:

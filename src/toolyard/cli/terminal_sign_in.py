@@ -10,6 +10,7 @@ import threading
 import webbrowser
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,19 +25,61 @@ from toolyard.auth.scopes import scopes_to_request_again
 from toolyard.auth.sign_in_flow import AuthorizationRequest, SignInFlow
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage
+from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.prompts import ask_yes_no_async, read_line_async
 from toolyard.cli.output.messages import show_error, show_note
 from toolyard.cli.output.safe_text import one_line
 from toolyard.cli.output.terminal import is_terminal, style_text
-from toolyard.cli.sign_in_target import SignInServer
 from toolyard.config.settings.table import Settings
 from toolyard.errors import ServerError
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.registry.credentials import build_config_target, config_grant_key
 from toolyard.store import Database
+from toolyard.types.config import Configuration
 from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.server import HttpSpec, Server
 
-__all__ = ["PastedRedirectError", "TerminalSignIn", "open_browser", "parse_pasted_redirect"]
+__all__ = [
+    "PastedRedirectError",
+    "SignInServer",
+    "TerminalSignIn",
+    "find_sign_in_server",
+    "open_browser",
+    "parse_pasted_redirect",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SignInServer:
+    """A server that supports sign-in."""
+
+    server: Server
+    spec: HttpSpec
+
+
+def find_sign_in_server(configuration: Configuration, server_id: str) -> SignInServer:
+    """Return the server with this id. Raises Usage if it does not exist or needs no sign-in."""
+    server = configuration.servers.get(server_id)
+    if server is None:
+        there = ", ".join(configuration.servers) or "none"
+        raise Usage(f"there is no server '{server_id}'", hint=f"there are: {there}")
+    spec = server.transport
+    if not isinstance(spec, HttpSpec):
+        raise Usage(
+            f"server '{server_id}' is a command that we start, and such servers have no sign-in of ours",
+            hint="give it what it needs in 'env'",
+        )
+    if spec.auth_provider_id is not None:
+        raise Usage(
+            f"server '{server_id}' takes its credentials from the auth provider '{spec.auth_provider_id}'",
+            hint="remove authProviderId from its entry to sign in here",
+        )
+    if any(name.lower() == "authorization" for name in spec.headers):
+        raise Usage(
+            f"server '{server_id}' sends an Authorization header of its own",
+            hint="remove that header from its entry to sign in here",
+        )
+    return SignInServer(server, spec)
 
 
 _MAX_PASTED_CHARACTERS = 20_000

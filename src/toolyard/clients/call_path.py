@@ -18,7 +18,7 @@ from toolyard.clients.session import OnProgress
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.errors import OutcomeUnknown, ServerError, ToolRefused, ToolyardError, Unreachable
 from toolyard.policy import Candidate, ServerPolicy, build_refusal
-from toolyard.policy.rules.token_scope import scope_covers_server
+from toolyard.policy.rules import scope_covers_server
 from toolyard.results import (
     MemoryResultStore,
     ResultLimits,

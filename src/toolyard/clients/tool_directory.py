@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
@@ -15,13 +16,14 @@ from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.deferred_listings import DeferredListings
 from toolyard.clients.manager import ConnectionManager
 from toolyard.errors import ServerError, SignInNeeded, Unreachable
-from toolyard.types.catalog import Catalogue
+from toolyard.types.catalog import CacheScope, Catalogue, RawListing
 from toolyard.types.principal import Principal
 from toolyard.types.server import Server
 from toolyard.types.status import State
 from toolyard.types.tool import Definition
 
-__all__ = ["ToolDirectory"]
+__all__ = ["ToolDirectory", "ToolFetcher"]
+
 
 _MAX_PARALLEL_LISTINGS = 16
 _CALL_RECHECK_SECONDS = 1.0
@@ -426,3 +428,32 @@ def _reuse_equal_contents(now: Catalogue, before: Catalogue | None) -> Catalogue
 def _has_stale_catalogue(server_id: str, listing: ToolListing) -> bool:
     catalogue = listing.catalogues.get(server_id)
     return catalogue is not None and catalogue.stale
+
+
+log = logging.getLogger("toolyard.catalogue")
+
+
+class ToolFetcher:
+    """Lists a server's tools over its connection; connects if needed."""
+
+    def __init__(self, manager: ConnectionManager) -> None:
+        self._manager = manager
+
+    async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
+        """Fetch the complete listing. Raise a ServerError."""
+        handshake = await self._manager.ensure_connected(server_id, principal=principal, chat=chat)
+        if "tools" not in handshake.capabilities:
+            tools, ttl_ms, scope = [], None, None
+        else:
+            pages = await self._manager.list_tools(server_id, principal=principal, chat=chat)
+            tools, ttl_ms, scope = pages.items, pages.ttl_ms, CacheScope(pages.scope)
+        log.info("server '%s' lists %d tools", server_id, len(tools))
+        return RawListing(
+            tools=tuple(tools),
+            server_info=handshake.info,
+            capabilities=handshake.capabilities,
+            protocol_version=handshake.version,
+            instructions=handshake.instructions,
+            ttl=None if ttl_ms is None else ttl_ms / 1000,
+            scope=scope,
+        )

@@ -20,9 +20,8 @@ from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.catalog.lock.first_use import FirstUseLock, MemoryPinEntryStorage
 from toolyard.catalog.lock.registry_lock import RegistryLock
 from toolyard.catalog.lock.storage import PinEntryStorage, RegistryPinStorage
-from toolyard.catalog.split_storage import SplitCatalogueStorage
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage, SqlitePinEntryStorage
-from toolyard.catalog.storage import CatalogueStorage, MemoryCatalogueStorage
+from toolyard.catalog.storage import CatalogueStorage, MemoryCatalogueStorage, SplitCatalogueStorage
 from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.clients.call_path import (
     AcceptUrlFor,
@@ -35,8 +34,7 @@ from toolyard.clients.call_path import (
 from toolyard.clients.connector import AuthProviderFor
 from toolyard.clients.handshake import FileEraCache
 from toolyard.clients.manager import CallbacksFor
-from toolyard.clients.tool_directory import ToolDirectory
-from toolyard.clients.tool_fetcher import ToolFetcher
+from toolyard.clients.tool_directory import ToolDirectory, ToolFetcher
 from toolyard.config.fingerprint_key import fingerprint_key
 from toolyard.config.settings.table import Settings
 from toolyard.meta import CallerSearch, MetaToolLimits, MetaTools

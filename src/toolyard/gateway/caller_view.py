@@ -5,22 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.catalog.tool_listing import ToolListing
-from toolyard.errors import ServerError, ToolyardError
+from toolyard.errors import AgentsError, Problem, ServerError, ToolyardError
 from toolyard.gateway.error_responses import method_not_found
 from toolyard.gateway.gateway import SERVER_INFO, Gateway
 from toolyard.gateway.surface.list_repair import repair_server_info
+from toolyard.policy import select_bundles
 from toolyard.policy.agent_patterns import ToolPatterns, compile_patterns
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.catalog import Catalogue
 from toolyard.types.clock import is_future
-from toolyard.types.server import Server, Trust
+from toolyard.types.decision import Surface
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.server import Bundle, Server, Trust
 from toolyard.types.tool import Definition
 
-__all__ = ["CallerView"]
+__all__ = ["CallerView", "find_agent", "gateway_caller", "limit_scope_to_server"]
+
 
 T = TypeVar("T")
 
@@ -272,3 +280,37 @@ def _supported_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
         # Long results are read as resources, so we offer resources even if no server does.
         carried.setdefault("resources", {})
     return carried
+
+
+def gateway_caller(
+    agents: Mapping[str, Agent],
+    known_bundles: Mapping[str, Bundle],
+    *,
+    principal: Principal = LOCAL_PRINCIPAL,
+    scope: TokenScope | None = None,
+    agent: str | None = None,
+    bundles: Iterable[str] = (),
+    surface: Surface = Surface.MODEL_DIRECT,
+) -> Caller:
+    """Build a caller of the gateway, which always counts as a model. Raises AgentsError or ConfigError for
+    unknown names."""
+    known = None if agent is None else find_agent(agents, agent)
+    selected = (*(() if known is None else known.bundles), *bundles)
+    return Caller(principal, surface, known, select_bundles(selected, known_bundles), scope=scope)
+
+
+def limit_scope_to_server(scope: TokenScope | None, server: Server) -> TokenScope:
+    """Limit a scope to one server, without adding anything to it."""
+    name = server.id if server.instance is None else server.instance.slug
+    if scope is None:
+        return TokenScope(frozenset(Right), servers=(name,))
+    return replace(scope, servers=(name,))
+
+
+def find_agent(agents: Mapping[str, Agent], name: str) -> Agent:
+    """Return the agent with this id or name. Raises AgentsError."""
+    known = agents.get(name) or agents.get(agent_id(name))
+    if known is None:
+        there = ", ".join(agents) or "none"
+        raise AgentsError([Problem(f"there is no agent '{name}'", path="agent", hint=f"there are: {there}")])
+    return known

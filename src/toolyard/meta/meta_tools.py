@@ -21,8 +21,12 @@ from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.errors import ApprovalNeeded, CallTimeout, ServerError, ToolyardError
 from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
 from toolyard.meta.caller_search import CallerSearch
-from toolyard.meta.compact_schema import make_compact_schema
-from toolyard.meta.tool_definitions import MAX_DESCRIBED_TOOLS, MAX_LISTED_TOOLS, META_TOOLS
+from toolyard.meta.tool_definitions import (
+    MAX_DESCRIBED_TOOLS,
+    MAX_LISTED_TOOLS,
+    META_TOOLS,
+    make_compact_schema,
+)
 from toolyard.policy import build_refusal
 from toolyard.results import ResultLimits, fence_untrusted_text
 from toolyard.results.partial_read import ResultExcerpt, ResultReadError, read_lines, read_path, read_range

@@ -8,8 +8,7 @@ tool (``Candidate``). The package imports only ``toolyard.errors`` and ``toolyar
 from toolyard.policy.agent_patterns import ToolPatterns, matches_patterns, unused_patterns
 from toolyard.policy.bundle_lookup import select_bundles
 from toolyard.policy.glob import unused_globs
-from toolyard.policy.policy import Policy
-from toolyard.policy.refusal import build_refusal
+from toolyard.policy.policy import Policy, build_refusal
 from toolyard.policy.rule import Candidate
 from toolyard.policy.server_policy import ServerPolicy
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
-from toolyard.policy.rules.agent import agent_rule
-from toolyard.policy.rules.bundles import bundles_rule
-from toolyard.policy.rules.definition import DefinitionRule
-from toolyard.policy.rules.native_tools import native_rule
-from toolyard.policy.rules.selected_tools import choice_rule, instance_rule
-from toolyard.policy.rules.server_lists import server_rule
-from toolyard.policy.rules.server_state import state_rule
-from toolyard.policy.rules.token_scope import token_rule
-from toolyard.policy.rules.trust import trust_rule
-from toolyard.policy.rules.write_guard import write_rule
+from toolyard.errors import ToolRefused
+from toolyard.policy.rules import (
+    DefinitionRule,
+    agent_rule,
+    bundles_rule,
+    choice_rule,
+    instance_rule,
+    native_rule,
+    server_rule,
+    state_rule,
+    token_rule,
+    trust_rule,
+    write_rule,
+)
 from toolyard.policy.server_policy import ServerPolicy
 from toolyard.types.account import TokenScope
 from toolyard.types.agent import Agent
@@ -22,7 +28,7 @@ from toolyard.types.decision import Surface, WriteTools
 from toolyard.types.server import NATIVE_SERVER_ID, Bundle, Server
 from toolyard.types.status import State
 
-__all__ = ["Policy"]
+__all__ = ["Policy", "build_refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +94,31 @@ class Policy:
                 *(() if self.scope is None else (token_rule(self.scope, server, self.agent),)),
             )
         )
+
+
+_MAX_COMPARED_NAMES = 500
+"""Maximum number of names compared for a suggestion; comparing thousands would block the event loop."""
+_MAX_NAME_CHARACTERS = 128
+"""Maximum number of characters of an unknown name that are compared and shown."""
+
+
+def build_refusal(name: str, visible_names: Iterable[str] = ()) -> ToolRefused:
+    """Build the error for a name that the caller may not use, for whatever reason.
+
+    Only ``visible_names``, the names that this caller sees, are suggested, so that the message reveals
+    nothing about other tools. Operators find the reason in the decision (``toolyard why``).
+    """
+    similar = get_close_matches(name[:_MAX_NAME_CHARACTERS], _nearby_names(name, visible_names), n=1)
+    hint = f"did you mean '{similar[0]}'?" if similar else "list the tools to see the available names"
+    shortened = name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…"
+    return ToolRefused(f"no tool named '{shortened}' is available", hint=hint)
+
+
+def _nearby_names(name: str, visible_names: Iterable[str]) -> list[str]:
+    """Return the names to compare with; if there are too many, the alphabetical neighbours of ``name``."""
+    # A misspelled name usually sorts near the intended one, because the beginning is right.
+    others = sorted(other for other in visible_names if other != name)
+    first = (
+        max(0, bisect(others, name) - _MAX_COMPARED_NAMES // 2) if len(others) > _MAX_COMPARED_NAMES else 0
+    )
+    return others[first : first + _MAX_COMPARED_NAMES]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
 from toolyard.types.server import Trust
 
-__all__ = ["ResultStore", "StoredResult", "make_handle", "pack_body", "unpack_body"]
+__all__ = ["MemoryResultStore", "ResultStore", "StoredResult", "make_handle", "pack_body", "unpack_body"]
 
 
 _BYTES_MARKER = b"\xff"
@@ -94,3 +95,31 @@ def make_handle(result: StoredResult) -> str:
         for start in range(0, len(result.body), _PIECE_CHARS):
             digest.update(pack_body(result.body[start : start + _PIECE_CHARS], ""))
     return f"r{digest.hexdigest()[:20]}"
+
+
+class MemoryResultStore:
+    """Stores the newest results up to a total length of ``max_chars``, and always the newest one."""
+
+    def __init__(self, max_chars: int = 32_000_000) -> None:
+        self._max_chars = max_chars
+        self._results: OrderedDict[str, StoredResult] = OrderedDict()
+        self._total_chars = 0
+
+    async def save(self, handle: str, result: StoredResult) -> None:
+        """Store a result and remove the oldest ones if the limit is exceeded."""
+        if handle in self._results:
+            self._results.move_to_end(handle)
+            return
+        self._results[handle] = result
+        self._total_chars += len(result.body)
+        while self._total_chars > self._max_chars and len(self._results) > 1:
+            _, oldest = self._results.popitem(last=False)
+            self._total_chars -= len(oldest.body)
+
+    async def read(self, handle: str) -> StoredResult | None:
+        """Return the result with a handle; None if there is none or it was removed."""
+        return self._results.get(handle)
+
+    async def has_any(self) -> bool:
+        """Return True if the store has any result."""
+        return bool(self._results)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from toolyard.results.memory_store import MemoryResultStore
-from toolyard.results.result_store import ResultStore, StoredResult, pack_body, unpack_body
+from toolyard.results.result_store import MemoryResultStore, ResultStore, StoredResult, pack_body, unpack_body
 from toolyard.types.principal import Principal
 from toolyard.types.server import Trust
 

@@ -13,7 +13,7 @@ from toolyard.meta.meta_tools import ToolOffer
 from toolyard.policy import select_bundles, unused_patterns
 from toolyard.policy.agent_patterns import compile_patterns
 from toolyard.policy.glob import compile_globs
-from toolyard.policy.rules.token_scope import scope_covers_server
+from toolyard.policy.rules import scope_covers_server
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.decision import Decision, Surface, Verdict

@@ -21,8 +21,8 @@ from toolyard.web.protected_resource import router as resource
 from toolyard.web.server.health import router as health
 from toolyard.web.server.metrics import MetricsMiddleware
 from toolyard.web.services import Services
-from toolyard.web.ui.components.assets import STATIC_FOLDER, static_url
 from toolyard.web.ui.components.error_pages import render_error_page
+from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
 
 __all__ = ["VersionedStaticFiles", "make_app"]
 

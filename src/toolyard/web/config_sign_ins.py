@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.records import PendingSignIn
-from toolyard.policy.rules.token_scope import scope_covers_server
+from toolyard.policy.rules import scope_covers_server
 from toolyard.registry.config_sign_ins import server_id_from_key
 from toolyard.registry.credentials import can_sign_in
 from toolyard.registry.errors import NotFound

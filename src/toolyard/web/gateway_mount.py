@@ -18,13 +18,13 @@ from toolyard.accounts.api_tokens import is_token
 from toolyard.accounts.errors import NotAllowed, NotSignedIn, ProviderFailed
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.errors import AgentsError, ConfigError
-from toolyard.gateway.callers import gateway_caller, limit_scope_to_server
+from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.app import HttpErrorResponse, HttpGateway
 from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.meta import ToolMode
-from toolyard.policy.rules.token_scope import scope_covers_server
+from toolyard.policy.rules import scope_covers_server
 from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.types.account import Right, TokenScope

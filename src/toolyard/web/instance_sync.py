@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from toolyard.auth.storage import AuthStorage
 from toolyard.core.composition import Parts
-from toolyard.policy.rules.token_scope import scope_covers_server
+from toolyard.policy.rules import scope_covers_server
 from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import TokenScope

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
-from toolyard.policy.rules.token_scope import scope_covers_server
+from toolyard.policy.rules import scope_covers_server
 from toolyard.types.call import Caller
 from toolyard.types.catalog import Catalogue
 from toolyard.types.registry import Instance, InstanceState, RegistryServer

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.agents.builtin_tools.html_charset import decode_body
 from toolyard.agents.builtin_tools.html_text_worker import extract_page_text
+from toolyard.agents.builtin_tools.web_fetch import decode_body
 
 HERE = "https://example.org/docs/"
 

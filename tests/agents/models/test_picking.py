@@ -12,7 +12,7 @@ from tests.agents.models.conftest import KEY, Make
 
 from toolyard.agents.models.available_models import Models, PickedModel
 from toolyard.agents.models.errors import ModelFailed, NoSuchModel
-from toolyard.agents.models.model_choice import can_take_audio, can_take_images
+from toolyard.agents.models.model_ref import can_take_audio, can_take_images
 from toolyard.config import load_settings
 
 

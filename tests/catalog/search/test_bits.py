@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.search.bit_counters import add_to_counters, bitset_members, select_highest, to_bitset
+from toolyard.catalog.search.postings import add_to_counters, bitset_members, select_highest, to_bitset
 
 numbers = st.sets(st.integers(0, 200))
 steps = st.lists(st.tuples(st.integers(0, 5), numbers), max_size=5)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.search.bit_counters import bitset_members
 from toolyard.catalog.search.fields import SearchDocument
-from toolyard.catalog.search.postings import Postings
+from toolyard.catalog.search.postings import Postings, bitset_members
 
 weights = st.lists(st.sampled_from([0.25, 0.5, 0.75]), min_size=12, max_size=40)
 rounds = st.lists(st.tuples(weights, st.sets(st.integers(0, 80)), st.booleans()), min_size=2, max_size=5)

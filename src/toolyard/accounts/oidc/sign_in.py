@@ -15,10 +15,9 @@ import orjson
 from toolyard.accounts.account_status import resolve_effective_user
 from toolyard.accounts.attempt_limits import SignInLimiter
 from toolyard.accounts.errors import NeverBegun, NotAllowed, ProviderFailed, SignInRefused
-from toolyard.accounts.oidc.claims import parse_identity
+from toolyard.accounts.oidc.claims import find_or_create_account, parse_identity
 from toolyard.accounts.oidc.id_token import ExpectedClaims, UnknownSigningKey, verify_id_token
 from toolyard.accounts.oidc.provider import OidcProvider, ProviderTokens
-from toolyard.accounts.oidc.provisioning import find_or_create_account
 from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
 from toolyard.accounts.storage import AccountStorage
 from toolyard.auth.oauth_http import sanitize_error_text

@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING
 from toolyard.agents.models.errors import ModelError, NoSuchModel
 from toolyard.agents.models.library_loader import LibraryLoader
 from toolyard.agents.models.local_model import LOCAL_MODEL_ID, LocalModel
-from toolyard.agents.models.model_choice import ModelChoice, can_take_audio, can_take_images
-from toolyard.agents.models.model_ref import API_KEY_VARIABLES, DEFAULT_BASE_URLS, ModelRef, ProviderAccess
-from toolyard.agents.models.model_request import ModelRequest, ModelStreamContext
+from toolyard.agents.models.model_ref import (
+    API_KEY_VARIABLES,
+    DEFAULT_BASE_URLS,
+    ModelChoice,
+    ModelRef,
+    ProviderAccess,
+    can_take_audio,
+    can_take_images,
+)
 from toolyard.agents.models.providers import ProviderClients
+from toolyard.agents.models.response_stream import ModelRequest, ModelStreamContext
 from toolyard.config.settings.models import ModelEntry, model_ref_fault
 from toolyard.config.settings.table import Settings
 from toolyard.config.suggestions import did_you_mean

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from toolyard.agents.models import local_server
 from toolyard.agents.models.errors import ModelFailed
-from toolyard.agents.models.model_choice import ModelChoice
-from toolyard.agents.models.model_ref import ProviderAccess
+from toolyard.agents.models.model_ref import ModelChoice, ProviderAccess
 from toolyard.transports.stdio.child_process import ChildProcess
 from toolyard.transports.stdio.supervisor import build_child_environment
 from toolyard.transports.transport import to_single_line

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from toolyard.catalog.schemas.anthropic import anthropic_schema
 from toolyard.catalog.schemas.gemini import gemini_schema
 from toolyard.catalog.schemas.normalize import normalize_schema
-from toolyard.catalog.schemas.openai import openai_schema
-from toolyard.catalog.schemas.openai_strict import (
+from toolyard.catalog.schemas.openai import (
     ArgumentPath,
     NotStrictError,
+    openai_schema,
     remove_added_nulls,
     strict_schema,
 )
 from toolyard.catalog.schemas.root_object import convert_root
-from toolyard.catalog.schemas.schema_merge import Schema
+from toolyard.catalog.schemas.schema_merge import Schema, printable_excerpt
 from toolyard.types.tool import Definition
 
-__all__ = ["ProviderApi", "ProviderTool", "build_provider_tool"]
+__all__ = ["ProviderApi", "ProviderTool", "anthropic_schema", "build_provider_tool"]
+
+
+_ALLOWED_PROPERTY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def anthropic_schema(root: Schema) -> tuple[Schema, list[str]]:
+    """Return the schema without properties whose names make the API refuse the whole request."""
+    refused = [name for name in root["properties"] if not _ALLOWED_PROPERTY_NAME.fullmatch(name)]
+    if not refused:
+        return root, []
+    properties = {name: schema for name, schema in root["properties"].items() if name not in refused}
+    result = {**root, "properties": properties}
+    if "required" in root:
+        result["required"] = [name for name in root["required"] if name not in refused]
+    return result, [
+        f"the argument '{printable_excerpt(name)}' was left out: the API refuses its name" for name in refused
+    ]
 
 
 class ProviderApi(StrEnum):

@@ -4,7 +4,6 @@ Imports nothing of Toolyard but the catalogue's types. Start reading at ``index.
 ``query`` (parsing), ``index_view`` (visible documents), ``ranking`` and ``bit_counters`` in that order.
 """
 
-from toolyard.catalog.search.hit_summary import summarize_description
-from toolyard.catalog.search.index import Hit, SearchIndex
+from toolyard.catalog.search.index import Hit, SearchIndex, summarize_description
 
 __all__ = ["Hit", "SearchIndex", "summarize_description"]

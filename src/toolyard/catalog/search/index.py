@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -9,15 +10,15 @@ from typing import NamedTuple
 
 from toolyard.catalog.search.fields import DocumentBuilder
 from toolyard.catalog.search.fuzzy import FuzzyMatcher
-from toolyard.catalog.search.index_view import IndexView
+from toolyard.catalog.search.index_view import IndexView, rank_documents
 from toolyard.catalog.search.postings import Postings
 from toolyard.catalog.search.query import parse_query
-from toolyard.catalog.search.ranking import rank_documents
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.types.catalog import Catalogue
 from toolyard.types.tool import Definition
 
-__all__ = ["Hit", "SearchIndex"]
+__all__ = ["Hit", "SearchIndex", "summarize_description"]
+
 
 _MAX_CACHED_VIEWS = 16
 _MAX_NAME_CHARS = 256
@@ -183,3 +184,39 @@ def _server_description(catalogue: Catalogue | None) -> str:
     info = catalogue.listing.server_info
     texts = (info.get("title"), info.get("description"), catalogue.listing.instructions)
     return "\n".join(text for text in texts if isinstance(text, str))
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n\s*\n|。")
+_MAX_READ_CHARS = 2_000
+_FIRST_WIDE_CHARACTER = "\u2e80"
+"""First character counted with width 2: CJK characters carry about as much meaning as two Latin letters, and
+cost a model as many tokens or more."""
+
+
+def summarize_description(description: str, length: int = 64) -> str:
+    """Return the first sentence on one line, truncated at a word boundary to ``length`` columns.
+
+    Chinese, Japanese and Korean characters count as two columns.
+    """
+    first = _SENTENCE_END.split(description[:_MAX_READ_CHARS].strip(), maxsplit=1)[0]
+    line = " ".join(first.split()).rstrip(".。")
+    if len(line) <= length and (line.isascii() or _display_width(line) <= length):
+        return line
+    cut = _truncate_to_width(line, max(length - 1, 0))
+    whole_words = cut.rsplit(" ", 1)[0]
+    # One very long word would otherwise reduce the summary to almost nothing.
+    return (whole_words if 2 * len(whole_words) > len(cut) else cut).rstrip(" ,;:-") + "…"
+
+
+def _display_width(text: str) -> int:
+    return sum(2 if char >= _FIRST_WIDE_CHARACTER else 1 for char in text)
+
+
+def _truncate_to_width(line: str, width: int) -> str:
+    """Return the longest prefix of at most ``width`` columns."""
+    columns = 0
+    for index, char in enumerate(line):
+        columns += 2 if char >= _FIRST_WIDE_CHARACTER else 1
+        if columns > width:
+            return line[:index]
+    return line

@@ -16,7 +16,7 @@ from toolyard.cli.chat.elicitation_forms import (
     parse_field_input,
     parse_fields,
 )
-from toolyard.cli.chat.tool_cards import EventBody
+from toolyard.cli.chat.screen import EventBody
 from toolyard.cli.input.prompts import format_arguments_for_approval, read_line_async
 from toolyard.cli.output.messages import show_error
 from toolyard.cli.output.safe_text import make_printable, one_line

@@ -18,7 +18,7 @@ from toolyard.cli.chat.approval_prompts import (
     ask_question,
 )
 from toolyard.cli.chat.interrupts import Interrupts
-from toolyard.cli.chat.tool_cards import EventBody
+from toolyard.cli.chat.screen import EventBody
 from toolyard.cli.output.messages import show_note
 from toolyard.types.chat import Chat, ChatEvent, Kind, TurnOutcome
 

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID, ChatApp, open_existing_database
+from toolyard.cli.chat.current_chat import CurrentChat
+from toolyard.cli.chat.interrupts import Interrupts
+from toolyard.cli.chat.screen import Screen
+from toolyard.cli.chat.turn_follower import TurnFollower, TurnResult, UserLeft
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_models
 from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.messages import show_note
+from toolyard.cli.output.safe_text import format_age, one_line, print_json
+from toolyard.cli.output.tables import Column, show_table
 from toolyard.cli.output.terminal import is_interactive, is_terminal
 from toolyard.cli.runner import run_async
+from toolyard.types.chat import Chat, ChatEvent, TurnOutcome
 
 if TYPE_CHECKING:
     from toolyard.cli.chat.chat_app import ChatApp
     from toolyard.cli.chat.current_chat import CurrentChat
 
-__all__ = ["command"]
+__all__ = ["EXIT_CODES", "JsonLinesDisplay", "command", "list_chats", "run_single_turn"]
+
 
 _MAX_PROMPT_CHARACTERS = 4_000_000
 """Maximum length of a prompt that is read; a chat accepts less, and reports that."""
@@ -87,7 +99,7 @@ def command(
     was refused because nobody could be asked; 6 a limit was reached; 130 stopped.
     """
     if listed:
-        from toolyard.cli.chat.chat_list import list_chats  # only to list them
+        from toolyard.cli.commands.chat import list_chats  # only to list them
 
         return run_async(list_chats(options))
     wanted = ChatOptions(agent, model, bundles, _read_prompt(prompt), resume)
@@ -113,13 +125,15 @@ async def _run_chat(options: Options, chat_options: ChatOptions, *, may_ask: boo
         if seat.model is None:
             raise no_model_error(options)
         if chat_options.prompt is not None:
-            from toolyard.cli.chat.single_turn import run_single_turn  # only for one turn
+            from toolyard.cli.commands.chat import run_single_turn  # only for one turn
 
             asks = may_ask and is_interactive()
             return await run_single_turn(room, seat, chat_options.prompt, can_ask=asks, json=options.json)
-        from toolyard.cli.chat.conversation import TerminalConversation  # only for people
+        from toolyard.cli.chat.conversation import (
+            LineEditor,
+            TerminalConversation,  # only for people
+        )
         from toolyard.cli.chat.interrupts import Interrupts
-        from toolyard.cli.chat.line_editor import LineEditor
 
         with Interrupts() as interrupts, LineEditor() as prompt:
             return await TerminalConversation(room.chats, seat, prompt, interrupts).run()
@@ -147,3 +161,98 @@ async def _open_current_chat(chat_app: ChatApp, chat_options: ChatOptions) -> Cu
         return seat
     except (ChatError, NoSuchModel) as error:
         raise Usage(error.cause, hint=error.hint) from None
+
+
+_MAX_LISTED_CHATS = 100
+_COLUMNS = (
+    Column("chat", style="cyan", whole=True),
+    Column("title", wraps=True),
+    Column("agent"),
+    Column("model"),
+    Column("state"),
+    Column("changed", style="dim"),
+)
+
+
+async def list_chats(options: Options) -> int:
+    """Print the chats, the last changed first. No server is connected."""
+    async with open_existing_database(options) as database:
+        chats = (
+            () if database is None else await database.chats.chats(LOCAL_OWNER_ID, limit=_MAX_LISTED_CHATS)
+        )
+    if options.json:
+        from toolyard.web.api.chat_models import build_chat_model  # as the API shows them
+
+        print_json([build_chat_model(chat).model_dump(mode="json") for chat in chats])
+        return 0
+    _show_chats(chats)
+    return 0
+
+
+def _show_chats(chats: Sequence[Chat]) -> None:
+    now = time.time()
+    rows = [
+        (
+            chat.id,
+            one_line(chat.title, 60),
+            chat.agent or "",
+            chat.model or "",
+            chat.state.value,
+            format_age(max(0.0, now - chat.updated_at)),
+        )
+        for chat in chats
+    ]
+    if rows:
+        show_table(_COLUMNS, rows)
+    else:
+        show_note("there are no chats yet", "`toolyard chat` begins one")
+
+
+EXIT_CODES = {
+    TurnOutcome.DONE: 0,
+    TurnOutcome.FAILED: 3,
+    TurnOutcome.INTERRUPTED: 3,
+    TurnOutcome.LIMIT: 6,
+    TurnOutcome.STOPPED: 130,
+}
+"""Exit codes by the outcome of the turn; 4 if something was refused because nobody could be asked."""
+_REFUSED_EXIT_CODE = 4
+_INTERRUPTED_EXIT_CODE = 130
+
+
+@dataclass(slots=True)
+class JsonLinesDisplay:
+    """Prints events as JSON lines, as in the API."""
+
+    def show(self, event: ChatEvent) -> None:
+        """Print one event."""
+        from toolyard.web.api.chat_models import build_event_model  # one shape for all who read events
+
+        sys.stdout.write(build_event_model(event).model_dump_json() + "\n")
+        sys.stdout.flush()
+
+    def end_line(self) -> None:
+        """Do nothing: every line is complete."""
+
+
+async def run_single_turn(
+    chat_app: ChatApp, current_chat: CurrentChat, text: str, *, can_ask: bool, json: bool
+) -> int:
+    """Send a message, follow the turn to its end, and return the exit code. Raises ToolyardError."""
+    chat = await current_chat.get_or_create()
+    with Interrupts() as interrupts:
+        begun = await chat_app.chats.send(LOCAL_OWNER_ID, chat.id, text)
+        screen = JsonLinesDisplay() if json else Screen()
+        if json:
+            for event in await chat_app.chats.list_events(LOCAL_OWNER_ID, chat.id, after=begun - 1, limit=1):
+                screen.show(event)
+        turn = TurnFollower(chat_app.chats, await current_chat.refresh(), screen, interrupts, can_ask=can_ask)
+        try:
+            return _choose_exit_code(await turn.follow(begun))
+        except UserLeft as left:
+            return _INTERRUPTED_EXIT_CODE if left.by_interrupt else _REFUSED_EXIT_CODE
+
+
+def _choose_exit_code(turn_result: TurnResult) -> int:
+    code = EXIT_CODES[turn_result.why]
+    return _REFUSED_EXIT_CODE if turn_result.has_refusals and code == 0 else code

@@ -3,35 +3,193 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolyard.agents.definitions.agents_md import AgentsFile, find_agents_file, read_agents
+from toolyard.agents.definitions.tool_patterns import check_tool_patterns
+from toolyard.catalog.exposed_names import RESERVED_NAMES, NameAssigner, NameTemplates
+from toolyard.catalog.lock import lock_path, read_lock
+from toolyard.catalog.lock.lock_file import detect_unpinned_package
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.check_report import (
-    CheckReport,
-    check_catalogues,
-    check_files,
-    examine_issuers,
-    unnamed_issuers,
-)
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.messages import format_problem, problem_json, show_message
 from toolyard.cli.output.safe_text import format_count, print_json
 from toolyard.cli.output.terminal import style_text
 from toolyard.cli.runner import open_offline_yard, run_async
+from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
-from toolyard.errors import Problem, ToolyardError
+from toolyard.errors import AgentsError, ConfigError, Problem, ToolyardError
+from toolyard.policy.bundle_lookup import select_bundles
+from toolyard.policy.glob import unused_globs
+from toolyard.registry.shared_redirect import find_servers_sharing_redirect, shared_redirect_issuers_in_files
+from toolyard.types.agent import Agent
 from toolyard.types.config import Configuration
-from toolyard.types.server import HttpSpec
+from toolyard.types.server import Bundle, HttpSpec, Server, StdioSpec
 
 if TYPE_CHECKING:
     from toolyard.catalog.tool_listing import ToolListing
 
-__all__ = ["command"]
+__all__ = ["CheckReport", "check_catalogues", "check_files", "command", "examine_issuers", "unnamed_issuers"]
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """``problems`` prevent something from being used, ``notes`` do not; and the parts that could be read."""
+
+    data_dir: Path
+    problems: list[Problem] = field(default_factory=list[Problem])
+    notes: list[Problem] = field(default_factory=list[Problem])
+    settings: Settings | None = None
+    configuration: Configuration | None = None
+    agents: AgentsFile | None = None
+    agents_file: Path | None = None
+
+
+def check_files(options: Options) -> CheckReport:
+    """Read settings, configuration and AGENTS.md, each regardless of errors in the others."""
+    found = CheckReport(options.resolved_data_dir)
+    try:
+        settings = load_settings(found.data_dir)
+        found.notes += settings.hints
+        NameTemplates(settings.naming_template, settings.instance_naming_template)
+        found.settings = settings
+    except ConfigError as error:
+        found.problems += error.problems
+    try:
+        found.configuration = load_config(options.config, data_dir=found.data_dir)
+        found.notes += found.configuration.hints
+        found.notes += _find_server_notes(found.configuration)
+        found.notes += _find_shared_redirects(found.configuration)
+        read_lock(lock_path(found.configuration.file, found.data_dir))
+    except ConfigError as error:
+        found.problems += error.problems
+    try:
+        found.agents_file = find_agents_file((found.settings or Settings()).agents_path, found.data_dir)
+        if found.agents_file is not None:
+            found.agents = read_agents(found.agents_file)
+            found.notes += found.agents.hints
+    except AgentsError as error:
+        found.problems += error.problems
+    if found.configuration is not None and found.agents is not None:
+        for agent in found.agents.agents:
+            found.problems += _find_unknown_bundles(agent, found.configuration)
+    return found
+
+
+def _find_server_notes(configuration: Configuration) -> Iterator[Problem]:
+    for server in configuration.servers.values():
+        if not server.enabled:
+            yield _make_problem(
+                server, f"is disabled: {server.disabled_reason or 'switched off in its entry'}"
+            )
+        elif isinstance(server.transport, StdioSpec):
+            package = detect_unpinned_package(server.transport)
+            if package is not None:
+                message = f"runs whatever version of '{package}' is the newest"
+                yield _make_problem(
+                    server, message, "name the version with the package, so that it cannot change"
+                )
+
+
+def _find_shared_redirects(configuration: Configuration) -> Iterator[Problem]:
+    sharing = find_servers_sharing_redirect(shared_redirect_issuers_in_files(configuration.servers.values()))
+    for name in sharing:
+        others = ", ".join(f"'{other}'" for other in sharing if other != name)
+        yield _make_problem(
+            configuration.servers[name],
+            f"its client id uses the redirect address that {others} uses as well, at another issuer",
+            'register the redirect address of its issuer alone, then set "issuerRedirect": true for it',
+        )
+
+
+def _find_unknown_bundles(agent: Agent, configuration: Configuration) -> list[Problem]:
+    try:
+        select_bundles(agent.bundles, configuration.bundles)
+    except ConfigError as error:
+        return [
+            replace(problem, file=agent.file, line=agent.line, path=f"{agent.name}.bundles")
+            for problem in error.problems
+        ]
+    return []
+
+
+def check_catalogues(report: CheckReport, tool_listing: ToolListing) -> None:
+    """Add findings from the stored listings: renamed and quarantined tools, rules and patterns that match no
+    tool."""
+    configuration, settings = report.configuration, report.settings
+    if configuration is None or settings is None:
+        return
+    servers = configuration.servers
+    for renamed in tool_listing.names.renamed_tools:
+        report.notes.append(_make_problem(servers[renamed.target.server_id], str(renamed)))
+    for catalogue in tool_listing.catalogues.values():
+        server = servers[catalogue.server_id]
+        report.notes += [_make_problem(server, str(one)) for one in catalogue.quarantined]
+        report.notes += [_make_problem(server, str(remark)) for remark in catalogue.remarks]
+        names = [definition.name for definition in catalogue.definitions]
+        report.notes += _find_unused_patterns(server, names)
+        for bundle in configuration.bundles.values():
+            if bundle.server_id == server.id:
+                report.notes += _find_unused_patterns(bundle, names)
+    naming = NameAssigner(NameTemplates(settings.naming_template, settings.instance_naming_template))
+    unlisted = [server for server in servers.values() if server.id not in tool_listing.catalogues]
+    for server in unlisted:
+        if server.enabled:
+            report.notes.append(
+                _make_problem(
+                    server, "was never listed, so its tools are not known", "`toolyard tools` lists it"
+                )
+            )
+    prefixes = {naming.prefix(server.id): server.id for server in unlisted}
+    known = [*tool_listing.tools, *RESERVED_NAMES]
+    for agent in report.agents.agents if report.agents is not None else ():
+        told = check_tool_patterns(agent, known, prefixes)
+        report.problems += told.errors
+        report.notes += told.warnings
+
+
+def unnamed_issuers(configuration: Configuration) -> list[Server]:
+    """Return the servers with a client secret or key whose entry does not name its issuer."""
+    return [
+        server
+        for server in configuration.servers.values()
+        if server.enabled
+        and server.oauth is not None
+        and server.oauth.issuer is None
+        and (server.oauth.client_secret or server.oauth.private_key_file)
+    ]
+
+
+def examine_issuers(found: CheckReport, bound: Mapping[str, str]) -> None:
+    """Propose the issuer of each client secret. ``bound`` holds the issuers of earlier sign-ins by server."""
+    for server in unnamed_issuers(found.configuration) if found.configuration is not None else ():
+        issuer = bound.get(server.id)
+        message = "its client secret or key is sent to no issuer until one is confirmed"
+        if issuer is not None:
+            message = f"its client secret or key is sent to {issuer}, as at an earlier sign-in"
+        hint = f'add "issuer": "{issuer or "https://…"}" under its \'oauth\''
+        if issuer is None:
+            hint += f", or run `toolyard login {server.id}`, which shows the one that the server names"
+        found.notes.append(_make_problem(server, message, hint))
+
+
+def _find_unused_patterns(entry: Server | Bundle, tool_names: list[str]) -> Iterator[Problem]:
+    for key, globs in (("allowTools", entry.allow_tools), ("denyTools", entry.deny_tools)):
+        for glob in unused_globs(globs or (), tool_names):
+            yield _make_problem(entry, f"'{glob}' in {key} matches no tool of the server")
+
+
+def _make_problem(entry: Server | Bundle, message: str, hint: str | None = None) -> Problem:
+    place = entry.provenance
+    file = place.file or (None if place.source == "file" else place.source)
+    what = "server" if isinstance(entry, Server) else "bundle"
+    return Problem(message, file=file, line=place.line, path=f"{what} '{entry.id}'", hint=hint)
 
 
 @click.command("check", cls=Command, short_help=COMMAND_SUMMARIES["check"])

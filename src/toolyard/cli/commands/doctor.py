@@ -25,8 +25,7 @@ from toolyard.types.server import HttpSpec, Server
 
 if TYPE_CHECKING:
     from toolyard.auth import AuthProvider
-    from toolyard.cli.doctor_checks import MachineCheck, ServerCheck
-    from toolyard.cli.traced_transport import TraceStep
+    from toolyard.cli.doctor_checks import MachineCheck, ServerCheck, TraceStep
 
 __all__ = ["command"]
 

@@ -18,7 +18,7 @@ from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import format_count, one_line, print_json
 from toolyard.cli.output.terminal import style_text
 from toolyard.cli.runner import open_yard, run_async
-from toolyard.cli.sign_in_target import SignInServer, find_sign_in_server
+from toolyard.cli.terminal_sign_in import SignInServer, find_sign_in_server
 from toolyard.config import load_config, load_settings
 from toolyard.errors import ServerError
 from toolyard.types.status import State

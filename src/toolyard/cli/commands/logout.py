@@ -12,7 +12,7 @@ from toolyard.cli.input.completion import complete_servers
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.safe_text import one_line, print_json
 from toolyard.cli.runner import run_async
-from toolyard.cli.sign_in_target import SignInServer, find_sign_in_server
+from toolyard.cli.terminal_sign_in import SignInServer, find_sign_in_server
 from toolyard.config import load_config, load_settings
 
 __all__ = ["command"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,6 +19,12 @@ from toolyard.cli.output.safe_text import format_age, print_json
 from toolyard.cli.output.tables import Cell, Column, show_table
 from toolyard.cli.output.terminal import is_interactive
 from toolyard.cli.runner import run_async
+from toolyard.config import load_config
+from toolyard.errors import ConfigError
+from toolyard.net import AddressGuard, OutboundHttp
+from toolyard.registry import Registry
+from toolyard.registry.sign_out import SignOuts
+from toolyard.types.server import Server
 
 if TYPE_CHECKING:
     from toolyard.accounts import AccountService
@@ -24,7 +32,8 @@ if TYPE_CHECKING:
     from toolyard.store import Database
     from toolyard.types.account import User
 
-__all__ = ["command"]
+__all__ = ["command", "delete_user", "sign_out_user"]
+
 
 T = TypeVar("T")
 
@@ -118,7 +127,7 @@ def disable_account(options: Options, name: str, undo: bool) -> None:
         user = await accounts.get_user(name)
         await accounts.database.accounts.set_disabled(user.id, not undo)
         if not undo:
-            from toolyard.cli.revoke_sign_ins import sign_out_user  # the help needs none of it
+            from toolyard.cli.commands.users import sign_out_user  # the help needs none of it
 
             await sign_out_user(options, accounts.settings, accounts.database, user)
         await accounts.record_action("user.enable" if undo else "user.disable", user)
@@ -142,7 +151,7 @@ def delete_account(options: Options, name: str, yes: bool) -> int:
 
     async def remove_account(accounts: _AccountAdmin) -> str:
         user = await accounts.get_user(name)
-        from toolyard.cli.revoke_sign_ins import delete_user  # the help needs none of it
+        from toolyard.cli.commands.users import delete_user  # the help needs none of it
 
         await delete_user(options, accounts.settings, accounts.database, user)
         await accounts.record_action("user.delete", user)
@@ -251,3 +260,41 @@ def _user_json(user: User) -> dict[str, object]:
         "created_at": user.created_at,
         "last_seen": user.last_seen,
     }
+
+
+async def delete_user(options: Options, settings: Settings, database: Database, user: User) -> None:
+    """Delete an account, and revoke its tokens."""
+    async with _open_revocation(settings, database) as (sign_outs, registry):
+        held = await sign_outs.collect_user_grants(
+            registry, user.principal, _load_configured_servers(options)
+        )
+        await database.accounts.delete_user(user.id)
+        sign_outs.revoke_in_background(held)
+
+
+async def sign_out_user(options: Options, settings: Settings, database: Database, user: User) -> None:
+    """Sign an account out of every server, and revoke its tokens."""
+    async with _open_revocation(settings, database) as (sign_outs, registry):
+        await sign_outs.sign_out_user(registry, user.principal, _load_configured_servers(options))
+
+
+@asynccontextmanager
+async def _open_revocation(
+    settings: Settings, database: Database
+) -> AsyncGenerator[tuple[SignOuts, Registry]]:
+    """Open the services for revocation; pending revocations get up to a minute at the end."""
+    net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
+    returning: list[Coroutine[Any, Any, None]] = []
+    try:
+        yield SignOuts(database.auth, net, returning.append), Registry(database.registry, settings)
+        await asyncio.gather(*returning)
+    finally:
+        await net.close()
+
+
+def _load_configured_servers(options: Options) -> Sequence[Server]:
+    """Return the configured servers; errors in the files do not prevent deleting an account."""
+    try:
+        return tuple(load_config(options.config, data_dir=options.resolved_data_dir).servers.values())
+    except ConfigError:
+        return ()

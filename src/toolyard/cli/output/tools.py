@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from toolyard.cli.output.safe_text import format_count, one_line
+from toolyard.cli.output.messages import show_note
+from toolyard.cli.output.safe_text import format_count, make_printable, one_line
 from toolyard.cli.output.tables import Column, show_table
 from toolyard.cli.output.terminal import is_terminal, style_text
 from toolyard.types.tool import Tool
 
-__all__ = ["show_tools", "tools_json"]
+__all__ = ["show_change", "show_tools", "show_unaccepted_changes_notice", "tools_json"]
+
 
 _COLUMNS = (Column("tool", style="cyan", whole=True), Column("what it does"))
 
@@ -49,3 +51,16 @@ def tools_json(tools: Sequence[Tool]) -> list[dict[str, Any]]:
 def _first_line(tool: Tool) -> str:
     text = (tool.description or tool.title or "").strip()
     return one_line(text.split("\n", 1)[0], 200)
+
+
+def show_change(kind: str, id: str, was: str | None, diff: Iterable[str] = ()) -> None:
+    """Print one change, with its ``diff`` if there is one."""
+    print(f"{kind:<12} {one_line(id)}{f' (was {one_line(was)})' if was else ''}")
+    for line in diff:
+        print(f"    {one_line(line) if line[:1] != ' ' else make_printable(line)}")
+
+
+def show_unaccepted_changes_notice(number: int) -> None:
+    """Print how many changes are not accepted, and how to accept them."""
+    hint = "see them with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
+    show_note(f"{format_count(number, 'change')} not accepted", hint)

@@ -2,22 +2,199 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 
 from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
-from toolyard.config.importers.codex import translate_codex_server
-from toolyard.config.importers.mcp_servers import translate_flat_server
-from toolyard.config.importers.opencode import translate_opencode_server
-from toolyard.config.importers.translation import ForeignServer
-from toolyard.config.importers.zed import translate_zed_server
+from toolyard.config.importers.translation import EntryTranslation, ForeignServer, escape_variables
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["ForeignFile", "read_foreign_file"]
+__all__ = [
+    "ForeignFile",
+    "read_foreign_file",
+    "translate_codex_server",
+    "translate_flat_server",
+    "translate_opencode_server",
+    "translate_zed_server",
+]
+
+
+_SHARED_KEYS = (
+    *("type", "command", "args", "cwd", "url", "headers", "enabled", "disabled"),
+    *("label", "description", "shared", "protocol", "timeouts", "stopWhenIdle", "restart", "cache"),
+    *("allowTools", "denyTools", "privateAddresses", "authProviderId"),
+)
+_TOOL_LIST_KEYS = (
+    ("denyTools", "disabledTools"),
+    ("denyTools", "excludeTools"),
+    ("allowTools", "includeTools"),
+)
+
+
+def translate_flat_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
+    """Translate one entry. Most keys are the same as ours; a few have other names."""
+    work = EntryTranslation(name, raw)
+    work.copy_keys(*_SHARED_KEYS)
+    work.put("env", _stringify_env(work.pop("env")))
+    for alias in ("serverUrl", "httpUrl"):
+        url = work.pop(alias)
+        if "url" not in work.entry:
+            work.put("url", url)
+    for ours, theirs in _TOOL_LIST_KEYS:
+        work.put(ours, work.pop(theirs) or None)
+    # In files of Gemini, "trust" is a boolean that turns off confirmations; ours is a string.
+    trust = work.pop("trust")
+    if isinstance(trust, str):
+        work.put("trust", trust)
+    elif trust is not None:
+        work.notes.append("'trust' was dropped: there it means that calls need no approval")
+    work.put("oauth", _translate_flat_oauth(work))
+    work.drop("envFile", "put its variables into 'env'")
+    return work.finish()
+
+
+def _stringify_env(env: JsonValue) -> JsonValue:
+    """Convert numbers to strings, and drop null values, both of which some clients allow."""
+    if not isinstance(env, dict):
+        return env
+    return {
+        key: str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+        for key, value in env.items()
+        if value is not None
+    }
+
+
+def _translate_flat_oauth(work: EntryTranslation) -> JsonValue:
+    oauth, auth = work.pop("oauth"), work.pop("auth")
+    if isinstance(auth, dict):  # Cursor
+        names = {"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret", "scopes": "scopes"}
+        return {ours: auth[theirs] for theirs, ours in names.items() if theirs in auth}
+    if isinstance(oauth, dict):
+        known = ("clientId", "clientSecret", "scopes", "callbackPort", "resource")
+        dropped = [key for key in oauth if key not in known]
+        work.notes += [f"'oauth.{key}' was dropped: Toolyard has no equivalent" for key in dropped]
+        return {key: oauth[key] for key in known if key in oauth}
+    return None
+
+
+def translate_zed_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
+    """Translate one entry, with the command as an object or a string."""
+    work = EntryTranslation(name, raw)
+    command = work.pop("command")
+    if isinstance(command, dict):
+        work.put("command", command.get("path"))
+        work.put("args", command.get("args"))
+        work.put("env", command.get("env"))
+    else:
+        work.put("command", command)
+        work.copy_keys("args", "env")
+    work.copy_keys("url", "headers", "enabled")
+    work.pop("source")
+    work.drop("settings", "only an extension of Zed uses it")
+    return work.finish()
+
+
+_OPENCODE_VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def translate_opencode_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
+    """Translate one entry of either version."""
+    work = EntryTranslation(name, {key: escape_variables(value) for key, value in raw.items()})
+    kind = work.pop("type")
+    work.copy_keys("enabled", "disabled", "cwd", "url", "headers")
+    command = work.pop("command")
+    if isinstance(command, list) and command:
+        work.put("command", command[0])
+        work.put("args", command[1:] or None)
+    else:
+        work.put("command", command)
+    work.put("env", work.pop("environment"))
+    work.put("type", {"local": "stdio", "remote": "http"}.get(kind) if isinstance(kind, str) else None)
+    work.seconds("timeout", "connect", scale=1000)
+    work.put("oauth", _translate_opencode_oauth(work))
+    work.entry = {key: _rewrite_variables(value) for key, value in work.entry.items()}
+    if "{file:" in str(work.entry):
+        work.notes.append("{file:...} cannot be read: put the content into a variable")
+    return work.finish()
+
+
+def _translate_opencode_oauth(work: EntryTranslation) -> JsonValue:
+    oauth = work.pop("oauth")
+    if oauth is False:
+        work.notes.append("'oauth' was off there; Toolyard signs in only if the server requires it")
+    if not isinstance(oauth, dict):
+        return None
+    scope = oauth.get("scope")
+    entry: dict[str, JsonValue] = {
+        "clientId": oauth.get("clientId") or oauth.get("client_id"),
+        "clientSecret": oauth.get("clientSecret") or oauth.get("client_secret"),
+        "scopes": list(scope.split()) if isinstance(scope, str) else None,
+        "callbackPort": oauth.get("callback_port"),
+    }
+    return {key: value for key, value in entry.items() if value is not None}
+
+
+def _rewrite_variables(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return _OPENCODE_VARIABLE.sub(r"${\1}", value)
+    if isinstance(value, list):
+        return [_rewrite_variables(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _rewrite_variables(item) for key, item in value.items()}
+    return value
+
+
+def translate_codex_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
+    """Translate one table ``mcp_servers.<name>``."""
+    work = EntryTranslation(name, {key: escape_variables(value) for key, value in raw.items()})
+    work.copy_keys("command", "args", "cwd", "url", "enabled")
+    work.put("env", work.pop("env"))
+    work.merge("env", _forward_variables(work.pop("env_vars")))
+    work.put("headers", work.pop("http_headers"))
+    variables = work.pop("env_http_headers")
+    if isinstance(variables, dict):
+        work.merge("headers", {key: f"${{{value}}}" for key, value in variables.items()})
+    token = work.pop("bearer_token_env_var")
+    if isinstance(token, str):
+        work.merge("headers", {"Authorization": f"Bearer ${{{token}}}"})
+    work.seconds("startup_timeout_ms", "connect", scale=1000)
+    work.seconds("startup_timeout_sec", "connect")
+    # Codex limits the whole call, so a shorter limit for silence must not end it sooner.
+    work.seconds("tool_timeout_sec", "silence", "call")
+    work.put("allowTools", work.pop("enabled_tools"))
+    work.put("denyTools", work.pop("disabled_tools"))
+    _translate_codex_oauth(work)
+    for key in ("tools", "default_tools_approval_mode"):
+        work.drop(key, "approvals are set for the whole platform")
+    work.drop("bearer_token", "Codex does not accept it either; use a variable")
+    return work.finish()
+
+
+def _forward_variables(names: JsonValue) -> dict[str, JsonValue]:
+    """Return references to variables that are passed on if they are set."""
+    forwarded: dict[str, JsonValue] = {}
+    for item in names if isinstance(names, list) else []:
+        name = item.get("name") if isinstance(item, dict) else item
+        if isinstance(name, str):
+            forwarded[name] = f"${{{name}:-}}"
+    return forwarded
+
+
+def _translate_codex_oauth(work: EntryTranslation) -> None:
+    oauth = work.pop("oauth")
+    client_id = oauth.get("client_id") if isinstance(oauth, dict) else None
+    options: dict[str, JsonValue] = {
+        "clientId": client_id,
+        "scopes": work.pop("scopes"),
+        "resource": work.pop("oauth_resource"),
+    }
+    work.merge("oauth", {key: value for key, value in options.items() if value is not None})
+
 
 ServerTranslator = Callable[[str, Mapping[str, JsonValue]], ForeignServer]
 _CLIENT_BY_FILE_NAME = {

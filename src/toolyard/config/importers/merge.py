@@ -4,24 +4,59 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
 from toolyard.config.entries.identifiers import MAX_ID_CHARACTERS
+from toolyard.config.exporters.json_members import detect_newline
 from toolyard.config.file_reader import decode_utf8, encode_like, read_regular_file
 from toolyard.config.file_writer import lock_for_editing, write_with_backup
 from toolyard.config.importers.formats import ForeignFile, read_foreign_file
-from toolyard.config.importers.json_insertion import insert_servers
 from toolyard.config.importers.translation import ForeignServer
 from toolyard.config.sources.json_document import JsonValue
+from toolyard.config.sources.json_reader import read_json
 from toolyard.config.sources.layers import layer_from_mapping, layer_from_text
 from toolyard.config.sources.merge import merge_layers
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.server import Provenance, Server
 
-__all__ = ["ImportPlan", "ImportedServer", "plan_import", "write_import"]
+__all__ = ["ImportPlan", "ImportedServer", "insert_servers", "plan_import", "write_import"]
+
+
+def insert_servers(text: str, entries: Mapping[str, JsonValue]) -> str:
+    """Return the text with the entries at the beginning of ``mcpServers``, which is created if missing.
+
+    ``text`` must be a valid configuration.
+    """
+    document = read_json(text)
+    root = document.root if isinstance(document.root, dict) else {}
+    offset = document.find_offset(("mcpServers",))
+    if offset is None:
+        return _insert_after_brace(
+            text, document.root_offset, {"mcpServers": dict(entries)}, bool(root), "  "
+        )
+    return _insert_after_brace(text, offset, entries, bool(root["mcpServers"]), "    ")
+
+
+# Entries are inserted right after the opening brace. That needs only one position, and never a decision about
+# a trailing comma or about comments after the last member.
+def _insert_after_brace(
+    text: str, brace: int, entries: Mapping[str, JsonValue], has_members: bool, indent: str
+) -> str:
+    lines = ",".join(f"\n{_format_member(key, value, indent)}" for key, value in entries.items())
+    ending = "," if has_members else f"\n{indent[:-2]}"
+    inserted = f"{lines}{ending}".replace("\n", detect_newline(text))
+    return f"{text[: brace + 1]}{inserted}{text[brace + 1 :]}"
+
+
+def _format_member(key: str, value: JsonValue, indent: str) -> str:
+    import json  # needed for writing only
+
+    body = json.dumps(value, indent=2, ensure_ascii=False).replace("\n", f"\n{indent}")
+    return f"{indent}{json.dumps(key, ensure_ascii=False)}: {body}"
+
 
 _EMPTY_CONFIG = '{\n  "mcpServers": {}\n}\n'
 # The characters that toolyard.config.entries.identifiers refuses.

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
-from toolyard.config.entries.bundles import read_bundle
 from toolyard.config.entries.checked_object import CheckedObject
 from toolyard.config.entries.identifiers import id_fault
 from toolyard.config.entries.raw_entries import ConfigLayer
-from toolyard.config.entries.servers import read_compatible_server, read_strict_server
+from toolyard.config.entries.servers import read_bundle, read_compatible_server, read_strict_server
 from toolyard.config.problem_report import ProblemReport, describe_type
 from toolyard.config.sources.json_document import JsonPath, JsonValue, format_path
 from toolyard.config.sources.json_reader import MAX_JSON_DEPTH, read_json

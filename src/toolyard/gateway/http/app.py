@@ -25,12 +25,12 @@ from toolyard.gateway.http.exchange import (
     DisconnectWatcher,
     HttpErrorResponse,
     HttpExchange,
+    ListenRequests,
     Receive,
     Scope,
     accepts_media_type,
 )
 from toolyard.gateway.http.legacy import INVALID_MESSAGE, LegacyHttp
-from toolyard.gateway.http.listeners import ListenRequests
 from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_REQUEST, LEGACY_VERSIONS, PARSE_ERROR
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
 from toolyard.protocol.pending import (

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from toolyard.errors import ToolyardError
 from toolyard.gateway.http.event_streams import Send
 from toolyard.protocol.codec import encode
 from toolyard.protocol.constants import INVALID_REQUEST
 from toolyard.protocol.pending import Message, RequestId, RpcFailure, build_error_message
 
-__all__ = ["DisconnectWatcher", "HttpErrorResponse", "HttpExchange", "Receive", "Scope", "accepts_media_type"]
+__all__ = [
+    "DisconnectWatcher",
+    "HttpErrorResponse",
+    "HttpExchange",
+    "ListenRequests",
+    "Receive",
+    "Scope",
+    "accepts_media_type",
+]
+
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -158,3 +170,40 @@ def accepts_media_type(accept: str, media_type: str | None = None) -> bool:
         return True
     wanted = {media_type} if media_type is not None else {"application/json", "text/event-stream"}
     return wanted <= kinds or all(f"{each.partition('/')[0]}/*" in kinds for each in wanted - kinds)
+
+
+log = logging.getLogger("toolyard.gateway")
+
+_SERVICE_UNAVAILABLE = 503
+
+
+class ListenRequests:
+    """The listening requests of one process."""
+
+    def __init__(self, authorize: Callable[[Scope], Awaitable[object]]) -> None:
+        """``authorize`` raises HttpErrorResponse for callers without access."""
+        self._authorize = authorize
+        self._open_requests: dict[object, tuple[Scope, Callable[[], object]]] = {}
+
+    @contextlib.contextmanager
+    def kept(self, scope: Scope, end: Callable[[], object]) -> Generator[None]:
+        """Register a request while it listens; ``end`` ends it."""
+        key = object()
+        self._open_requests[key] = (scope, end)
+        try:
+            yield
+        finally:
+            del self._open_requests[key]
+
+    async def reauthorize(self) -> None:
+        """Authorize all listening requests again, and end those that lost access."""
+        for scope, end in list(self._open_requests.values()):
+            try:
+                await self._authorize(scope)
+            except HttpErrorResponse as away:
+                # A caller who cannot be checked for a while, such as during a database outage, keeps the
+                # stream.
+                if away.status != _SERVICE_UNAVAILABLE:
+                    end()
+            except ToolyardError as error:
+                log.warning("whether somebody may still listen cannot be looked up: %s", error.cause)

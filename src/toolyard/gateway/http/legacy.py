@@ -19,9 +19,9 @@ from toolyard.gateway.http.exchange import (
     DisconnectWatcher,
     HttpErrorResponse,
     HttpExchange,
+    ListenRequests,
     accepts_media_type,
 )
-from toolyard.gateway.http.listeners import ListenRequests
 from toolyard.gateway.http.sessions import HttpSession, HttpSessions
 from toolyard.protocol.constants import INVALID_REQUEST
 from toolyard.protocol.pending import Message, RequestId, RpcFailure, build_result_message

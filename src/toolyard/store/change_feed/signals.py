@@ -18,11 +18,13 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
+import psycopg
 from sqlalchemy import Connection, text
 
 from toolyard.store.errors import StoreError
-from toolyard.store.sql.dialects import Engines
-from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.dialects import POSTGRESQL_SESSION_SETUP, Engines
+from toolyard.store.sql.executor import DatabaseExecutor, unavailable_error
+from toolyard.store.sql.postgres_connections import TimedAsyncConnection
 
 __all__ = [
     "CHATS_CHANNEL",
@@ -33,8 +35,11 @@ __all__ = [
     "REMOVED_CREDENTIALS_CHANNEL",
     "REVOKED_ACCESS_CHANNEL",
     "ChangeListener",
+    "PostgresChangeListener",
     "Signals",
+    "SqliteChangeListener",
 ]
+
 
 POSTGRESQL_CHANNEL = "toolyard"
 """PostgreSQL channel that carries the messages of all channels below."""
@@ -174,10 +179,10 @@ class Signals:
 
     def _create_listener(self, engines: Engines) -> ChangeListener:
         if engines.kind == "sqlite":
-            from toolyard.store.change_feed.file_polling import SqliteChangeListener  # only needed here
+            from toolyard.store.change_feed.signals import SqliteChangeListener  # only needed here
 
             return SqliteChangeListener(self._executor, lambda: self.has_listeners)
-        from toolyard.store.change_feed.postgres_listener import (
+        from toolyard.store.change_feed.signals import (
             PostgresChangeListener,  # loads psycopg
         )
 
@@ -241,3 +246,55 @@ class _SubscriberQueue:
             return ()
         messages, self._pending = list(self._pending), {}
         return messages
+
+
+_POLL_INTERVAL_SECONDS = 0.2
+"""Interval between two checks of the file."""
+
+
+class SqliteChangeListener:
+    """ChangeListener for SQLite. Runs while there are listeners.
+
+    It reads the version on the writer's connection, where it changes with commits of other connections but
+    not with our own.
+    """
+
+    def __init__(self, executor: DatabaseExecutor, has_listeners: Callable[[], bool]) -> None:
+        self._executor = executor
+        self._has_listeners = has_listeners
+
+    async def run(self, on_message: Callable[[str], None], on_resync: Callable[[], None]) -> None:
+        last_version: object = None
+        while self._has_listeners():
+            version = await self._executor.file_version()
+            if version != last_version:
+                on_resync()
+            last_version = version
+            await asyncio.sleep(_POLL_INTERVAL_SECONDS)
+
+
+class PostgresChangeListener:
+    """ChangeListener for PostgreSQL. Runs until it is cancelled or the connection is lost."""
+
+    def __init__(self, engines: Engines) -> None:
+        self._engines = engines
+
+    async def run(self, on_message: Callable[[str], None], on_resync: Callable[[], None]) -> None:
+        try:
+            limits = self._engines.limits
+            connection = await TimedAsyncConnection.open(self._engines.connect_args, limits.answer)
+            try:
+                await connection.execute(POSTGRESQL_SESSION_SETUP)
+                await connection.execute(f"LISTEN {POSTGRESQL_CHANNEL}")
+                on_resync()
+                while True:
+                    connection.answer_timeout = None
+                    async for notification in connection.notifies(timeout=limits.heartbeat):
+                        on_message(notification.payload)
+                    # No notification for a while may mean a frozen server, so check that it answers.
+                    connection.answer_timeout = limits.answer
+                    await connection.execute("SELECT 1")
+            finally:
+                await connection.close()
+        except psycopg.Error as error:
+            raise unavailable_error(self._engines, error) from error

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from toolyard.accounts.browser_sessions import MAX_SESSION_SECONDS
-from toolyard.accounts.device_cookies import Device, DeviceCookies
+from toolyard.accounts.browser_sessions import MAX_SESSION_SECONDS, Device, DeviceCookies
 from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
 from toolyard.config.settings.table import Settings
 from toolyard.web.access.request_context import get_request_context

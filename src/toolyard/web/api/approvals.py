@@ -11,10 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolyard.agents.chat.approval_grants import GrantScope
 from toolyard.registry.errors import NotFound
 from toolyard.types.approval import Approval, Grant
-from toolyard.web.api.chat_dependencies import ChatApprover, ChatReader, ChatWriter
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AppServices,
+    ChatApprover,
+    ChatReader,
+    ChatWriter,
     Given,
     PathId,
     problem_responses,

@@ -8,9 +8,14 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import StreamingResponse
 
 from toolyard.agents.chat.markdown_export import export_file_name, export_markdown
-from toolyard.web.api.chat_dependencies import ChatReader
 from toolyard.web.api.chat_results import SANDBOX_POLICY, load_full_text
-from toolyard.web.api.dependencies import AppServices, PathId, problem_responses, require_media_types
+from toolyard.web.api.dependencies import (
+    AppServices,
+    ChatReader,
+    PathId,
+    problem_responses,
+    require_media_types,
+)
 
 __all__ = ["router"]
 

@@ -14,8 +14,14 @@ from toolyard.agents.chat.result_event import FullResult
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import ChatEvent, Kind
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api.chat_dependencies import ChatReader, EventNumber
-from toolyard.web.api.dependencies import AppServices, PathId, problem_responses, require_media_types
+from toolyard.web.api.dependencies import (
+    AppServices,
+    ChatReader,
+    EventNumber,
+    PathId,
+    problem_responses,
+    require_media_types,
+)
 from toolyard.web.services import Services
 
 __all__ = ["SANDBOX_POLICY", "load_full_text", "router"]

@@ -14,11 +14,11 @@ from fastapi.responses import StreamingResponse
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.errors import ToolyardError
 from toolyard.types.chat import ChatEvent
-from toolyard.web.api.chat_dependencies import ChatReader
 from toolyard.web.api.chat_models import EventPage, build_event_model
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AppServices,
+    ChatReader,
     PathId,
     problem_responses,
     require_media_types,

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from toolyard.agents.chat.chats import UNCHANGED
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api.chat_dependencies import ChatReader, ChatWriter
 from toolyard.web.api.chat_models import (
     ChatChanges,
     ChatGiven,
@@ -26,6 +25,8 @@ from toolyard.web.api.chat_models import (
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AppServices,
+    ChatReader,
+    ChatWriter,
     PathId,
     problem_responses,
     require_media_types,

@@ -11,6 +11,7 @@ from fastapi import Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, model_validator
 from starlette.exceptions import HTTPException
 
+from toolyard.accounts.errors import NotAllowed
 from toolyard.types.account import Right
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_browser_user, require_right
 from toolyard.web.problem_details import PROBLEM_JSON
@@ -23,6 +24,10 @@ __all__ = [
     "AdminUser",
     "AppServices",
     "BrowserUser",
+    "ChatApprover",
+    "ChatReader",
+    "ChatWriter",
+    "EventNumber",
     "Given",
     "PathId",
     "UserWithCall",
@@ -172,3 +177,44 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
         }
         for status in sorted({*_COMMON_STATUSES, *statuses})
     }
+
+
+EventNumber = Annotated[int, Path(ge=1, le=2**62, description="Sequence number of an event.")]
+
+
+def _require_unlimited_token(visitor: RequestUser) -> RequestUser:
+    """Return the user. Raises NotAllowed for a token that is limited to servers, tools or agents.
+
+    A chat may call all tools of its owner, even days later after an approval, so that the limits of a token
+    could not be enforced.
+    """
+    scope = visitor.scope
+    limits = [] if scope is None else [scope.servers, scope.tools, scope.agents]
+    if any(each is not None for each in limits):
+        raise NotAllowed(
+            "this token is limited to some servers, tools or agents, so that it cannot be used for chats",
+            hint="create a token without such limits",
+        )
+    return visitor
+
+
+def _require_chat_reader(visitor: UserWithRead) -> RequestUser:
+    return _require_unlimited_token(visitor)
+
+
+def _require_chat_writer(visitor: UserWithCall) -> RequestUser:
+    return _require_unlimited_token(visitor)
+
+
+def _require_chat_approver(
+    visitor: Annotated[RequestUser, Depends(require_right(Right.APPROVE))],
+) -> RequestUser:
+    return _require_unlimited_token(visitor)
+
+
+ChatReader = Annotated[RequestUser, Depends(_require_chat_reader)]
+"""User who may read their chats."""
+ChatWriter = Annotated[RequestUser, Depends(_require_chat_writer)]
+"""User who may write in their chats, call tools and reply to servers."""
+ChatApprover = Annotated[RequestUser, Depends(_require_chat_approver)]
+"""User who may approve calls. A separate right, so that a token that calls cannot approve its own calls."""

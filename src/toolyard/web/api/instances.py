@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.accounts.errors import NotAllowed
-from toolyard.policy.rules.token_scope import scope_covers_slug
+from toolyard.policy.rules import scope_covers_slug
 from toolyard.registry.form_input import InstanceDraft
 from toolyard.types.registry import Instance, RegistryServer
 from toolyard.web.access.dependencies import RequestUser

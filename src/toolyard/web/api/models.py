@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
-from toolyard.web.api.chat_dependencies import ChatReader
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AppServices,
+    ChatReader,
     problem_responses,
     require_media_types,
 )

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.errors import ServerError
-from toolyard.policy.rules.token_scope import scope_covers_server
+from toolyard.policy.rules import scope_covers_server
 from toolyard.protocol.codec import encode
 from toolyard.registry.errors import NotFound
 from toolyard.types.call import Caller

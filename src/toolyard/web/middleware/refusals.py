@@ -8,8 +8,7 @@ from typing import NamedTuple
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Scope
 
-from toolyard.web.error_table import PROBLEM_TYPE_PREFIX
-from toolyard.web.problem_details import ProblemDetails, build_problem_response
+from toolyard.web.problem_details import PROBLEM_TYPE_PREFIX, ProblemDetails, build_problem_response
 
 __all__ = ["RequestRefusal", "build_refusal_response"]
 

@@ -11,8 +11,9 @@ from fastapi import APIRouter
 from toolyard.web.ui import agents, home
 from toolyard.web.ui.account import approvals, connect, sign_in, tokens
 from toolyard.web.ui.admin import audit, people
-from toolyard.web.ui.chat import console, manage, pages, stream, tool_picker
-from toolyard.web.ui.components import showcase, theme
+from toolyard.web.ui.chat import console, manage, pages, stream
+from toolyard.web.ui.chat import manage as tool_picker
+from toolyard.web.ui.components import render, showcase
 from toolyard.web.ui.instances import detail, form, oauth, overview
 from toolyard.web.ui.registry import config_server, tool_changes
 from toolyard.web.ui.registry import detail as registry_view
@@ -48,7 +49,7 @@ for _each in (
     audit,
     tokens,
     connect,
-    theme,
+    render,
     showcase,
 ):
     router.include_router(_each.router)

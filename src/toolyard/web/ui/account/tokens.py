@@ -17,10 +17,15 @@ from toolyard.registry.errors import NotFound
 from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web.access.dependencies import RequestUser, require_browser_user
 from toolyard.web.services import Services
-from toolyard.web.ui.components.confirm import ConfirmPage, render_confirm_page
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import sentence
-from toolyard.web.ui.components.forms import SubmittedForm, field_errors, read_submitted_form
+from toolyard.web.ui.components.forms import (
+    ConfirmPage,
+    SubmittedForm,
+    field_errors,
+    read_submitted_form,
+    render_confirm_page,
+)
 from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]

@@ -24,9 +24,14 @@ from toolyard.web.account_admin import (
     list_users,
 )
 from toolyard.web.services import Services
-from toolyard.web.ui.components.confirm import ConfirmPage, render_confirm_page
 from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form
+from toolyard.web.ui.components.forms import (
+    FORM_ERRORS,
+    ConfirmPage,
+    field_errors,
+    read_submitted_form,
+    render_confirm_page,
+)
 from toolyard.web.ui.components.paging import Pagination, paginate
 from toolyard.web.ui.components.render import render_page
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolyard.agents.models.model_choice import ModelChoice
+from toolyard.agents.models.model_ref import ModelChoice
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, ChatEvent, Kind
 from toolyard.web.access.dependencies import RequestUser

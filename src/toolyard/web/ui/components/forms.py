@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from toolyard.accounts import errors as people
 from toolyard.errors import Problem, ToolyardError
 from toolyard.registry import errors as registry
 from toolyard.web.ui.components.formatting import sentence
+from toolyard.web.ui.components.render import render_page
 
-__all__ = ["FORM_ERRORS", "SubmittedForm", "field_errors", "format_field_error", "read_submitted_form"]
+__all__ = [
+    "FORM_ERRORS",
+    "ConfirmPage",
+    "SubmittedForm",
+    "field_errors",
+    "format_field_error",
+    "read_submitted_form",
+    "render_confirm_page",
+]
+
 
 _MAX_FORM_FIELDS = 5000
 """Maximum number of fields.
@@ -114,3 +126,20 @@ def _is_predicate(message: str) -> bool:
 
 def _format_sentence(text: str, hint: str | None) -> str:
     return " ".join(sentence(part) for part in (text, hint) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmPage:
+    """Content of a confirmation page. ``action`` receives the form; ``back`` is the target of Cancel."""
+
+    title: str
+    text: str
+    action: str
+    back: str
+    verb: str = "Delete"
+    details: tuple[str, ...] = ()
+
+
+def render_confirm_page(request: Request, page: ConfirmPage) -> Response:
+    """Render the confirmation page."""
+    return render_page(request, "confirm.html", page=page)

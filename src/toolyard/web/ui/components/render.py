@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from fastapi import APIRouter, Form
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
-from toolyard.web.ui.components.assets import static_url
-from toolyard.web.ui.components.flash import clear_flash, read_flash
+from toolyard.web.ui.components.flash import clear_flash, read_flash, redirect_with_message
 from toolyard.web.ui.components.formatting import TEMPLATE_FILTERS
-from toolyard.web.ui.components.theme import read_theme
+from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 if TYPE_CHECKING:
     from toolyard.web.access.dependencies import RequestUser
 
-__all__ = ["FRAGMENT_HEADER", "is_fragment_request", "render_macro", "render_page"]
+__all__ = [
+    "FRAGMENT_HEADER",
+    "STATIC_FOLDER",
+    "is_fragment_request",
+    "read_theme",
+    "render_macro",
+    "render_page",
+    "router",
+    "static_url",
+]
+
+
+STATIC_FOLDER = Path(__file__).parent.parent / "static"
+"""Folder served under ``/static``."""
+
+
+@cache
+def static_url(name: str) -> str:
+    """Return the URL of a file in ``static``. Its hash of the contents lets browsers cache it forever."""
+    digest = hashlib.sha256((STATIC_FOLDER / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?v={digest}"
+
 
 FRAGMENT_HEADER = "toolyard-part"
 """Request header by which the script asks for a fragment instead of a whole page."""
@@ -86,3 +108,27 @@ def _build_environment() -> Environment:
     environment.filters.update(TEMPLATE_FILTERS)  # pyright: ignore[reportUnknownMemberType]
     environment.globals["static_url"] = static_url  # pyright: ignore[reportUnknownMemberType]
     return environment
+
+
+router = APIRouter()
+
+_COOKIE_NAME = "toolyard_theme"
+_THEMES = ("auto", "light", "dark")
+_COOKIE_LIFETIME_SECONDS = 365 * 24 * 3600
+
+
+def read_theme(request: Request) -> str:
+    """Return the theme chosen in this browser; ``auto`` by default."""
+    theme = request.cookies.get(_COOKIE_NAME, "auto")
+    return theme if theme in _THEMES else "auto"
+
+
+@router.post("/ui/theme")
+async def choose_theme(theme: Annotated[str, Form()] = "auto", next: Annotated[str, Form()] = "") -> Response:
+    """Store the chosen theme, for browsers without JavaScript."""
+    # Available without sign-in: the choice affects only the browser that makes it.
+    response = redirect_with_message(safe_redirect_path(next, "/ui/"))
+    # Not HttpOnly, because the script sets the same cookie.
+    chosen = theme if theme in _THEMES else "auto"
+    response.set_cookie(_COOKIE_NAME, chosen, max_age=_COOKIE_LIFETIME_SECONDS, path="/", samesite="lax")
+    return response

@@ -16,9 +16,8 @@ from toolyard.web.ui.chat.example import EXAMPLE_CHAT_ID, example_events
 from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
 from toolyard.web.ui.chat.page_context import ChatList
 from toolyard.web.ui.chat.view_builder import ChatView
-from toolyard.web.ui.components.assets import static_url
 from toolyard.web.ui.components.paging import Pagination
-from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components.render import render_page, static_url
 from toolyard.web.ui.tools.form import ToolForm
 
 __all__ = ["router"]

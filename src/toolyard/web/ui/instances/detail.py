@@ -24,7 +24,7 @@ from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_sub
 from toolyard.web.ui.components.render import is_fragment_request, render_page
 from toolyard.web.ui.instances.overview import InstanceRow, build_instance_row
 from toolyard.web.ui.registry.server_listing import ServerListing, fetch_server_listing
-from toolyard.web.ui.tools.rows import ToolRow, build_tool_rows
+from toolyard.web.ui.tools.page import ToolRow, build_tool_rows
 
 __all__ = ["router"]
 

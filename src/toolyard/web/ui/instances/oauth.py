@@ -33,8 +33,7 @@ from toolyard.types.registry import Instance
 from toolyard.types.server import Server
 from toolyard.web.access.dependencies import RequestUser, require_browser_user
 from toolyard.web.config_sign_ins import complete_config_sign_in, is_config_sign_in
-from toolyard.web.error_table import find_problem_kind
-from toolyard.web.problem_details import build_problem_response, describe_error
+from toolyard.web.problem_details import build_problem_response, describe_error, find_problem_kind
 from toolyard.web.services import CLIENT_DOCUMENT_PATH, OAUTH_CALLBACK_PATH, Services
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import extract_host

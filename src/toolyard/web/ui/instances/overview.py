@@ -14,10 +14,9 @@ from toolyard.types.registry import AuthKind, Instance, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.server_status import ServerRecord, build_instance_record
 from toolyard.web.services import Services
-from toolyard.web.ui.components.confirm import ConfirmPage, render_confirm_page
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.forms import read_submitted_form
+from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page
 from toolyard.web.ui.components.paging import Pagination, paginate
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path

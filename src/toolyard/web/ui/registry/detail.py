@@ -34,7 +34,7 @@ from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
 from toolyard.web.ui.components.render import is_fragment_request, render_page
 from toolyard.web.ui.registry.server_listing import fetch_server_listing
-from toolyard.web.ui.tools.rows import ToolRow, build_plain_row, build_tool_rows
+from toolyard.web.ui.tools.page import ToolRow, build_plain_row, build_tool_rows
 
 __all__ = ["router"]
 

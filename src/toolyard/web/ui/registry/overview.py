@@ -21,10 +21,9 @@ from toolyard.web.access.dependencies import RequestUser, require_admin
 from toolyard.web.server_status import ServerRecord, build_config_record
 from toolyard.web.services import Services
 from toolyard.web.tool_acceptance import count_unaccepted_file_tools, count_unaccepted_tools
-from toolyard.web.ui.components.confirm import ConfirmPage, render_confirm_page
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.forms import read_submitted_form
+from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page
 from toolyard.web.ui.components.paging import Pagination, paginate
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path

@@ -8,12 +8,14 @@ the library belongs to somebody else, who may want core dumps and debuggers.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from itertools import count, takewhile
 
 from toolyard.transports.stdio.watchdog import MARKER_VARIABLE
 
-__all__ = ["erase_environment_block", "protect_process"]
+__all__ = ["erase_environment_block", "fork_from_init", "protect_process"]
+
 
 _PR_SET_DUMPABLE = 4
 _CHILD_MARKER = MARKER_VARIABLE.encode()
@@ -57,3 +59,41 @@ def _environment_addresses() -> set[int]:
     block = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
     every = (block[index] for index in count())
     return {address for address in takewhile(bool, every) if address} if block else set()
+
+
+_SYNCHRONOUS = {signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
+
+
+def fork_from_init() -> None:
+    """Return in a child if this is process 1, else at once. Process 1 stays behind and ends with the child.
+
+    Call before any thread is started.
+    """
+    if sys.platform == "win32" or os.getpid() != 1:
+        return
+    blocked = signal.valid_signals() - _SYNCHRONOUS
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    child = os.fork()
+    if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return
+    while True:
+        number = signal.sigwait(blocked)
+        if number == signal.SIGCHLD:
+            _reap(child)
+        else:
+            os.kill(child, number)
+
+
+def _reap(child: int) -> None:
+    """Reap everything that has ended, and end with the child's exit code once it is among it."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)

@@ -1,0 +1,390 @@
+"""Rule: limits of the API token that authenticated a call, in addition to the rights of its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from toolyard.policy.agent_patterns import ToolPatterns, compile_patterns
+from toolyard.policy.glob import NameMatcher, compile_globs, matches_glob
+from toolyard.policy.rule import Candidate, ConstantRule, Rule
+from toolyard.types.account import TokenScope
+from toolyard.types.agent import Agent
+from toolyard.types.decision import RuleOutcome, Surface, WriteTools
+from toolyard.types.server import Bundle, Server, Trust
+from toolyard.types.status import State
+
+__all__ = [
+    "AllowDenyLists",
+    "AllowDenyRule",
+    "DefinitionRule",
+    "agent_rule",
+    "build_allow_deny_rule",
+    "bundles_rule",
+    "choice_rule",
+    "instance_rule",
+    "native_rule",
+    "scope_covers_server",
+    "scope_covers_slug",
+    "server_rule",
+    "state_rule",
+    "token_rule",
+    "trust_rule",
+    "write_rule",
+]
+
+
+TOKEN_RULE_TITLE = "token"
+
+
+def token_rule(scope: TokenScope, server: Server, agent: Agent | None) -> Rule:
+    """Hide servers, tools and agents outside the scope of the token."""
+    if scope.agents is not None and (agent is None or not compile_globs(scope.agents)(agent.id)):
+        agents = ", ".join(scope.agents) or "none"
+        return ConstantRule(
+            TOKEN_RULE_TITLE, RuleOutcome.HIDE, f"the token is limited to these agents: {agents}"
+        )
+    if not scope_covers_server(scope, server):
+        return ConstantRule(
+            TOKEN_RULE_TITLE, RuleOutcome.HIDE, f"the token does not include server '{server.id}'"
+        )
+    if scope.tools is None:
+        return ConstantRule(TOKEN_RULE_TITLE, RuleOutcome.PASS, "the token includes all tools of this server")
+    return _TokenPatternRule(compile_patterns(scope.tools))
+
+
+def scope_covers_server(scope: TokenScope | None, server: Server) -> bool:
+    """Return whether a token includes a server, by the id of a configured one or the slug of an instance."""
+    return scope_covers_slug(scope, server.id if server.instance is None else server.instance.slug)
+
+
+def scope_covers_slug(scope: TokenScope | None, slug: str) -> bool:
+    """Return whether a token includes an instance with this slug."""
+    return scope is None or scope.servers is None or bool(compile_globs(scope.servers)(slug))
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenPatternRule:
+    patterns: ToolPatterns
+    title: str = TOKEN_RULE_TITLE
+    fail_outcome: RuleOutcome = RuleOutcome.HIDE
+
+    def passes(self, tool: Candidate) -> bool:
+        return self.patterns.allows(tool.name)
+
+    def reason(self, tool: Candidate) -> str:
+        text = self.patterns.deciding_pattern(tool.name)
+        if text is None:
+            return f"no pattern of the token matches '{tool.name}'"
+        return f"'{text}' is the last pattern of the token that matches '{tool.name}'"
+
+
+AGENT_RULE_TITLE = "agent"
+
+
+def agent_rule(agent: Agent | None, surface: Surface) -> Rule:
+    """Hide tools that the agent's patterns do not allow; in meta mode, hide all from its direct tools."""
+    if agent is None:
+        return ConstantRule(AGENT_RULE_TITLE, RuleOutcome.PASS, "no agent")
+    if agent.mode == "meta" and surface is Surface.MODEL_DIRECT:
+        return ConstantRule(
+            AGENT_RULE_TITLE, RuleOutcome.HIDE, f"agent '{agent.id}' uses its tools through the meta tools"
+        )
+    if agent.tools is None:
+        return ConstantRule(
+            AGENT_RULE_TITLE, RuleOutcome.PASS, f"agent '{agent.id}' has no tools list, so it has all tools"
+        )
+    return _AgentPatternRule(agent.id, compile_patterns(agent.tools))
+
+
+@dataclass(frozen=True, slots=True)
+class _AgentPatternRule:
+    agent: str
+    patterns: ToolPatterns
+    title: str = AGENT_RULE_TITLE
+    fail_outcome: RuleOutcome = RuleOutcome.HIDE
+
+    def passes(self, tool: Candidate) -> bool:
+        return self.patterns.allows(tool.name)
+
+    def reason(self, tool: Candidate) -> str:
+        text = self.patterns.deciding_pattern(tool.name)
+        if text is None:
+            return f"no pattern of agent '{self.agent}' matches '{tool.name}'"
+        return f"'{text}' is the last pattern of agent '{self.agent}' that matches '{tool.name}'"
+
+
+BUNDLES_RULE_TITLE = "bundles"
+
+
+def bundles_rule(server_id: str, bundles: tuple[Bundle, ...], surface: Surface) -> Rule:
+    """Hide tools that the selected bundles do not include.
+
+    Several bundles of one server combine to the intersection of their allowlists and the union of their
+    denylists. If one of them is in meta mode, models do not receive the server's tools directly, since an
+    additional bundle must never widen access.
+    """
+    if not bundles:
+        return ConstantRule(BUNDLES_RULE_TITLE, RuleOutcome.PASS, "no bundle is selected")
+    own = tuple(each for each in bundles if each.server_id == server_id)
+    if not own:
+        return ConstantRule(
+            BUNDLES_RULE_TITLE, RuleOutcome.HIDE, f"no selected bundle includes server '{server_id}'"
+        )
+    meta = next((each for each in own if each.mode == "meta"), None)
+    if meta is not None and surface is Surface.MODEL_DIRECT:
+        return ConstantRule(
+            BUNDLES_RULE_TITLE, RuleOutcome.HIDE, f"bundle '{meta.id}' is available through the meta tools"
+        )
+    entries = [AllowDenyLists(f"bundle '{each.id}'", each.allow_tools, each.deny_tools) for each in own]
+    return build_allow_deny_rule(BUNDLES_RULE_TITLE, RuleOutcome.HIDE, entries)
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionRule:
+    """Refuse a tool that the catalogue or the lock has quarantined."""
+
+    title: str = "definition"
+    fail_outcome: RuleOutcome = RuleOutcome.REFUSE
+
+    def passes(self, tool: Candidate) -> bool:
+        return tool.quarantine is None
+
+    def reason(self, tool: Candidate) -> str:
+        return "not in quarantine" if tool.quarantine is None else f"in quarantine: {tool.quarantine}"
+
+
+NATIVE_RULE_TITLE = "native"
+
+
+def native_rule(in_chat: bool) -> Rule:
+    """Hide the native tools from callers outside a chat."""
+    if in_chat:
+        return ConstantRule(
+            NATIVE_RULE_TITLE,
+            RuleOutcome.PASS,
+            "native tools are available in chats; bundles do not apply to them",
+        )
+    return ConstantRule(NATIVE_RULE_TITLE, RuleOutcome.HIDE, "native tools are available in chats only")
+
+
+INSTANCE_RULE_TITLE = "instance"
+CHAT_RULE_TITLE = "chat"
+
+
+def instance_rule(names: Iterable[str] | None) -> Rule:
+    """Hide tools that are not enabled on the instance. None: no filter, all tools; empty: none."""
+    if names is None:
+        return ConstantRule(INSTANCE_RULE_TITLE, RuleOutcome.PASS, "no instance filter applies")
+    return _SelectedToolsRule(INSTANCE_RULE_TITLE, "enabled on the instance", frozenset(names))
+
+
+def choice_rule(server_id: str, ids: Iterable[str] | None) -> Rule:
+    """Hide tools that are not selected in the chat. ``ids`` are canonical; None: no selection, all tools."""
+    if ids is None:
+        return ConstantRule(CHAT_RULE_TITLE, RuleOutcome.PASS, "the chat has no selection of tools")
+    prefix = f"{server_id}/"
+    names = frozenset(each.removeprefix(prefix) for each in ids if each.startswith(prefix))
+    return _SelectedToolsRule(CHAT_RULE_TITLE, "selected in the chat", names)
+
+
+@dataclass(frozen=True, slots=True)
+class _SelectedToolsRule:
+    title: str
+    criterion: str
+    names: frozenset[str]
+    fail_outcome: RuleOutcome = RuleOutcome.HIDE
+
+    def passes(self, tool: Candidate) -> bool:
+        return tool.definition.name in self.names
+
+    def reason(self, tool: Candidate) -> str:
+        verb = "is" if self.passes(tool) else "is not"
+        return f"'{tool.definition.name}' {verb} {self.criterion}"
+
+
+SERVER_RULE_TITLE = "server"
+
+
+def server_rule(server: Server) -> Rule:
+    """Refuse tools that are not in allowTools or that are in denyTools of the server."""
+    if server.allow_tools is None and not server.deny_tools:
+        return ConstantRule(
+            SERVER_RULE_TITLE, RuleOutcome.PASS, "the server has neither allowTools nor denyTools"
+        )
+    entry = AllowDenyLists(f"server '{server.id}'", server.allow_tools, server.deny_tools)
+    return build_allow_deny_rule(SERVER_RULE_TITLE, RuleOutcome.REFUSE, [entry])
+
+
+STATE_RULE_TITLE = "state"
+
+
+def state_rule(server: Server, state: State) -> Rule:
+    """Refuse the tools of a disabled or closed server.
+
+    A server that failed or needs credentials keeps its tools. Its calls return the cause, and the list of
+    tools, on which the prompt caches of models depend, stays stable.
+    """
+    if server.disabled_reason is not None:
+        return ConstantRule(
+            STATE_RULE_TITLE,
+            RuleOutcome.REFUSE,
+            f"server '{server.id}' is disabled: {server.disabled_reason}",
+        )
+    if not server.enabled or state is State.DISABLED:
+        return ConstantRule(STATE_RULE_TITLE, RuleOutcome.REFUSE, f"server '{server.id}' is disabled")
+    if state is State.CLOSED:
+        return ConstantRule(STATE_RULE_TITLE, RuleOutcome.REFUSE, f"server '{server.id}' is closed")
+    return ConstantRule(
+        STATE_RULE_TITLE, RuleOutcome.PASS, f"server '{server.id}' is enabled; its state is {state.value}"
+    )
+
+
+TRUST_RULE_TITLE = "trust"
+
+
+def trust_rule(server: Server, surface: Surface, selected: Sequence[Bundle]) -> Rule:
+    """Keep the definitions of an untrusted server out of a model's prompt.
+
+    ``selected`` are the selected bundles of this server. The configuration requires an allowlist on the
+    server or on each of its bundles; if only the bundles have one and none is selected, no tool is allowed.
+    """
+    if server.trust is Trust.TRUSTED:
+        return ConstantRule(TRUST_RULE_TITLE, RuleOutcome.PASS, "the server is trusted")
+    has_allowlist = server.allow_tools is not None or any(each.allow_tools is not None for each in selected)
+    if not has_allowlist:
+        return ConstantRule(
+            TRUST_RULE_TITLE, RuleOutcome.REFUSE, "the server is untrusted and no allowTools applies"
+        )
+    if surface is Surface.MODEL_DIRECT:
+        return ConstantRule(
+            TRUST_RULE_TITLE,
+            RuleOutcome.HIDE,
+            "the server is untrusted, so models use it through the meta tools only",
+        )
+    return ConstantRule(
+        TRUST_RULE_TITLE, RuleOutcome.PASS, f"the server is untrusted, which is allowed for '{surface}'"
+    )
+
+
+WRITE_RULE_TITLE = "write tools"
+
+
+def write_rule(server: Server, write_tools: WriteTools) -> Rule:
+    """Refuse write tools, or require an approval for each call, depending on ``write_tools``.
+
+    The readOnlyHint of a trusted server is believed. A missing hint is accepted there, because most servers
+    send none. The hints of an untrusted server are ignored, so none of its tools is known to be read-only.
+    """
+    if write_tools is WriteTools.ALLOW:
+        return ConstantRule(WRITE_RULE_TITLE, RuleOutcome.PASS, "write_tools is 'allow'")
+    fail_outcome = RuleOutcome.ASK if write_tools is WriteTools.ASK else RuleOutcome.REFUSE
+    if server.trust is Trust.TRUSTED:
+        return _TrustedWriteRule(fail_outcome, write_tools)
+    return _UntrustedWriteRule(fail_outcome, write_tools)
+
+
+@dataclass(frozen=True, slots=True)
+class _TrustedWriteRule:
+    fail_outcome: RuleOutcome
+    write_tools: WriteTools
+    title: str = WRITE_RULE_TITLE
+
+    def passes(self, tool: Candidate) -> bool:
+        return tool.definition.read_only_hint is not False
+
+    def reason(self, tool: Candidate) -> str:
+        hint = tool.definition.read_only_hint
+        if hint is None:
+            return "no readOnlyHint, which is accepted from a trusted server"
+        if hint:
+            return "readOnlyHint is true"
+        return f"this tool can change data (readOnlyHint is false), {_consequence(self.write_tools)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _UntrustedWriteRule:
+    fail_outcome: RuleOutcome
+    write_tools: WriteTools
+    title: str = WRITE_RULE_TITLE
+
+    def passes(self, tool: Candidate) -> bool:
+        return False
+
+    def reason(self, tool: Candidate) -> str:
+        match tool.definition.read_only_hint:
+            case True:
+                cause = "readOnlyHint is true, which is not accepted from an untrusted server"
+            case False:
+                cause = "this tool can change data (readOnlyHint is false)"
+            case None:
+                cause = "no readOnlyHint, which is not accepted from an untrusted server"
+        return f"{cause}, {_consequence(self.write_tools)}"
+
+
+def _consequence(write_tools: WriteTools) -> str:
+    if write_tools is WriteTools.ASK:
+        return "so your approval is needed"
+    return f"and write_tools is '{write_tools}'"
+
+
+@dataclass(frozen=True, slots=True)
+class AllowDenyLists:
+    """Both lists of one entry. ``place`` names the entry in messages, e.g. ``server 'repo'``."""
+
+    place: str
+    allow: tuple[str, ...] | None
+    deny: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowDenyRule:
+    """Pass a tool that every allowlist and no denylist matches."""
+
+    title: str
+    fail_outcome: RuleOutcome
+    entries: tuple[AllowDenyLists, ...]
+    allow: tuple[NameMatcher, ...]
+    deny: NameMatcher
+
+    def passes(self, tool: Candidate) -> bool:
+        name = tool.definition.name
+        for matches in self.allow:
+            if not matches(name):
+                return False
+        return not self.deny(name)
+
+    def reason(self, tool: Candidate) -> str:
+        name = tool.definition.name
+        allowed = [
+            (each.place, _first_match(each.allow, name)) for each in self.entries if each.allow is not None
+        ]
+        for place, glob in allowed:
+            if glob is None:
+                return f"allowTools of {place} does not include '{name}'"
+        for each in self.entries:
+            glob = _first_match(each.deny, name)
+            if glob is not None:
+                return f"denyTools of {each.place} includes '{glob}'"
+        return (
+            "; ".join(f"allowTools of {place} includes '{glob}'" for place, glob in allowed)
+            or "no denyTools matches"
+        )
+
+
+def build_allow_deny_rule(
+    title: str, fail_outcome: RuleOutcome, entries: Iterable[AllowDenyLists]
+) -> AllowDenyRule:
+    """Build the rule for several entries that all apply."""
+    all_entries = tuple(entries)
+    return AllowDenyRule(
+        title,
+        fail_outcome,
+        all_entries,
+        allow=tuple(compile_globs(each.allow) for each in all_entries if each.allow is not None),
+        deny=compile_globs(tuple(glob for each in all_entries for glob in each.deny)),
+    )
+
+
+def _first_match(globs: Iterable[str], name: str) -> str | None:
+    return next((glob for glob in globs if matches_glob(glob, name)), None)
