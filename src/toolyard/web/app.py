@@ -12,11 +12,15 @@ from toolyard import __version__
 from toolyard.web import api, ui
 from toolyard.web.access.dependencies import is_page_request
 from toolyard.web.api.openapi import build_openapi_document
-from toolyard.web.error_table import PROBLEM_TYPE_PREFIX
 from toolyard.web.gateway_mount import is_gateway_request
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
 from toolyard.web.middleware.request_guard import RequestGuard
-from toolyard.web.problem_details import ProblemDetails, UnexpectedErrorMiddleware, add_error_handlers
+from toolyard.web.problem_details import (
+    PROBLEM_TYPE_PREFIX,
+    ProblemDetails,
+    UnexpectedErrorMiddleware,
+    add_error_handlers,
+)
 from toolyard.web.protected_resource import router as resource
 from toolyard.web.server.health import router as health
 from toolyard.web.server.metrics import MetricsMiddleware
