@@ -9,12 +9,15 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
+from toolyard.catalog.lock.errors import PinsUnavailable
+from toolyard.catalog.lock.storage import PinEntry, PinKey
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage, SqlitePinEntryStorage
 from toolyard.catalog.storage import ListingKey, StoredListing
 
 KEY = ListingKey("repo", "entry", "public")
@@ -178,6 +181,31 @@ async def test_a_file_that_goes_bad_while_in_use_is_set_aside(
     assert await storage.load([KEY]) == STORED
     assert "corrupt" in caplog.text
     assert path.with_name(f"{CATALOGUE_FILE_NAME}.broken").exists()
+
+
+async def test_accepted_definitions_survive_damage_to_the_listings(
+    path: Path, storage: SqliteCatalogueStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    pins, key = SqlitePinEntryStorage(storage), PinKey("files", "its command")
+    assert await pins.save(key, PinEntry(pins=b"accepted", seen=b"seen", saved_at=5.0))
+    await storage.close()
+    with closing(sqlite3.connect(path)) as damaged, damaged:
+        damaged.execute("DROP TABLE catalogue")
+    await storage.save(STORED)
+    assert "corrupt" in caplog.text
+    assert "tool definitions were kept" in caplog.text
+    assert await pins.read([key]) == (PinEntry(1, b"accepted", b"seen", 5.0),)
+
+
+async def test_pins_of_a_later_version_are_unavailable_for_that_reason(
+    path: Path, storage: SqliteCatalogueStorage
+) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as later, later:
+        later.execute("PRAGMA user_version = 99")
+    with pytest.raises(PinsUnavailable, match="later version") as caught:
+        await SqlitePinEntryStorage(storage).read([PinKey("files")])
+    assert "update Toolyard" in str(caught.value.hint)
 
 
 async def test_a_table_that_is_not_ours_is_set_aside(path: Path, storage: SqliteCatalogueStorage) -> None:

@@ -53,6 +53,20 @@ def test_a_changed_tool_of_an_untrusted_server_waits_until_it_is_accepted(cli: C
     assert cli("call", "files_reveal").code == 4
 
 
+def test_a_quarantine_survives_the_move_to_postgresql(cli: Cli, server: Changing, postgres_url: str) -> None:
+    assert cli("call", "files_read").code == 0
+    cli.env["TOOLYARD_PEOPLE_MODE"] = "password"
+    assert cli("users", "add", "ann").code == 0
+    cli.env["TOOLYARD_DATABASE_URL"] = postgres_url
+    cli.env["TOOLYARD_SECRET_KEY"] = (cli.data / "secret.key").read_text().strip()
+    assert cli("move", "--json").json["moved"]["config_pins"] == 1
+    server.has(read=STEALS, count="Counts words")
+    assert "1 tool not as first listed: files/read" in cli("tools", "--fresh").err
+    assert cli("call", "files_read").code == 4
+    assert cli("lock", "--accept", "files/read").code == 0
+    assert cli("call", "files_read").code == 0
+
+
 def test_a_lock_written_later_keeps_the_quarantine(cli: Cli, server: Changing) -> None:
     cli("tools")
     server.has(read=STEALS, count="Counts words")

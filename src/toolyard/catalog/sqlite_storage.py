@@ -8,7 +8,8 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.catalog.storage import ListingKey, StoredListing
 
-__all__ = ["CATALOGUE_FILE_NAME", "SqliteCatalogueStorage", "SqlitePinEntryStorage"]
+__all__ = ["CATALOGUE_FILE_NAME", "SqliteCatalogueStorage", "SqlitePinEntryStorage", "read_pin_entries"]
 
 CATALOGUE_FILE_NAME = "catalogue.db"
 """Name of the file in the data directory."""
@@ -82,7 +83,8 @@ class SqliteCatalogueStorage:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file_identity: tuple[int, int] | None = None
-        self._has_warned_of_version = False
+        self.is_newer = False
+        """True once the file turned out to belong to a later version of Toolyard."""
         self._pending_tasks: set[asyncio.Task[Any]] = set()
 
     async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
@@ -123,6 +125,7 @@ class SqliteCatalogueStorage:
                     self._move_corrupt_file(error)
                     return work(self._open_connection())
             except _NewerSchemaError:
+                self.is_newer = True
                 return None
             except (sqlite3.Error, OSError) as error:
                 _log.warning("the catalogue file %s cannot be used: %s", self._path, error)
@@ -171,8 +174,7 @@ class SqliteCatalogueStorage:
         db.execute("PRAGMA synchronous = NORMAL")
 
     def _warn_newer_version_once(self) -> None:
-        if not self._has_warned_of_version:
-            self._has_warned_of_version = True
+        if not self.is_newer:
             _log.warning(
                 "the catalogue file %s was written by a later version of Toolyard and is not used", self._path
             )
@@ -184,11 +186,19 @@ class SqliteCatalogueStorage:
         if identity != (status.st_dev, status.st_ino):
             return  # Another process detected the same error and has already created a new file.
         broken = self._path.with_name(self._path.name + ".broken")
-        _log.warning("the catalogue file %s is corrupt (%s); it was renamed to %s", self._path, error, broken)
         for suffix in _DATABASE_FILE_SUFFIXES:
             source = self._path.with_name(self._path.name + suffix)
             if source.exists():
                 os.replace(source, broken.with_name(broken.name + suffix))
+        # Listings are fetched again. Pins are not: without them a changed server would be trusted again.
+        pins = "its accepted tool definitions were kept"
+        try:
+            for pin_key, entry in read_pin_entries(broken):
+                _save_entry(self._open_connection(), pin_key, replace(entry, revision=0))
+        except sqlite3.Error:
+            pins = "its accepted tool definitions are lost, and the next listing of each server is accepted"
+        message = "the catalogue file %s is corrupt (%s); it was renamed to %s, and %s"
+        _log.warning(message, self._path, error, broken, pins)
 
     def _close_connection(self) -> None:
         if self._connection is not None:
@@ -220,11 +230,26 @@ class SqlitePinEntryStorage:
         return self._require_result(await self._file.run(lambda db: _save_entry(db, pin_key, entry)))
 
     def _require_result(self, result: _T | None) -> _T:
-        if result is None:
-            raise PinsUnavailable(
-                "the catalogue file cannot be used", hint="make the data directory writable"
-            )
-        return result
+        if result is not None:
+            return result
+        if self._file.is_newer:
+            message = "the catalogue file was written by a later version of Toolyard"
+            raise PinsUnavailable(message, hint="update Toolyard, or restore a backup from before the update")
+        raise PinsUnavailable("the catalogue file cannot be used", hint="make the data directory writable")
+
+
+def read_pin_entries(path: Path) -> list[tuple[PinKey, PinEntry]]:
+    """Return all pins of a catalogue file, without changing it; none if it does not exist.
+
+    Raises sqlite3.Error if it cannot be read.
+    """
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'pins'").fetchone():
+            return []
+        rows = db.execute("SELECT server_id, entry, revision, pins, seen, saved_at FROM pins").fetchall()
+    return [(PinKey(server_id, entry), PinEntry(*values)) for server_id, entry, *values in rows]
 
 
 def _read_entry(db: sqlite3.Connection, pin_key: PinKey) -> PinEntry:

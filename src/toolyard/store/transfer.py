@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 
 from sqlalchemy import Connection, Table, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, read_pin_entries
 from toolyard.store.errors import DatabaseUnusable
+from toolyard.store.repositories.pins import pin_digest
 from toolyard.store.sql.dialects import Engines, TimeLimits
 from toolyard.store.sql.executor import unavailable_error
 from toolyard.store.sql.open import open_database
@@ -17,6 +21,7 @@ from toolyard.store.sql.tables import (
     audit,
     auth_pending,
     catalogues,
+    config_pins,
     keys,
     letters,
     metadata,
@@ -52,10 +57,14 @@ def copy_sqlite_to_postgresql(
         try:
             with source.writer.begin() as source_connection, target.writer.begin() as target_connection:
                 _require_empty(target_connection, target)
-                return {
+                copied = {
                     table.name: _copy_table(table, source_connection, target_connection)
                     for table in _TABLES_TO_COPY
                 }
+                copied[config_pins.name] += _copy_first_use_pins(
+                    data_dir / CATALOGUE_FILE_NAME, target_connection
+                )
+                return copied
         except SQLAlchemyError as error:
             raise unavailable_error(target, error) from error
 
@@ -93,3 +102,18 @@ def _copy_table(table: Table, source: Connection, target: Connection) -> int:
         target.execute(insert(table), [dict(row) for row in batch])
         count += len(batch)
     return count
+
+
+def _copy_first_use_pins(file: Path, target: Connection) -> int:
+    """Copy the pins of configured servers, which are stored beside their listings, outside the database."""
+    try:
+        entries = read_pin_entries(file)
+    except sqlite3.Error as error:
+        raise DatabaseUnusable(
+            f"the accepted tool definitions in {file} cannot be read: {error}",
+            hint="remove the file; the next listing of each server is accepted then",
+        ) from error
+    for key, entry in entries:
+        row = {"digest": pin_digest(key), "server_id": key.server_id, "instance_id": key.instance_id}
+        target.execute(insert(config_pins).values(**row, **asdict(entry)))
+    return len(entries)

@@ -15,7 +15,7 @@ from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.row_digests import compute_digest
 from toolyard.store.sql.tables import pins
 
-__all__ = ["SqlPinStorage"]
+__all__ = ["SqlPinStorage", "pin_digest"]
 
 _MAX_SEEN_LISTINGS = 200
 """Maximum number of different listings of one server that an admin sees at once."""
@@ -33,14 +33,14 @@ class SqlPinStorage:
         self._table = table
 
     async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:
-        digests = [_pin_digest(pin_key) for pin_key in pin_keys]
+        digests = [pin_digest(pin_key) for pin_key in pin_keys]
         query = select(self._table.c.digest, self._table.c.revision).where(self._table.c.digest.in_(digests))
         rows = await self._executor.read(lambda connection: connection.execute(query).all())
         revisions = {row.digest: row.revision for row in rows}
         return tuple(revisions.get(digest, 0) for digest in digests)
 
     async def read(self, pin_keys: Sequence[PinKey]) -> tuple[PinEntry, ...]:
-        digests = [_pin_digest(pin_key) for pin_key in pin_keys]
+        digests = [pin_digest(pin_key) for pin_key in pin_keys]
         query = select(self._table).where(self._table.c.digest.in_(digests))
         rows = await self._executor.read(lambda connection: connection.execute(query).all())
         entries = {row.digest: _entry_from_row(row) for row in rows}
@@ -66,7 +66,7 @@ class SqlPinStorage:
         def work(connection: Connection) -> bool:
             # Optimistic locking: the row must still have the revision that the caller read.
             if entry.revision:
-                is_same_revision = (self._table.c.digest == _pin_digest(pin_key)) & (
+                is_same_revision = (self._table.c.digest == pin_digest(pin_key)) & (
                     self._table.c.revision == entry.revision
                 )
                 saved = (
@@ -76,7 +76,7 @@ class SqlPinStorage:
             else:
                 references = {"server_id": pin_key.server_id, "instance_id": pin_key.instance_id or None}
                 saved = insert_if_absent(
-                    connection, self._table, {"digest": _pin_digest(pin_key), **references, **values}
+                    connection, self._table, {"digest": pin_digest(pin_key), **references, **values}
                 )
             if saved and notify:
                 self._signals.notify(connection, REGISTRY_CHANNEL, pin_key.instance_id or pin_key.server_id)
@@ -89,7 +89,8 @@ class SqlPinStorage:
             return False
 
 
-def _pin_digest(pin_key: PinKey) -> str:
+def pin_digest(pin_key: PinKey) -> str:
+    """Return the primary key of a row of pins."""
     return compute_digest(pin_key.server_id, pin_key.instance_id)
 
 
