@@ -36,6 +36,10 @@ class AddressPolicy:
         configured = parse_http_url(self.server_url, "the server's URL")
         return not (is_same_origin(configured, url) or is_local(configured.host or ""))
 
+    def is_private_page(self, url: URL) -> bool:
+        """Return whether a page is in a private network to which the server must not send a browser."""
+        return is_local(url.host or "") and self.is_guarded(url)
+
     def check_endpoint(self, address: str, label: str) -> str:
         """Return the address of an authorization server's endpoint unchanged, or raise AddressNotAllowed.
 
@@ -43,7 +47,7 @@ class AddressPolicy:
         network, or if the operator allows private addresses.
         """
         url = parse_http_url(address, label)
-        if is_local(url.host or "") and self.is_guarded(url):
+        if self.is_private_page(url):
             # A remote server's metadata must not send the user's browser into the user's own network.
             raise AddressNotAllowed(
                 f"{label} is at {url.host}, a private address, which is not allowed for this server",

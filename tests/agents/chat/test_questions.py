@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import aiohttp.web
 import pytest
 from tests.agents.chat.house import ME, SERVERS, House, Model, kinds, only
 
@@ -67,6 +68,66 @@ async def test_a_person_can_be_sent_to_a_page_and_nowhere_else(house: House) -> 
     events = await house.say(chat, 'call s_ask {"url": "javascript:alert(1)"}', "then", "results?")
     assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
     assert not only(events, Kind.QUESTION)
+
+
+async def ask_for_page(request: aiohttp.web.Request) -> aiohttp.web.Response:
+    """A server of the modern era, whose tool asks the person to open the page in its argument ``url``."""
+    message = await request.json()
+    params = message.get("params") or {}
+    result: dict[str, Any] = {"resultType": "complete"}
+    match message["method"]:
+        case "server/discover":
+            info = {"name": "remote", "version": "1"}
+            result |= {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "serverInfo": info}
+        case "tools/list":
+            tool = {"name": "ask", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
+            result |= {"tools": [tool], "ttlMs": 60_000, "cacheScope": "private"}
+        case "tools/call" if "inputResponses" not in params:
+            page = {"mode": "url", "message": "Go there", "url": params["arguments"]["url"]}
+            asked = {"page": {"method": "elicitation/create", "params": {**page, "elicitationId": "1"}}}
+            result = {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
+        case _:
+            said = json.dumps(params.get("inputResponses"))
+            result["content"] = [{"type": "text", "text": said}]
+    return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+@pytest.fixture
+async def remote() -> AsyncIterator[str]:
+    app = aiohttp.web.Application()
+    app.router.add_post("/mcp", ask_for_page)
+    runner = aiohttp.web.AppRunner(app)
+    await runner.setup()
+    await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    await runner.cleanup()
+
+
+async def test_a_remote_server_sends_nobody_to_a_page_of_their_own_network(
+    opened: Opening, remote: str
+) -> None:
+    house = await opened(servers={"s": {"url": remote, "privateAddresses": False}}, guard_allow=["127.0.0.1"])
+    chat = await house.chat()
+    for host in (
+        "127.0.0.1:8080",
+        "localhost",
+        "192.168.1.1",
+        "[::1]",
+        "2130706433",
+        "\uff11\uff12\uff17.0.0.1",
+    ):
+        call = f"call s_ask {json.dumps({'url': f'http://{host}/reboot'})}"
+        events = await house.say(chat, call, "then", "say Ok.")
+        assert not only(events, Kind.QUESTION), host
+        assert '"action": "cancel"' in only(events, Kind.RESULT)[0]["text"]
+    _, _, events = await asking(house, 'call s_ask {"url": "https://example.com/x"}')
+    assert only(events, Kind.QUESTION)[0]["url"] == "https://example.com/x"
+
+
+async def test_a_server_of_this_network_may_send_people_to_its_pages(opened: Opening, remote: str) -> None:
+    house = await opened(servers={"s": {"url": remote}})
+    _, _, events = await asking(house, 'call s_ask {"url": "http://localhost:8080/x"}')
+    assert only(events, Kind.QUESTION)[0]["url"] == "http://localhost:8080/x"
 
 
 async def test_an_answer_given_elsewhere_arrives(opened: Opening) -> None:
@@ -159,6 +220,37 @@ async def test_what_the_model_said_reaches_the_server(house: House) -> None:
     assert answer["content"] == {"type": "text", "text": "You said: Hello?"}
     assert (answer["role"], answer["model"], answer["stopReason"]) == ("assistant", "fake-1", "endTurn")
     assert len(only(events, Kind.USAGE)) == 3
+
+
+@pytest.mark.parametrize(("limit", "sent"), [(8_192, 50), (20, 20)])
+async def test_an_answer_to_a_server_has_the_length_that_it_requests_and_a_limit(
+    opened: Opening, model: Model, limit: int, sent: int
+) -> None:
+    house = await opened(rules={"max_sampling_tokens": limit})
+    chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+    before = len(await model.journal())
+    await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", None)
+    await house.over(chat, turn)
+    body = (await model.journal())[before]["body"]
+    assert body.get("max_completion_tokens", body.get("max_tokens")) == sent
+
+
+async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(opened: Opening, model: Model) -> None:
+    # The request of the turn itself has about 31,000 tokens, and each request of the server 10,000.
+    house = await opened(rules={"token_budget": 35_000})
+    calls = [f"call s_think {json.dumps({'text': str(number) + 'x' * 40_000})}" for number in (1, 2)]
+    chat, turn, events = await asking(house, *calls, "then", "say Ok.")
+    events = await house.until(chat, turn, lambda found: len(only(found, Kind.QUESTION)) == 2)
+    before = len(await model.journal())
+    for number, question in enumerate(only(events, Kind.QUESTION), 1):
+        await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
+        events = await house.until(chat, turn, lambda found, n=number: len(only(found, Kind.RESULT)) == n)
+    first, second = (body["text"] for body in only(events, Kind.RESULT))
+    assert "You said" in first
+    assert "tokens; the limit is 35,000" in second
+    events = await house.over(chat, turn)
+    assert only(events, Kind.END)[0]["why"] == "limit"
+    assert len(await model.journal()) == before + 1
 
 
 async def test_a_model_that_the_person_does_not_allow_is_not_asked(house: House, model: Model) -> None:

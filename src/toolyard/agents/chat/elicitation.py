@@ -26,8 +26,10 @@ from toolyard.agents.chat.elicitation_request import (
 from toolyard.agents.chat.event_writer import EventWriter
 from toolyard.agents.chat.storage import ChatStore
 from toolyard.agents.chat.turn_limits import ChatLimits
+from toolyard.auth.errors import AddressNotAllowed
 from toolyard.errors import ToolyardError
 from toolyard.types.chat import ChatEvent, Kind, NewChatEvent
+from toolyard.types.server import HttpSpec, Server
 from toolyard.types.tool import JsonObject
 
 __all__ = [
@@ -58,6 +60,8 @@ class ActiveCall:
     call_id: str
     label: str
     event_writer: EventWriter
+    find_server: Callable[[str], Server | None]
+    """Return the definition of one of the user's servers."""
     sampling_handler: SamplingHandler | None = None
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     open_question_ids: set[str] = field(default_factory=set[str])
@@ -104,6 +108,13 @@ class ServerQuestions:
         active_call, call_id = self._find_active_call(principal_id, server_id, chat_id)
         question = parse_elicitation(params)
         if active_call is None or question is None:
+            return CANCEL_RESULT
+        server = active_call.find_server(server_id)
+        if question["kind"] == "url" and _is_private_page(server, question["url"]):
+            log.warning(
+                "%s asked to open a page at a private address, which privateAddresses does not allow",
+                active_call.label,
+            )
             return CANCEL_RESULT
         return await self._ask_within_limits(active_call, call_id, question)
 
@@ -231,6 +242,19 @@ class ServerQuestions:
             return {"action": action}
         kept_data = await self._store.kept(event.chat_id, event.seq) if event.has_kept else None
         return {"action": action} if not kept_data else {"action": action, "content": orjson.loads(kept_data)}
+
+
+def _is_private_page(server: Server | None, url: str) -> bool:
+    """Return whether a remote server wants the user to open a page of the user's own network."""
+    if server is None or not isinstance(server.transport, HttpSpec):
+        return False
+    from toolyard.auth.address_policy import AddressPolicy, parse_http_url  # Imported late: loads yarl.
+
+    try:
+        page = parse_http_url(url, "the page")
+        return AddressPolicy(server.transport.url, server.private_addresses).is_private_page(page)
+    except AddressNotAllowed:
+        return True
 
 
 class Declined(ToolyardError):

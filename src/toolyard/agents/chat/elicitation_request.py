@@ -43,20 +43,18 @@ class SamplingRequest:
     """Pairs of a flag, true for the model's own messages, and the text."""
     system_prompt: str | None = None
     temperature: float | None = None
+    max_tokens: int | None = None
+    """Maximum length of the answer that the server requests; None if it names none."""
 
     @classmethod
     def from_params(cls, params: JsonObject) -> SamplingRequest:
         """Extract the supported parts of a request."""
-        temperature: object = params.get("temperature")
-        is_usable = (
-            isinstance(temperature, int | float)
-            and not isinstance(temperature, bool)
-            and math.isfinite(temperature)
-        )
+        temperature, max_tokens = (_number_or_none(params.get(key)) for key in ("temperature", "maxTokens"))
         return cls(
             tuple(_parse_messages(params.get("messages"))),
             _text_or_empty(params.get("systemPrompt")) or None,
-            float(cast("float", temperature)) if is_usable else None,
+            None if temperature is None else float(temperature),
+            None if max_tokens is None else max(1, int(max_tokens)),
         )
 
     @property
@@ -99,6 +97,12 @@ def _normalize_web_url(url: str) -> str | None:
     if parts.netloc.isascii():
         return url
     return parts._replace(netloc=host if parts.port is None else f"{host}:{parts.port}").geturl()
+
+
+def _number_or_none(value: object) -> int | float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
 
 
 def _text_or_empty(value: object) -> str:

@@ -15,7 +15,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from toolyard.agents.chat.context_window import ContextWindow
 from toolyard.agents.chat.elicitation_request import SamplingRequest
-from toolyard.agents.chat.event_writer import EventWriter
+from toolyard.agents.chat.event_writer import EventWriter, TurnLog
 from toolyard.agents.chat.model_history import (
     InputModalities,
     build_messages,
@@ -201,20 +201,24 @@ _STOP_REASONS = {"length": "maxTokens"}
 
 
 async def answer_sampling_request(
-    request: SamplingRequest, picked_model: PickedModel, event_writer: EventWriter
+    request: SamplingRequest, picked_model: PickedModel, turn_log: TurnLog, max_tokens: int
 ) -> Mapping[str, Any]:
     """Return the result of ``sampling/createMessage`` and store its token usage. Raises a ModelError.
 
     The model gets text only and no tools, whatever the request contains.
     """
     asking = picked_model.stream(
-        _build_messages(request), (), instructions=request.system_prompt, temperature=request.temperature
+        _build_messages(request),
+        (),
+        instructions=request.system_prompt,
+        temperature=request.temperature,
+        max_tokens=max_tokens if request.max_tokens is None else min(request.max_tokens, max_tokens),
     )
     async with asking as answer:
         async for _ in answer:
             pass
         response = answer.response()
-    await event_writer.append([usage_event(response, answer.cost)])
+    await turn_log.append([usage_event(response, answer.cost)])
     return {
         "role": "assistant",
         "content": {"type": "text", "text": response.text or ""},

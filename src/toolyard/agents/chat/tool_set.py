@@ -24,7 +24,7 @@ from toolyard.types.call import Caller
 from toolyard.types.chat import Chat
 from toolyard.types.decision import Decision, Surface, Verdict
 from toolyard.types.result import Result
-from toolyard.types.server import NATIVE_SERVER_ID
+from toolyard.types.server import NATIVE_SERVER_ID, Server
 from toolyard.types.status import State
 from toolyard.types.tool import Definition, JsonObject
 
@@ -148,11 +148,15 @@ class ToolSet:
                 self._call_path.redact_error(failure)
                 yield UnavailableServer(self.label(server_id), failure.cause, failure.hint)
 
+    def find_server(self, server_id: str) -> Server | None:
+        """Return the definition of a server, or None if the chat's owner has none with this id."""
+        return self._manager.find(server_id, self.caller.principal)
+
     def label(self, server_id: str) -> str:
         """Return a server's display name."""
         if server_id in (NATIVE_SERVER_ID, META_SERVER_ID):
             return "Toolyard"
-        server = self._manager.find(server_id, self.caller.principal)
+        server = self.find_server(server_id)
         return server_id if server is None else server.label or server_id
 
     def describe(self, name: str, arguments: JsonObject | str) -> ToolDescription:

@@ -11,9 +11,10 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from toolyard.agents.chat.elicitation import ServerQuestions
+from toolyard.agents.chat.elicitation import Declined, ServerQuestions
 from toolyard.agents.chat.elicitation_request import SamplingRequest
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.event_writer import (
@@ -216,17 +217,20 @@ class Turn:
 
     def _create_call_runner(self, turn_log: TurnLog, tool_set: ToolSet) -> TurnCallRunner:
         context = self._context
-        sample = self._answer_sampling if context.models.choices else None
+        sample = partial(self._answer_sampling, turn_log) if context.models.choices else None
         return TurnCallRunner(
             turn_log, tool_set, context.approvals, context.questions, context.limits, sample, context.clock
         )
 
-    async def _answer_sampling(self, request: SamplingRequest) -> Mapping[str, Any]:
+    async def _answer_sampling(self, turn_log: TurnLog, request: SamplingRequest) -> Mapping[str, Any]:
+        limits, used_tokens = self._context.limits, turn_log.build_snapshot().tokens
+        if used_tokens >= limits.token_budget:
+            raise Declined(f"this turn has used {used_tokens:,} tokens; the limit is {limits.token_budget:,}")
         picked_model = self._context.models.pick(resolve_model_id(self._chat, self._tool_set))
         await self._context.models.loader.load_in_thread(*MODEL_MODULES)
         from toolyard.agents.chat.model_conversation import answer_sampling_request  # see MODEL_MODULES
 
-        return await answer_sampling_request(request, picked_model, self._event_writer)
+        return await answer_sampling_request(request, picked_model, turn_log, limits.max_sampling_tokens)
 
 
 def resolve_model_id(chat: Chat, tool_set: ToolSet) -> str | None:

@@ -130,6 +130,7 @@ class TurnCallRunner:
                 call.id,
                 label,
                 self._turn_log.event_writer,
+                self._tool_set.find_server,
                 self._sampling_handler,
             )
             started_at = time.monotonic()

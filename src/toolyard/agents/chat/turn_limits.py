@@ -38,6 +38,8 @@ class ChatLimits:
     """Questions, including sampling requests, that a server may send during one call."""
     max_open_questions: int = 4
     """Unanswered questions that one call may have at the same time."""
+    max_sampling_tokens: int = 8_192
+    """Output tokens of the answer to one sampling request; a server may request fewer."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> ChatLimits:

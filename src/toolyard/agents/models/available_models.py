@@ -69,12 +69,13 @@ class PickedModel:
         *,
         instructions: str | None,
         temperature: float | None,
+        max_tokens: int | None = None,
     ) -> AbstractAsyncContextManager[ModelStream]:
         """Send a request. Entering the context and iterating its stream raise only ModelErrors."""
         effective_temperature = self._temperature if temperature is None else temperature
         return ModelStreamContext(
             self.get_model,
-            ModelRequest(messages, tools, instructions, effective_temperature),
+            ModelRequest(messages, tools, instructions, effective_temperature, max_tokens),
             self._silence_timeout,
         )
 

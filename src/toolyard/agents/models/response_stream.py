@@ -53,6 +53,7 @@ class ModelRequest:
     tools: Sequence[ToolDefinition]
     instructions: str | None
     temperature: float | None
+    max_tokens: int | None = None
 
 
 class ModelStreamContext(AbstractAsyncContextManager["ModelStream"]):
@@ -207,6 +208,8 @@ def _build_settings(model_ref: ModelRef, model_request: ModelRequest) -> ModelSe
     settings: ModelSettings = {"max_retries": 0}
     if model_request.temperature is not None:
         settings["temperature"] = model_request.temperature
+    if model_request.max_tokens is not None:
+        settings["max_tokens"] = model_request.max_tokens
     if model_ref.access.provider == "anthropic":
         # Other providers cache prompts automatically. Each step of a turn repeats the messages of the
         # previous one.

@@ -93,6 +93,8 @@ async def ask_question(question: EventBody) -> QuestionReply:
 
 
 async def _ask_form(fields: list[ElicitationField]) -> QuestionReply:
+    if fields:
+        _print_message("Your answer goes to the server. Do not enter passwords or keys.")
     if fields and (await _ask_yes_or_no("Answer it? [y/n]: ")).action != "accept":
         return QuestionReply("decline")
     content: dict[str, Any] = {}
