@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -126,3 +127,37 @@ async def test_a_replica_with_the_former_key_alone_stops_encrypting_and_is_not_r
     await after.ping()
     assert await after.auth.grant("two") == grant
     assert await after.auth.grant("three") is None
+
+
+@pytest.mark.usefixtures("full")
+async def test_a_replica_that_still_encrypts_with_the_replaced_key_notices_it_by_itself(
+    reopen: Open, grant: OAuthGrant, caplog: pytest.LogCaptureFixture, until: Callable[..., Awaitable[None]]
+) -> None:
+    # The first step of a rotation with replicas: they know the new key, and still encrypt with the old one.
+    prepared, between = await reopen(secret_key=KEY, former_key=NEW), await reopen(**BETWEEN)
+    watching = asyncio.ensure_future(prepared.watch_key())
+    await until(lambda: prepared.signals.is_listening)
+    await prepared.auth.put_grant("two", grant)
+    await between.key_rotation.reencrypt_all()
+    await until(lambda: "no more secrets are stored by this process" in caplog.text)
+    with pytest.raises(WrongKey, match="nothing was stored"):
+        await prepared.auth.put_grant("three", grant)
+    assert await prepared.auth.grant("two") == grant
+    with pytest.raises(WrongKey):
+        await prepared.ping()
+    assert caplog.text.count("no more secrets") == 1
+    await prepared.signals.close()
+    await watching
+
+
+@pytest.mark.usefixtures("full")
+async def test_swapped_keys_are_refused_once_the_key_was_replaced(reopen: Open) -> None:
+    between = await reopen(**BETWEEN)
+    await between.key_rotation.reencrypt_all()
+    with pytest.raises(WrongKey, match="toolyard rekey replaced it") as wrong:
+        await reopen(secret_key=KEY, former_key=NEW)
+    assert "the two are swapped" in str(wrong.value.hint)
+    # The next rotation goes on from the new key.
+    third = await reopen(secret_key="a third key, long enough", former_key=NEW)
+    await third.key_rotation.reencrypt_all()
+    await third.ping()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolyard.store.change_feed.signals import Signals
-from toolyard.store.errors import WrongKey
+from toolyard.store.change_feed.signals import KEY_CHANNEL, Signals
+from toolyard.store.errors import StoreError, WrongKey
 from toolyard.store.expiry import ExpiredRowCleanup
 from toolyard.store.key_rotation import KeyRotation
 from toolyard.store.locks.refresh_locks import RefreshLocks, create_refresh_locks
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Database"]
 
+_log = logging.getLogger("toolyard.store")
+
 
 class Database:
     """SQLite file in the data directory, or PostgreSQL database; shared by all processes that open it."""
@@ -56,7 +60,7 @@ class Database:
         self.approvals = SqlApprovalStore(executor)
         self.results = DatabaseResultStore(executor, clock)
         self.expiry = ExpiredRowCleanup(executor, clock)
-        self.key_rotation = KeyRotation(executor, cipher)
+        self.key_rotation = KeyRotation(executor, cipher, self.signals)
         self.mailbox = SqlMailbox(executor, cipher, self.signals, clock)
 
     @classmethod
@@ -110,9 +114,18 @@ class Database:
         """
         try:
             await self._executor.read(lambda connection: check_key(connection, self.cipher))
-        except WrongKey:
-            self.cipher.retire()
+        except WrongKey as error:
+            if self.cipher.retire():
+                _log.error("no more secrets are stored by this process: %s; %s", error.cause, error.hint)
             raise
+
+    async def watch_key(self) -> None:
+        """Check the key whenever it may have been changed, until the database is closed."""
+        async with aclosing(self.signals.listen(KEY_CHANNEL)) as changes:
+            async for _ in changes:
+                # Other failures are reported by whatever needs the database.
+                with suppress(StoreError):
+                    await self.ping()
 
     async def close(self) -> None:
         """Write queued chat events and audit entries, wait for running work, and close every connection."""

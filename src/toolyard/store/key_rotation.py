@@ -9,10 +9,12 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, and_, select, update
 
+from toolyard.store.change_feed.signals import KEY_CHANNEL, Signals
 from toolyard.store.errors import Unreadable
 from toolyard.store.sql.cipher import Cipher
+from toolyard.store.sql.dialects import build_insert
 from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.open import CANARY_ID
+from toolyard.store.sql.open import CANARY_ID, RETIRED_CANARY_ID
 from toolyard.store.sql.tables import (
     auth_choices,
     auth_clients,
@@ -52,15 +54,25 @@ class KeyRotationResult:
 class KeyRotation:
     """Re-encrypts stored values with the current key."""
 
-    def __init__(self, executor: DatabaseExecutor, cipher: Cipher) -> None:
+    def __init__(self, executor: DatabaseExecutor, cipher: Cipher, signals: Signals) -> None:
         self._executor = executor
         self._cipher = cipher
+        self._signals = signals
 
     async def reencrypt_all(self) -> KeyRotationResult:
         """Encrypt all values of the former key with the current one. Raises StoreError.
 
         It may be interrupted and repeated: processes that have both keys can read old and new values.
         """
+        first = await self._reencrypt_columns()
+        # The canary comes after the values. After an interrupted rotation it still needs the former key, so a
+        # server that starts without that key reports WrongKey instead of failing on single values.
+        await self._executor.write(self._reencrypt_canary)
+        # Processes without the new key stop encrypting now. Values that they stored meanwhile follow.
+        second = await self._reencrypt_columns()
+        return KeyRotationResult(first.reencrypted + second.reencrypted, second.unreadable)
+
+    async def _reencrypt_columns(self) -> KeyRotationResult:
         reencrypted = unreadable = 0
         for column, key_columns in ENCRYPTED_COLUMNS:
             query = select(*key_columns).where(column.is_not(None)).order_by(*key_columns)
@@ -70,9 +82,6 @@ class KeyRotation:
                 work = partial(self._reencrypt_rows, column=column, key_columns=key_columns, rows=row_keys)
                 batch_reencrypted, batch_unreadable = await self._executor.write(work)
                 reencrypted, unreadable = reencrypted + batch_reencrypted, unreadable + batch_unreadable
-        # The canary comes last. After an interrupted rotation it still needs the former key, so a server that
-        # starts without that key reports WrongKey instead of failing on single values.
-        await self._executor.write(self._reencrypt_canary)
         return KeyRotationResult(reencrypted, unreadable)
 
     def _reencrypt_rows(
@@ -111,6 +120,9 @@ class KeyRotation:
         old = connection.execute(select(keys.c.body).where(is_canary)).scalar_one()
         if (new := self._cipher.reencrypt(bytes(old), CANARY_ID)) is not None:
             connection.execute(update(keys).where(is_canary).values(body=new))
+            statement = build_insert(connection, keys).values(id=RETIRED_CANARY_ID, body=old)
+            connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_={"body": old}))
+        self._signals.notify(connection, KEY_CHANNEL, "")
 
 
 def _associated_data(column: Column[Any], key_values: Sequence[str]) -> str:

@@ -172,7 +172,7 @@ class Services:
             recheck_listeners_periodically,
         ):
             site.spawn(watch(site))
-        for run in (site.gateway_notices.run, site.mcp.gateway.remote_calls.run):
+        for run in (database.watch_key, site.gateway_notices.run, site.mcp.gateway.remote_calls.run):
             site.spawn(run())
         return site
 

@@ -48,7 +48,9 @@ def command(options: Options) -> int:
     if options.json:
         print_json({"encrypted": sealed, "lost": lost})
         return 0
-    print(f"{sealed:,} values are encrypted with the new key; secret_key_former can be unset")
+    print(f"{sealed:,} values were encrypted with the new key; secret_key_former can be unset")
+    if not sealed:
+        show_note("if you expected more, check that secret_key is the new key and secret_key_former the old")
     if lost:
         show_note(f"{lost:,} values cannot be read with either key, and stay as they are; enter them again")
     return 0

@@ -29,6 +29,7 @@ from toolyard.store.sql.postgres_connections import TimedAsyncConnection
 __all__ = [
     "CHATS_CHANNEL",
     "CHAT_STOPS_CHANNEL",
+    "KEY_CHANNEL",
     "MAILBOX_CHANNEL",
     "POSTGRESQL_CHANNEL",
     "REGISTRY_CHANNEL",
@@ -53,6 +54,8 @@ REMOVED_CREDENTIALS_CHANNEL = "credentials"
 """Id of a user whose stored credentials for servers were removed."""
 REGISTRY_CHANNEL = "servers"
 """Id of a registry server or instance that changed, or of a user whose instances changed."""
+KEY_CHANNEL = "key"
+"""Empty message after the secret key of the database was changed."""
 MAILBOX_CHANNEL = "letters"
 """Name of the mailbox that got a message."""
 

@@ -41,9 +41,10 @@ class Cipher:
             key.encode(errors="surrogatepass")
         )
 
-    def retire(self) -> None:
-        """Refuse to encrypt from now on, because the database uses another key."""
-        self._retired = True
+    def retire(self) -> bool:
+        """Refuse to encrypt from now on, because the database uses another key. Return False if it did."""
+        was_retired, self._retired = self._retired, True
+        return not was_retired
 
     def derive_key(self, purpose: str) -> bytes:
         """Derive 32 secret bytes for a purpose. Equal in every process that has the same secret key."""
@@ -73,9 +74,13 @@ class Cipher:
             hint="it was changed outside Toolyard; enter it again, or restore a backup",
         )
 
+    def uses_current_key(self, ciphertext: bytes, associated_data: str) -> bool:
+        """Return whether a value is encrypted with the current key, not the former one."""
+        return _try_decrypt(self._aead, ciphertext, associated_data) is not None
+
     def reencrypt(self, ciphertext: bytes, associated_data: str) -> bytes | None:
         """Encrypt a value with the current key; None if that already was the key. Raises Unreadable."""
-        if _try_decrypt(self._aead, ciphertext, associated_data) is not None:
+        if self.uses_current_key(ciphertext, associated_data):
             return None
         return self.encrypt(self.decrypt(ciphertext, associated_data), associated_data)
 

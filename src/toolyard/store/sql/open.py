@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, select
@@ -30,12 +31,14 @@ from toolyard.store.sql.key_file import KEY_FILE_NAME, make_key, read_key
 from toolyard.store.sql.migrate import HEAD, migrate, read_schema_version
 from toolyard.store.sql.tables import keys
 
-__all__ = ["CANARY_ID", "DATABASE_FILE_NAME", "check_key", "open_database"]
+__all__ = ["CANARY_ID", "DATABASE_FILE_NAME", "RETIRED_CANARY_ID", "check_key", "open_database"]
 
 _LOCK_FILE_NAME = "toolyard.db.lock"
 _LOCK_TIMEOUT_SECONDS = 60.0
 CANARY_ID = "canary"
 """Row id and associated data of the canary, a known plaintext that reveals a wrong key."""
+RETIRED_CANARY_ID = "retired"
+"""Row id of the previous canary, which reveals the key that the last rotation replaced."""
 _CANARY_PLAINTEXT = b"toolyard"
 
 
@@ -107,15 +110,15 @@ def _verify_and_prepare(
     engines: Engines, data_dir: Path, cipher: Cipher | None, former_key: str | None
 ) -> Cipher:
     with engines.reader.connect() as connection:
-        version, canary, wal_enabled = (
+        version, canaries, wal_enabled = (
             read_schema_version(connection),
-            _read_canary(connection),
+            _read_canaries(connection),
             is_wal_enabled(connection),
         )
-    if canary is not None:
+    if CANARY_ID in canaries:
         # Checked before any write, migrations included: a wrong key must leave the database unchanged.
         cipher = cipher or Cipher(read_key(data_dir / KEY_FILE_NAME), former_key)
-        _check_key(cipher, canary)
+        _check_key(cipher, canaries)
         if version == HEAD and wal_enabled:
             return cipher
     if engines.kind == "postgresql":
@@ -138,28 +141,37 @@ def _prepare_tables(engines: Engines, cipher: Cipher) -> Cipher:
         insert_if_absent(
             connection, keys, {"id": CANARY_ID, "body": cipher.encrypt(_CANARY_PLAINTEXT, CANARY_ID)}
         )
-        canary = _read_canary(connection)
-        assert canary is not None
         # Another replica may have stored its canary first, with another key. Raising rolls back our changes.
-        _check_key(cipher, canary)
+        check_key(connection, cipher)
     return cipher
 
 
-def _read_canary(connection: Connection) -> bytes | None:
+def _read_canaries(connection: Connection) -> dict[str, bytes]:
+    """Return the canaries of the current and the replaced key by id; empty in a new database."""
     if not inspect(connection).has_table("keys"):
-        return None
-    return connection.execute(select(keys.c.body).where(keys.c.id == CANARY_ID)).scalar()
+        return {}
+    return {row.id: bytes(row.body) for row in connection.execute(select(keys.c.id, keys.c.body))}
 
 
 def check_key(connection: Connection, cipher: Cipher) -> None:
     """Raise WrongKey if the database has been encrypted with another key since it was opened."""
-    canary = connection.execute(select(keys.c.body).where(keys.c.id == CANARY_ID)).scalar_one()
-    _check_key(cipher, canary)
+    _check_key(cipher, _read_canaries(connection))
 
 
-def _check_key(cipher: Cipher, canary: bytes) -> None:
+def _check_key(cipher: Cipher, canaries: Mapping[str, bytes]) -> None:
+    canary, retired = canaries[CANARY_ID], canaries.get(RETIRED_CANARY_ID)
+    if (
+        retired is not None
+        and cipher.uses_current_key(retired, CANARY_ID)
+        and not cipher.uses_current_key(canary, CANARY_ID)
+    ):
+        raise WrongKey(
+            "the database no longer uses this secret key: toolyard rekey replaced it",
+            hint="set TOOLYARD_SECRET_KEY to the new key; if TOOLYARD_SECRET_KEY_FORMER has the new key, the"
+            " two are swapped. A replaced key cannot become the current one again",
+        )
     try:
-        cipher.decrypt(bytes(canary), CANARY_ID)
+        cipher.decrypt(canary, CANARY_ID)
     except Unreadable:
         raise WrongKey(
             "the database was encrypted with another secret key",
