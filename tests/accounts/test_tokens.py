@@ -143,3 +143,22 @@ async def test_the_local_users_tokens_count_in_the_mode_none_only(
     for mode in ("password", "proxy", "oidc"):
         later = make_people(mode, oidc_issuer="https://id.example", oidc_client_id="x")
         assert await later.authenticate_token(text) is None
+
+
+async def test_tokens_of_password_accounts_after_a_change_of_mode_are_judged_by_the_new_settings(
+    make_people: Callable[..., AccountService],
+) -> None:
+    passwords = make_people()
+    ann, _ = await passwords.accept_invite(await passwords.invite("ann", Role.ADMIN), "correct horse battery")
+    _, text = await passwords.make_token(ann, "x", TokenScope(frozenset({Right.READ, Right.ADMIN})), None)
+    # An identity provider names people by their subject, which an account with a password does not have.
+    oidc = make_people("oidc", admins=("ann",), oidc_issuer="https://id.example", oidc_client_id="x")
+    assert await oidc.authenticate_token(text) is None
+    # A proxy names people by the account's name: the same person, whose role now comes from the setting.
+    for admins, role in (((), Role.USER), (("ann",), Role.ADMIN)):
+        found = await make_people("proxy", admins=admins).authenticate_token(text)
+        assert found is not None
+        assert (found[1].id, found[1].role) == (ann.id, role)
+    found = await passwords.authenticate_token(text)
+    assert found is not None
+    assert found[1].role is Role.ADMIN

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,6 +94,30 @@ def test_the_journey_of_a_changed_description(cli: Cli, server: Changing) -> Non
     assert (accepted.code, accepted.lines[0]) == (0, "accepted files/read: changed")
     assert cli("call", "files_read").out == "called read\n"
     assert cli("lock", "--check").code == 0
+
+
+def test_acceptance_and_approval_of_files_are_in_the_audit_log_of_a_server(
+    cli: Cli, server: Changing
+) -> None:
+    cli.env["TOOLYARD_PEOPLE_MODE"] = "password"
+    assert cli("lock").code == 0
+    assert not (cli.data / "toolyard.db").exists(), "no database is created for the log alone"
+    assert cli("users", "add", "ann").code == 0
+    server.has(read="Reads another file", count="Counts words")
+    assert cli("lock", "--check").code == 1
+    assert cli("lock", "--accept", "files/read").code == 0
+    assert cli("lock").code == 0
+    project = cli.home / "mcp.json"
+    project.write_text(json.dumps({"mcpServers": {"one": {"command": "true"}}}))
+    assert cli("approve", project, "--yes").code == 0
+    assert cli("approve", project, "--yes").code == 0, "approved already"
+    query = "SELECT action, actor_name, target, details FROM audit WHERE action LIKE '%.a%' ORDER BY id"
+    with contextlib.closing(sqlite3.connect(cli.data / "toolyard.db")) as database:
+        [_, accepted, approved] = database.execute(query).fetchall()
+    assert accepted[:3] == ("lock.accept", "command line", "files")
+    assert json.loads(accepted[3]) == {"name": "files", "accepted": ["read"], "count": 1}
+    assert approved[:3] == ("config.approve", "command line", str(project))
+    assert json.loads(approved[3])["servers"] == ["one"]
 
 
 def test_a_new_tool_and_a_renamed_one_wait_alone(cli: Cli, server: Changing) -> None:

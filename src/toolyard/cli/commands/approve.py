@@ -8,12 +8,14 @@ from dataclasses import asdict
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.audit_entries import record_if_database_exists
 from toolyard.cli.error_exit import Usage, report_error
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.input.prompts import ask_yes_no
 from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import one_line, print_json
 from toolyard.cli.output.terminal import is_interactive, style_text
+from toolyard.cli.runner import run_async
 from toolyard.config import approve_file, discover_config_path, review_file
 from toolyard.config.file_review import Review, ReviewedServer
 
@@ -63,6 +65,10 @@ def _save_approval(file_review: Review, options: Options) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise Usage(f"the approval cannot be written to {options.resolved_data_dir}: {reason}") from None
+    details = {"sha256": file_review.sha256, "servers": [server.id for server in file_review.servers][:100]}
+    run_async(
+        record_if_database_exists(options.resolved_data_dir, "config.approve", {file_review.path: details})
+    )
 
 
 def _show_review(file_review: Review) -> None:

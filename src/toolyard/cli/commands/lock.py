@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.audit_entries import record_if_database_exists
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options, RemoteCommand
 from toolyard.cli.output.messages import show_error, show_note
@@ -103,6 +104,8 @@ async def _run_lock(options: Options, task: str, names: tuple[str, ...]) -> int:
                 _write_lock_file(path, written)
         if pinned:
             await yard.accept(wanted)
+    if wanted and (pinned or written != found.lock):
+        await record_if_database_exists(options.resolved_data_dir, "lock.accept", _audit_details(wanted))
     taken = {id(change) for change in wanted}
     left = [change for change in found.changes if id(change) not in taken]
     _show_outcome(options, task, found, wanted, left, written)
@@ -111,6 +114,17 @@ async def _run_lock(options: Options, task: str, names: tuple[str, ...]) -> int:
     missing = task == "check" and found.lock is None
     different = bool(left or found.gone) if task == "check" else bool(left)
     return _DIFFERENT_EXIT_CODE if (different or missing) and task in ("check", "write") else 0
+
+
+def _audit_details(accepted: list[Change]) -> dict[str, dict[str, object]]:
+    """Return the details of the audit entries by server, as those of the web app."""
+    tools: dict[str, list[str]] = {}
+    for change in accepted:
+        tools.setdefault(change.server_id, []).append(change.tool or change.kind.value)
+    return {
+        server_id: {"name": server_id, "accepted": names[:100], "count": len(names)}
+        for server_id, names in tools.items()
+    }
 
 
 def _find_lock_path(yard: Toolyard, options: Options) -> Path:
