@@ -1,4 +1,8 @@
-"""Lifetime and description of browser sessions."""
+"""Lifetime and description of browser sessions, and the device cookies of known browsers.
+
+A device cookie proves that a browser was signed in to an account before. It grants no access; it only selects
+a separate counter of failed sign-ins for the browser.
+"""
 
 from __future__ import annotations
 

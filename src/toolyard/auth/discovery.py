@@ -1,4 +1,8 @@
-"""Discovery of a server's authorization server, from a 401 challenge or well-known URLs to its metadata."""
+"""Discovery of a server's authorization server, from a 401 challenge or well-known URLs to its metadata.
+
+Metadata of both, the protected resource (RFC 9728) and the authorization server (RFC 8414), is parsed and
+validated here.
+"""
 
 from __future__ import annotations
 

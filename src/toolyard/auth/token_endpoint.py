@@ -1,4 +1,7 @@
-"""Token requests: exchange codes, refresh tokens and client credentials for access tokens."""
+"""Token requests: exchange codes, refresh tokens and client credentials for access tokens.
+
+A client authenticates with its secret, or with a signed JWT (RFC 7523) instead of one.
+"""
 
 from __future__ import annotations
 

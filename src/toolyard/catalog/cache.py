@@ -1,4 +1,7 @@
-"""Cache of the servers' catalogues, in memory and in a ``CatalogueStorage``."""
+"""Cache of the servers' catalogues, in memory and in a ``CatalogueStorage``.
+
+Cache hints of a server say how long a listing may be cached, and for which principals.
+"""
 
 from __future__ import annotations
 

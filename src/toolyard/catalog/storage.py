@@ -1,4 +1,8 @@
-"""Interface for storing listings beyond the life of the process, and an implementation in memory."""
+"""Interface for storing listings beyond the life of the process.
+
+Implementations: in memory, and one that splits listings between a store shared by all processes and a private
+one.
+"""
 
 from __future__ import annotations
 

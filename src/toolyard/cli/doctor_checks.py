@@ -1,4 +1,7 @@
-"""The checks of ``toolyard doctor``: this machine, and the start of each server step by step."""
+"""The checks of ``toolyard doctor``: this machine, and the start of each server step by step.
+
+The steps are recorded by a wrapper around the server's transport, with duration and outcome.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Keeps the environment and the memory of this process from other processes of the same user.
+"""Set up the process of the program: protect its secrets, and act as the first process of a container.
 
-Servers that Toolyard starts run as the same user. Without this, one could read every secret from
+Servers that Toolyard starts run as the same user. Without protection, one could read every secret from
 ``/proc/PID/environ`` or ``/proc/PID/mem`` of its parent. Only the program does this: a process that embeds
-the library belongs to somebody else, who may want core dumps and debuggers.
+the library belongs to another application, which may need core dumps and debuggers.
+
+As process 1 it passes signals on and reaps orphans. A separate init program would do the same, but it would
+keep the environment, with all secrets, where every server of the same user can read it.
 """
 
 from __future__ import annotations

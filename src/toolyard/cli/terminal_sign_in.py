@@ -1,4 +1,7 @@
-"""OAuth sign-in from a terminal: the browser returns to a local port, or the person pastes the redirect."""
+"""OAuth sign-in from a terminal: the browser returns to a local port, or the person pastes the redirect.
+
+It also finds the server and the storage key that ``login`` and ``logout`` act on.
+"""
 
 from __future__ import annotations
 

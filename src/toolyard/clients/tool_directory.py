@@ -1,4 +1,7 @@
-"""Directory of the tools that each principal has, refreshed with as few connections as possible."""
+"""Directory of the tools that each principal has, refreshed with as few connections as possible.
+
+``ToolFetcher`` fetches a server's tools for the catalogue cache.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Review of a configuration file before its approval: commands, addresses and variables it would use."""
+"""Review of a configuration file before its approval: commands, addresses and variables it would use.
+
+Values of environment variables are masked if they may be secrets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A caller's view of the servers: the reachable ones, their capabilities, and our own server info."""
+"""A caller's view of the servers: the reachable ones, their capabilities, and our own server info.
+
+The callers behind an address or a command are built here, too.
+"""
 
 from __future__ import annotations
 

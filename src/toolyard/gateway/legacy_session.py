@@ -1,4 +1,4 @@
-"""A session of a legacy client: begun by ``initialize``, with requests in both directions."""
+"""A session of a legacy client: begun by ``initialize``, with cancellable requests in both directions."""
 
 from __future__ import annotations
 
@@ -40,8 +40,16 @@ _MAX_ID_LENGTH = 128
 """Maximum length of a remembered id, in characters or bits."""
 
 
+# The specification (2025-11-25, Cancellation) lets a receiver ignore a cancellation of an unknown request.
+# Over HTTP a request and its cancellation may use two connections, and the cancellation may be read first;
+# ignoring it would leave a request running that cannot be stopped. So it is kept for a short time, and the
+# request is not started.
 class CancellableRequests:
-    """The requests of one session. Ids of other sessions are unrelated."""
+    """The requests of one session by their ids, so that the client can cancel them, even before they arrive.
+
+    Like any cancelled request, one that was cancelled early gets no response. A client that reuses ids is not
+    harmed: recently answered ids are kept, and a late cancellation of one of them is dropped.
+    """
 
     def __init__(self) -> None:
         self._running_tasks: dict[RequestId, asyncio.Task[Any]] = {}

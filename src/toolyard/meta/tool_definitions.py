@@ -1,4 +1,7 @@
-"""Definitions of the meta tools. They are short, since they are part of every prompt."""
+"""Definitions of the meta tools. They are short, since they are part of every prompt.
+
+``make_compact_schema`` removes schema keywords that carry no information for a model, to save tokens.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Build a ``Policy`` for a caller, compile it per server into a ``ServerPolicy``, and evaluate that for each
 tool (``Candidate``). The package imports only ``toolyard.errors`` and ``toolyard.types``. Start with
-``policy.py``, which has the order of the rules; each rule is a module in ``rules/``.
+``policy.py``, which has the order of the rules; the rules themselves are in ``rules.py``.
 """
 
 from toolyard.policy.agent_patterns import ToolPatterns, matches_patterns, unused_patterns

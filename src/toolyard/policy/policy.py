@@ -1,4 +1,7 @@
-"""Policy of one caller: the inputs of all rules, and the order in which the rules are evaluated."""
+"""Policy of one caller: the inputs of all rules, and the order in which the rules are evaluated.
+
+A denied tool and a tool that does not exist are refused with the same message.
+"""
 
 from __future__ import annotations
 

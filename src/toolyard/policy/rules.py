@@ -1,4 +1,9 @@
-"""Rule: limits of the API token that authenticated a call, in addition to the rights of its owner."""
+"""The rules of the policy, in no particular order; ``policy.py`` has the order of their evaluation.
+
+A rule decides by one input: the token's scope, the agent, the bundles, the selected tools, the server's
+lists, state or trust, the definition's state, native tools, or the setting ``write_tools``. Allowlists and
+denylists contain the server's own tool names, and deny takes precedence.
+"""
 
 from __future__ import annotations
 

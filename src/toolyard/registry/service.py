@@ -1,4 +1,7 @@
-"""Registry service: operations of admins on servers, and of users on their instances."""
+"""Registry service: operations of admins on servers, and of users on their instances.
+
+A slug, the prefix of an instance's tool names, is proposed from the server's address.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,15 @@
 
 Bytes are read as text if they are valid text, and shown as a hex dump otherwise. The search is for plain
 words, not regular expressions: a pattern written by a model could take hours to match.
+
+Paths are a small subset of JSONPath whose cost is proportional to the number of matched values. Filters,
+scripts and recursive descent are not supported.
+
+    $.items[0].name      a key, an element; the ``$.`` may be omitted
+    $["odd key"].x       a key that is not a plain word
+    $.items[-1]          an element counted from the end
+    $.items[2:5]         a slice of elements
+    $.items[*].name      all elements of an array, or all values of an object
 """
 
 from __future__ import annotations
@@ -35,6 +44,7 @@ _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 def has_more_values(text: str, limit: int) -> bool:
     """Return True if JSON text has more than ``limit`` values. Delimiters inside strings do not count."""
+    # Values are counted before decoding, because decoding cannot be interrupted.
     # Counting all delimiters, also inside strings, is fast and enough to rule out most texts.
     if _count_delimiters(text) < limit:
         return False

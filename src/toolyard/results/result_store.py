@@ -1,4 +1,4 @@
-"""Interface for storing long or binary results, and the handles under which they are stored."""
+"""Interface for storing long or binary results, their handles, and an implementation in memory."""
 
 from __future__ import annotations
 

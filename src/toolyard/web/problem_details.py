@@ -1,4 +1,4 @@
-"""Problem details (RFC 9457): the response format of all API errors."""
+"""Problem details (RFC 9457): the response format of all API errors, and the table of error classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of an identity provider's claims to an ``Identity``."""
+"""Conversion of an identity provider's claims to an ``Identity``, and provisioning of its account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``view_file``: return lines of a text file, or an image."""
+"""``view_file``: return lines of a text file, or an image. Its first bytes tell a file's type."""
 
 from __future__ import annotations
 

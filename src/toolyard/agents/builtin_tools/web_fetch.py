@@ -1,4 +1,7 @@
-"""``web_fetch``: return the text of a web page, fetched through the address guard and marked as untrusted."""
+"""``web_fetch``: return the text of a web page, fetched through the address guard and marked as untrusted.
+
+Pages are decoded with the encoding that they declare.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse the ``tools:`` list of an agent.
+"""Parse the ``tools:`` list of an agent, and check its patterns against the existing tools.
 
 A separate parser, because ``[*, !web_*]`` is not valid YAML: ``*`` and ``!`` are aliases and tags there.
 """

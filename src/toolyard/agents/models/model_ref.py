@@ -1,4 +1,4 @@
-"""Address a provider and one of its models; also the names used in messages."""
+"""Address a provider and one of its models, and describe the models that can be selected."""
 
 from __future__ import annotations
 

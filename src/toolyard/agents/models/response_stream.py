@@ -1,6 +1,7 @@
-"""Stream one answer of a model. Whatever a provider sends, it ends with an answer or a ModelError.
+"""One request to a model, from sending it to releasing its connection, and the stream of its answer.
 
-Imports pydantic-ai, so this module is loaded only when a model is first used.
+Whatever a provider sends, a stream ends with an answer or a ModelError. Imports pydantic-ai, so this module
+is loaded only when a model is first used.
 """
 
 from __future__ import annotations

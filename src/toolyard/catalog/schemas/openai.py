@@ -1,4 +1,8 @@
-"""Requirements of OpenAI's APIs for schemas without strict mode: every array needs ``items``."""
+"""Requirements of OpenAI's APIs for schemas, without and with strict mode.
+
+Without it, every array needs ``items``. In strict mode objects are closed, all properties are required, and
+optional ones are nullable.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Conversion of a tool definition into the request format of one model provider."""
+"""Conversion of a tool definition into the request format of one model provider.
+
+Anthropic's requirements beyond JSON Schema draft 2020-12 are few and applied here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""In-memory search index over the tools of all servers, updated one server at a time."""
+"""In-memory search index over the tools of all servers, updated one server at a time.
+
+It also makes the one-line summaries of tool descriptions in search results and lists.
+"""
 
 from __future__ import annotations
 

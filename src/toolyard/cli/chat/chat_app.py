@@ -1,4 +1,7 @@
-"""The services of a chat in the terminal, opened and closed together."""
+"""The services of a chat in the terminal, opened and closed together.
+
+Its tools are everything that the local user may use.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An interactive chat at the terminal."""
+"""An interactive chat at the terminal, with line editing and history where the terminal supports them."""
 
 from __future__ import annotations
 

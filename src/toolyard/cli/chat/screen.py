@@ -1,4 +1,7 @@
-"""Prints chat events: the model's text on standard output, everything else on standard error."""
+"""Prints chat events: the model's text on standard output, everything else on standard error.
+
+A tool call becomes lines for the call, its progress and its result.
+"""
 
 from __future__ import annotations
 

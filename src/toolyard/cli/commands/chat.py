@@ -1,4 +1,7 @@
-"""``toolyard chat``: chat with a model that uses your tools."""
+"""``toolyard chat``: chat with a model that uses your tools.
+
+``--list`` lists the chats; ``-p`` runs one turn, for scripts.
+"""
 
 from __future__ import annotations
 

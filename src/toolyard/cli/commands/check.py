@@ -1,4 +1,4 @@
-"""``toolyard check``: validate all files."""
+"""``toolyard check``: validate all files, without starting a server."""
 
 from __future__ import annotations
 

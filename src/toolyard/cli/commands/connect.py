@@ -1,4 +1,4 @@
-"""``toolyard connect``: show or write the entry with which a client uses the gateway."""
+"""``toolyard connect``: show the entry with which a client uses the gateway, or write it to its file."""
 
 from __future__ import annotations
 

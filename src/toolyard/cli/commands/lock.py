@@ -1,4 +1,7 @@
-"""``toolyard lock``: pin tool definitions, show changes and accept them."""
+"""``toolyard lock``: pin tool definitions, show changes and accept them.
+
+With ``--remote URL`` it does so for the servers of a running Toolyard.
+"""
 
 from __future__ import annotations
 

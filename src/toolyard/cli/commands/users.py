@@ -1,4 +1,7 @@
-"""``toolyard users``: manage accounts in the database, whether or not a server is running."""
+"""``toolyard users``: manage accounts in the database, whether or not a server is running.
+
+Deleting an account or signing it out also revokes its tokens at the providers.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Tool arguments on the command line: a JSON object, ``key=value`` words, or JSON on standard input.
 
-``key=value`` is converted by the tool's input schema, ``key:=json`` is parsed as JSON, and dots address
-nested objects. Values without a schema stay strings: the server validates them.
+``key=value`` is converted by the tool's input schema, of which ``SchemaNode`` reads the parts needed;
+``key:=json`` is parsed as JSON, and dots address nested objects. Values without a schema stay strings: the
+server validates them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tools as a table or as JSON, for local and remote tools."""
+"""Tools as a table or as JSON, for local and remote tools, and their changes that are not accepted yet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Parse entries of ``servers`` (Toolyard's dialect) and ``mcpServers`` (that of other clients).
+"""Parse entries of ``servers`` (Toolyard's dialect), ``mcpServers`` (that of other clients) and ``bundles``.
 
-Keys common to both are read by the same function. The dialects differ in the location of the transport, in
-the key that disables a server, and in whether ``trust`` is required.
+Keys common to both dialects are read by the same function. The dialects differ in the location of the
+transport, in the key that disables a server, and in whether ``trust`` is required. Transport and OAuth
+options are parsed here, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Read the files of other clients. The format is recognised by content, since names and locations vary."""
+"""Read the files of other clients. The format is recognised by content, since names and locations vary.
+
+Formats: ``mcpServers`` of Claude Desktop, Claude Code, Cursor and Windsurf, and ``servers`` of VS Code;
+``context_servers`` of Zed, where the command may be an object; opencode, with the command in one list and
+time limits in milliseconds, directly under ``mcp`` (version 1) or under ``mcp.servers`` (version 2); and
+Codex, TOML tables ``mcp_servers.<name>`` with headers and tokens from named variables.
+"""
 
 from __future__ import annotations
 

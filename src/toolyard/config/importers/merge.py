@@ -1,4 +1,7 @@
-"""Merge servers of other clients into a configuration file, without changing its existing entries."""
+"""Merge servers of other clients into a configuration file, without changing its existing entries.
+
+New entries are inserted into the text, so that comments and layout are preserved.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 """Expand the variables of a server, and check its expanded texts.
 
+Variables are ``${VAR}``, ``${VAR:-default}`` and ``${env:VAR}``; ``$${`` is an escaped literal ``${``. Other
+expressions in braces stay unchanged, because they may be meant for a shell. Exceptions are references that
+only other clients can resolve (``${input:token}``): they would be wrong if sent unchanged, so they are
+faults.
+
 A variable that cannot be expanded disables this server only, with the reason.
 """
 

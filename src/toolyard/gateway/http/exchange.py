@@ -1,4 +1,7 @@
-"""One HTTP request and its response, on plain ASGI."""
+"""One HTTP request and its response, on plain ASGI.
+
+``ListenRequests`` has the requests that only listen; they end when their caller loses access.
+"""
 
 from __future__ import annotations
 

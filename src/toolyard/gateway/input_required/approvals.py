@@ -1,4 +1,7 @@
-"""Approvals for calls of programs: each call is recorded once, and allowed after approval."""
+"""Approvals for calls of programs: each call is recorded once, and allowed after approval.
+
+``MemoryApprovalStore`` is for a process whose only user is its own client.
+"""
 
 from __future__ import annotations
 

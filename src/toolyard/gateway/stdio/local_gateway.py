@@ -1,4 +1,4 @@
-"""The gateway of one local client, over standard streams."""
+"""The gateway of one local client, over standard streams: one message per line, and no other output."""
 
 from __future__ import annotations
 

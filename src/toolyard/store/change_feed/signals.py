@@ -256,10 +256,11 @@ _POLL_INTERVAL_SECONDS = 0.2
 
 
 class SqliteChangeListener:
-    """ChangeListener for SQLite. Runs while there are listeners.
+    """ChangeListener for SQLite, which polls the file. Runs while there are listeners.
 
-    It reads the version on the writer's connection, where it changes with commits of other connections but
-    not with our own.
+    SQLite has no notifications between processes. ``PRAGMA data_version`` tells that the file changed but not
+    which rows, so every change makes all listeners check everything. The version is read on the writer's
+    connection, where it changes with commits of other connections but not with our own.
     """
 
     def __init__(self, executor: DatabaseExecutor, has_listeners: Callable[[], bool]) -> None:
@@ -277,7 +278,11 @@ class SqliteChangeListener:
 
 
 class PostgresChangeListener:
-    """ChangeListener for PostgreSQL. Runs until it is cancelled or the connection is lost."""
+    """ChangeListener for PostgreSQL. Runs until it is cancelled or the connection is lost.
+
+    The connection is asynchronous and outside the pool: a worker thread that waits for hours would be missing
+    for other work.
+    """
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines

@@ -2,6 +2,8 @@
 
 Many authorization servers rotate refresh tokens: the first use invalidates the token, and a second use may
 revoke the whole grant. So only one process may refresh a grant, and the others read its result.
+
+Replicas exclude each other with PostgreSQL's advisory locks, which end with the connection that holds them.
 """
 
 from __future__ import annotations

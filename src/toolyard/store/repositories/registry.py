@@ -1,4 +1,4 @@
-"""Storage of registry servers and of users' instances."""
+"""Storage of registry servers and of users' instances, with encrypted client secrets and API keys."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ __all__ = [
 ]
 
 
+# One page may show a thousand instances of a user. So rows are unpacked by position, and enums are looked up
+# in dictionaries: calling an enum class costs more than the rest of the conversion.
 _AUTH_KINDS_BY_VALUE = {kind.value: kind for kind in AuthKind}
 _REGISTRATIONS_BY_VALUE = {way.value: way for way in RegistrationMethod}
 _TRUSTS_BY_VALUE = {trust.value: trust for trust in Trust}

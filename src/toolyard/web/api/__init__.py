@@ -1,7 +1,7 @@
 """The JSON API under ``/api/v1``, on top of the same services as the pages.
 
 One module per resource; docstrings of routes and descriptions of fields are the published API reference.
-Shared parts are in ``dependencies.py`` and ``chat_dependencies.py``.
+Shared parts are in ``dependencies.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Checks on every request, in every mode, and security headers on every response.
 
 Pages of other sites must not reach a local Toolyard. Requests with a foreign Host (DNS rebinding) or a
-foreign Origin (cross-site requests) are refused here. Following a link to Toolyard, or returning from a
+foreign Origin (cross-site requests) are refused here. ``AllowedHosts`` has the host names that are ours; any
+other may be an attacker's that resolves to our address. Following a link to Toolyard, or returning from a
 sign-in at a provider, is allowed: that is a navigation with a safe method.
 """
 

@@ -1,4 +1,4 @@
-"""Renaming and deleting chats, and reading long results."""
+"""Renaming and deleting chats, reading long results, and the page that selects the tools of a chat."""
 
 from __future__ import annotations
 

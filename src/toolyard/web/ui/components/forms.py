@@ -1,4 +1,7 @@
-"""Submitted forms, and validation errors by form field."""
+"""Submitted forms, validation errors by form field, and the page that confirms a deletion.
+
+The script shows the confirmation page as a dialog.
+"""
 
 from __future__ import annotations
 

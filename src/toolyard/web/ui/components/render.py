@@ -1,4 +1,7 @@
-"""Rendering of Jinja templates, with autoescaping and the context that every page shares."""
+"""Rendering of Jinja templates, with autoescaping and the context that every page shares.
+
+Static files have URLs with a content hash. The theme is stored in a cookie, so that the first paint is right.
+"""
 
 from __future__ import annotations
 

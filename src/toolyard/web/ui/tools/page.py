@@ -1,4 +1,4 @@
-"""Page of a tool: definition, the rules that decide about it, and a form to call it."""
+"""Page of a tool: definition, the rules about it, and a form to call it; also rows of tool lists."""
 
 from __future__ import annotations
 
