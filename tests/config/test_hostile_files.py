@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +16,12 @@ from toolyard.auth.errors import RegistrationFailed
 from toolyard.catalog.lock import read_lock, write_lock
 from toolyard.clients.handshake import FileEraCache
 from toolyard.config.file_approvals import approvals_path, read_approvals
-from toolyard.config.file_writer import write_atomically, write_backup, write_private_file
+from toolyard.config.file_writer import (
+    create_private_file,
+    write_atomically,
+    write_backup,
+    write_private_file,
+)
 from toolyard.config.fingerprint_key import fingerprint_key
 from toolyard.errors import AgentsError, ConfigError
 from toolyard.registry.credentials import build_config_target
@@ -117,6 +124,20 @@ def test_a_damaged_fingerprint_key_is_replaced_by_a_whole_one(tmp_path: Path, da
     assert (len(key), (tmp_path / "fingerprint.key").read_bytes()) == (32, key)
     assert fingerprint_key(None, tmp_path) == key
     assert [each.name for each in tmp_path.iterdir()] == ["fingerprint.key"]
+
+
+@pytest.mark.parametrize("write", [write_backup, write_private_file, create_private_file])
+def test_a_disk_that_is_full_leaves_no_partial_file(
+    tmp_path: Path, write: Callable[[Path, bytes], object]
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write(tmp_path / "mcp.json", b"x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_backup_replaces_nothing_that_has_its_name(tmp_path: Path) -> None:

@@ -68,13 +68,18 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
 def create_private_file(path: Path, content: bytes) -> None:
     """Create a file that only its owner can read.
 
-    Raises FileExistsError if the name is in use, even by a dangling link.
+    Raises FileExistsError if the name is in use, even by a dangling link, and OSError, for example if the
+    disk is full; no file is left then.
     """
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
     _sync_folder(path.parent)
 
 
