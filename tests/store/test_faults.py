@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from sqlalchemy import text, update
 
+from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed
 from toolyard.store.locks import refresh_locks
@@ -198,6 +199,26 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path: Path) -
     assert await database.registry.servers() == []
     await database._executor.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 100000").scalar())
     await database.registry.add_server(large)
+    await database.close()
+
+
+@pytest.mark.parametrize("fault", ["removed", "replaced"])
+async def test_a_file_that_is_removed_or_replaced_is_not_written_to_any_more(
+    tmp_path: Path, fault: str
+) -> None:
+    database = await Database.open(tmp_path, url=None, secret_key=None)
+    file, kept = tmp_path / "toolyard.db", tmp_path / "kept.db"
+    await database.ping()
+    file.rename(kept)
+    if fault == "replaced":
+        file.write_bytes(kept.read_bytes())
+    for use in (database.ping(), database.config_pins.save(PinKey("server"), PinEntry(pins=b"lost"))):
+        with pytest.raises(DatabaseUnavailable, match="removed or replaced") as caught:
+            await use
+        assert "restart" in str(caught.value.hint)
+    kept.replace(file)
+    await database.ping()
+    assert await database.config_pins.save(PinKey("server"), PinEntry(pins=b"stored"))
     await database.close()
 
 

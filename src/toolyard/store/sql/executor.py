@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -97,6 +98,7 @@ class DatabaseExecutor:
             self._write_pool = ThreadPoolExecutor(engines.writer_connections, "toolyard-write")
         self._closed = self._is_aborted = False
         self._breaker = CircuitBreaker()
+        self._file_identity = _identify_file(engines)
         self.on_commit: Callable[[Sequence[tuple[str, str]]], None] | None = None
         """Called in the worker thread with the queued signals of a transaction, after its commit."""
 
@@ -228,6 +230,12 @@ class DatabaseExecutor:
                     "connection",
                     hint="check that PostgreSQL runs there and is not frozen, then try again",
                 )
+            # Open connections would keep writing to a file that is gone, and new ones read another file.
+            if _identify_file(self.engines) != self._file_identity:
+                raise DatabaseUnavailable(
+                    f"the database {self.engines.display_name} was removed or replaced while it was in use",
+                    hint="restart Toolyard, after restoring the file if it is missing",
+                )
             return self._run_with_retries(run, work)
 
     def _run_with_retries(self, run: Callable[[DatabaseWork[_T]], _T], work: DatabaseWork[_T]) -> _T:
@@ -267,6 +275,17 @@ class DatabaseExecutor:
         if is_timeout_error(error):
             self._breaker.trip()
         return unavailable_error(self.engines, error, detail)
+
+
+def _identify_file(engines: Engines) -> tuple[int, int] | None:
+    """Return the identity of the SQLite file; None if there is none."""
+    if engines.kind != "sqlite":
+        return None
+    try:
+        status = os.stat(engines.display_name)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _store_closed_error() -> StoreClosed:
