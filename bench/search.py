@@ -214,7 +214,7 @@ def meta_shown(tool: Definition) -> dict[str, Any]:
 
 def told(tool: dict[str, Any]) -> dict[str, Any]:
     """What ``tools_describe`` says of a tool."""
-    description = (tool.get("description") or "")[: MetaToolLimits().description]
+    description = (tool.get("description") or "")[: MetaToolLimits().description_chars]
     return {"description": description, "input_schema": make_compact_schema(tool.get("input_schema") or {})}
 
 

@@ -156,7 +156,7 @@ async def fill(
         ("Sentry", "sentry", "Sentry", InstanceState.READY, None, None),
     ]
     for server, slug, name, state, reason, value in wanted:
-        choice = (await registry.server(ids[server])).choices[0].id
+        choice = (await registry.get_server(ids[server])).choices[0].id
         made = await registry.create_instance(
             me.id, InstanceDraft(ids[server], choice, slug, name, value=value)
         )
@@ -170,10 +170,10 @@ async def fill(
         draft = InstanceDraft(ids["GitHub"], None, f"many-{number}", f"Instance {number:04}")
         await registry.create_instance(me.id, draft)
     rights = frozenset({Right.READ, Right.CALL})
-    await people.make_token(
+    await people.create_token(
         me, "nightly report", TokenScope(rights, ("github-work",), ("mcp_github-work__list_*",)), 86_400 * 90
     )
-    await people.make_token(me, "editor on the laptop", TokenScope(rights), None)
+    await people.create_token(me, "editor on the laptop", TokenScope(rights), None)
     now = time.time()
     for age, action, target, outcome in (
         (90_000, "sign_in", me.name, "ok"),

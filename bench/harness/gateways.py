@@ -70,7 +70,7 @@ async def token(folder: Path) -> str:
         user = await database.accounts.add_user("bench", Role.USER)
         # Somebody without a password has no account that counts.
         await database.accounts.set_password_hash(user.id, "none that fits")
-        _, text = await people.make_token(user, "bench", TokenScope(frozenset({Right.CALL})), None)
+        _, text = await people.create_token(user, "bench", TokenScope(frozenset({Right.CALL})), None)
         return text
     finally:
         await database.close()

@@ -206,7 +206,7 @@ class Toolyard:
                 listing = await directory.refresh_within_deadline(LOCAL_PRINCIPAL, only=only)
             else:
                 listing = await directory.refresh(LOCAL_PRINCIPAL, fresh=fresh, only=only)
-            offer = self._core.meta_tools.offer(listing, caller, mode)
+            offer = self._core.meta_tools.offer_tools(listing, caller, mode)
             meta = dict(offer.meta)
             if not meta and mode is None and await self._core.meta_tools.has_stored_results(caller):
                 meta = {RESULT_READ_TOOL.name: RESULT_READ_TOOL}
@@ -267,9 +267,9 @@ class Toolyard:
                 if calls.can_see_unknown_tool(server_id, name, caller):
                     calls.redact_error(failure)
                     raise failure
-        definition = calls.shown(self.known(), caller).get(name)
+        definition = calls.visible_tools(self.known(), caller).get(name)
         if definition is None:
-            raise build_refusal(name, calls.shown(self.known(), caller))
+            raise build_refusal(name, calls.visible_tools(self.known(), caller))
         return _make_tool(name, definition)
 
     def known(self) -> ToolListing:
@@ -366,7 +366,9 @@ class Toolyard:
             arguments = self._restore_arguments(name, arguments, provider)
         with self._open_guard:
             if name in META_TOOLS:
-                return await self._core.meta_tools.result(name, arguments, caller, on_progress=on_progress)
+                return await self._core.meta_tools.call_for_result(
+                    name, arguments, caller, on_progress=on_progress
+                )
             return await self._core.call_path.call(
                 name, arguments, caller, on_progress=on_progress, timeouts=timeouts
             )

@@ -339,7 +339,7 @@ async def test_an_address_removed_from_admins_counts_for_no_session_and_no_token
     before = process("ann@example.org", "bob@example.org")
     user, _ = await _sign_in(make_oidc(forger.issuer, admins=("ann@example.org",)), forger)
     cookie = await before.begin_session(user)
-    _, token = await before.make_token(user, "x", TokenScope(frozenset({Right.ADMIN})), None)
+    _, token = await before.create_token(user, "x", TokenScope(frozenset({Right.ADMIN})), None)
     assert await _roles(before, cookie, token) == {Role.ADMIN}
     assert await _roles(process("bob@example.org"), cookie, token) == {Role.USER}
     assert await _roles(process("ANN@example.org"), cookie, token) == {Role.ADMIN}, "named again"

@@ -52,7 +52,7 @@ async def test_who_is_an_admin_is_decided_by_the_setting_at_every_request(
 ) -> None:
     before = make_people("proxy", admins=("ann",))
     ann = await before.authenticate_proxy_name("ann")
-    _, token = await before.make_token(ann, "x", TokenScope(frozenset({Right.ADMIN})), None)
+    _, token = await before.create_token(ann, "x", TokenScope(frozenset({Right.ADMIN})), None)
     after = make_people("proxy", admins=("bob",))
     found = await after.authenticate_token(token)
     assert found is not None

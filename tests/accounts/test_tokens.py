@@ -29,7 +29,7 @@ async def ann(people: AccountService) -> User:
 
 async def test_a_token_names_its_owner_and_its_limits(people: AccountService, ann: User) -> None:
     scope = TokenScope(frozenset({Right.READ, Right.CALL}), ("github",), ("gh_*", "!gh_delete*"), ())
-    made, text = await people.make_token(ann, "  my\tlaptop ", scope, None)
+    made, text = await people.create_token(ann, "  my\tlaptop ", scope, None)
     assert text.startswith("ty_")
     assert len(text) == 46
     assert made.name == "my laptop"
@@ -42,7 +42,7 @@ async def test_a_token_names_its_owner_and_its_limits(people: AccountService, an
 async def test_only_the_hash_is_stored(
     people: AccountService, ann: User, database_url: str | None, tmp_path: Path
 ) -> None:
-    _, text = await people.make_token(ann, "x", READ, None)
+    _, text = await people.create_token(ann, "x", READ, None)
     if database_url is None:
         stored = str(
             sqlite3.connect(tmp_path / "data/toolyard.db").execute("SELECT * FROM api_tokens").fetchall()
@@ -54,19 +54,19 @@ async def test_only_the_hash_is_stored(
 
 @pytest.mark.parametrize("text", ["", "ty_", "ty_" + "A" * 43, "A" * 46, "TY_" + "A" * 43, "ty_" + "é" * 43])
 async def test_what_is_no_token(people: AccountService, ann: User, text: str) -> None:
-    await people.make_token(ann, "x", READ, None)
+    await people.create_token(ann, "x", READ, None)
     assert await people.authenticate_token(text) is None
 
 
 async def test_a_token_ends_when_it_should(
     people: AccountService, ann: User, clock: Clock, database: Any
 ) -> None:
-    made, text = await people.make_token(ann, "x", READ, 60)
+    made, text = await people.create_token(ann, "x", READ, 60)
     clock.now += 59
     assert await people.authenticate_token(text)
     clock.now += 2
     assert await people.authenticate_token(text) is None
-    _, text = await people.make_token(ann, "y", READ, None)
+    _, text = await people.create_token(ann, "y", READ, None)
     assert not await database.accounts.delete_token("somebody else", made.id)
     await database.accounts.set_disabled(ann.id, True)
     assert await people.authenticate_token(text) is None
@@ -99,16 +99,16 @@ async def test_tokens_that_make_no_sense(
     fields: list[str],
 ) -> None:
     with pytest.raises(Invalid) as caught:
-        await people.make_token(ann, name, scope, expires_in)
+        await people.create_token(ann, name, scope, expires_in)
     assert [problem.path for problem in caught.value.problems] == fields
 
 
 async def test_only_admins_make_tokens_for_admins(people: AccountService, ann: User, database: Any) -> None:
     scope = TokenScope(frozenset({Right.ADMIN}))
     with pytest.raises(NotAllowed):
-        await people.make_token(ann, "x", scope, None)
+        await people.create_token(ann, "x", scope, None)
     await database.accounts.set_role(ann.id, Role.ADMIN)
-    _, text = await people.make_token(replace(ann, role=Role.ADMIN), "x", scope, None)
+    _, text = await people.create_token(replace(ann, role=Role.ADMIN), "x", scope, None)
     await database.accounts.set_role(ann.id, Role.USER)
     found = await people.authenticate_token(text)
     assert found is not None
@@ -118,7 +118,7 @@ async def test_only_admins_make_tokens_for_admins(people: AccountService, ann: U
 async def test_when_it_was_last_used_is_known_to_a_minute(
     people: AccountService, ann: User, clock: Clock, database: Any
 ) -> None:
-    _, text = await people.make_token(ann, "x", READ, None)
+    _, text = await people.create_token(ann, "x", READ, None)
     began = clock.now
     for seconds, used in ((1, 1), (30, 1), (60, 91)):
         clock.now += seconds
@@ -128,9 +128,9 @@ async def test_when_it_was_last_used_is_known_to_a_minute(
 
 async def test_there_is_an_end_to_tokens(people: AccountService, ann: User) -> None:
     for number in range(200):
-        await people.make_token(ann, str(number), READ, None)
+        await people.create_token(ann, str(number), READ, None)
     with pytest.raises(Invalid, match="200 tokens already"):
-        await people.make_token(ann, "x", READ, None)
+        await people.create_token(ann, "x", READ, None)
 
 
 async def test_the_local_users_tokens_count_in_the_mode_none_only(
@@ -138,7 +138,7 @@ async def test_the_local_users_tokens_count_in_the_mode_none_only(
 ) -> None:
     alone = make_people("none")
     scope = TokenScope(frozenset({Right.READ, Right.ADMIN}))
-    _, text = await alone.make_token(await alone.local_user(), "x", scope, None)
+    _, text = await alone.create_token(await alone.local_user(), "x", scope, None)
     assert await alone.authenticate_token(text)
     for mode in ("password", "proxy", "oidc"):
         later = make_people(mode, oidc_issuer="https://id.example", oidc_client_id="x")

@@ -23,7 +23,7 @@ def items(*lines: str) -> list[str]:
 
 def complaint(*lines: str) -> tuple[int, str]:
     (found,) = read(*lines).problems
-    return found.at, found.message
+    return found.line_index, found.message
 
 
 def test_the_examples_of_the_decision_are_read_to_the_letter() -> None:
@@ -124,4 +124,4 @@ def test_every_way_of_writing_a_list_reads_the_same(texts: list[str], data: st.D
 def test_no_text_raises_and_the_list_ends_within_it(lines: list[str]) -> None:
     made = parse_tool_list(["tools:" + "".join(lines[:1]), *lines[1:]], 0)
     assert 0 < made.end <= max(1, len(lines))
-    assert all(0 <= each.at < max(1, len(lines)) for each in made.problems)
+    assert all(0 <= each.line_index < max(1, len(lines)) for each in made.problems)

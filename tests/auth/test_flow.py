@@ -30,7 +30,7 @@ async def test_the_two_steps_may_happen_in_two_processes(world: World) -> None:
     started = await world.flow().begin("k", world.target(), owner="ann session-1")
     answer = await world.browse(started.url)
     grant = await world.flow().finish(answer, owner="ann session-1")
-    assert await world.storage.grant("k") == grant
+    assert await world.storage.get_grant("k") == grant
     assert grant.expires_at == world.clock.now + 3600
 
 
@@ -77,7 +77,7 @@ async def test_only_who_began_a_sign_in_can_finish_it(world: World) -> None:
     for owner in ("eve", "ann"):
         with pytest.raises(AnswerRejected):
             await world.flow().finish(answer, owner=owner)
-    assert await world.storage.grant("k") is None
+    assert await world.storage.get_grant("k") is None
     assert not await world.log("token")
 
 
@@ -97,7 +97,7 @@ async def test_a_refusal_is_told_with_its_name(world: World, error: str) -> None
         await world.flow().finish(await world.browse(started.url))
     assert caught.value.code == error
     assert caught.value.hint
-    assert await world.storage.grant("k") is None
+    assert await world.storage.get_grant("k") is None
 
 
 async def test_an_answer_without_code_and_error_is_rejected(world: World) -> None:
@@ -177,7 +177,7 @@ async def test_another_issuer_is_refused_before_anything_else(
     # Not even what it says about an error is believed.
     assert "said no" not in str(failed)
     assert not await world.log("token")
-    assert await world.storage.grant(world.mcp) is None
+    assert await world.storage.get_grant(world.mcp) is None
 
 
 # The exchange.
@@ -189,7 +189,7 @@ async def test_a_token_endpoint_in_trouble_leaves_nothing_half_stored(world: Wor
     started = await world.flow().begin("k", world.target())
     with pytest.raises(AuthUnavailable):
         await world.flow().finish(await world.browse(started.url))
-    assert await world.storage.grant("k") is None
+    assert await world.storage.get_grant("k") is None
     assert await world.storage.take_pending(started.state) is None
 
 
@@ -217,7 +217,7 @@ async def test_a_code_that_is_refused_is_told_without_the_code(world: World) -> 
 async def test_a_token_that_cannot_be_sent_is_refused(world: World, answer: dict[str, Any]) -> None:
     await world.set(token_answer=answer)
     assert isinstance(await world.failure(world.provider()), TokenRefused)
-    assert await world.storage.grant(world.mcp) is None
+    assert await world.storage.get_grant(world.mcp) is None
 
 
 async def test_a_refusal_that_comes_with_200_is_told_as_one(world: World) -> None:

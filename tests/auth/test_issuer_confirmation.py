@@ -102,7 +102,7 @@ async def test_a_refresh_and_a_revocation_send_no_secret_to_an_issuer_that_the_e
     issuer = world.origins["as1"]
     target = world.target(client_id="mine", client_secret="s", issuer=issuer)
     await world.call(world.provider(target))
-    grant = await world.storage.grant(world.mcp)
+    grant = await world.storage.get_grant(world.mcp)
     moved = replace(target, oauth=replace(target.oauth, issuer="https://login.example"))
     await world.run_out(4000)
     assert isinstance(await world.failure(world.provider(moved, person=False)), SignInEnded)

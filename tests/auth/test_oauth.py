@@ -208,7 +208,7 @@ async def test_requests_that_are_refused_at_once_for_other_reasons_hear_their_ow
     assert heard == [("a",), ("b",), True] * 2
     assert len(await world.log("token")) == 2
     # The next sign-in asks for all that was wanted.
-    assert (await world.storage.grant(world.mcp)).wanted == ("a", "b")
+    assert (await world.storage.get_grant(world.mcp)).wanted == ("a", "b")
 
 
 async def test_closing_ends_those_who_wait_for_their_turn(world: World) -> None:

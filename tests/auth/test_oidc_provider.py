@@ -111,7 +111,7 @@ async def test_a_person_signs_in_refreshes_and_steps_up(
     now[0] = time.time()
     resource.needs = "write"
     assert (await call(resource, net, provider))["scope"] == "read write"
-    grant = await storage.grant(resource.url)
+    grant = await storage.get_grant(resource.url)
     assert grant is not None
     assert grant.refresh_token
     await provider.close()

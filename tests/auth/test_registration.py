@@ -95,7 +95,7 @@ async def test_a_registration_that_fails_says_so_and_leaves_nothing(
     assert isinstance(error, RegistrationFailed)
     assert error.hint
     assert not world.urls
-    assert await world.storage.client(world.origins["as1"], "http://127.0.0.1:4999/callback") is None
+    assert await world.storage.get_client(world.origins["as1"], "http://127.0.0.1:4999/callback") is None
 
 
 async def test_a_server_that_registers_no_scopes_of_a_resource_is_asked_without(world: World) -> None:
@@ -140,7 +140,7 @@ async def test_each_issuer_has_a_redirect_address_of_its_own(
 
 async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(world: World) -> None:
     await world.call(world.provider())
-    grant = await world.storage.grant(world.mcp)
+    grant = await world.storage.get_grant(world.mcp)
     old = replace(grant.client, redirect_uri=REDIRECT)
     await world.storage.drop_client(grant.client)
     await world.storage.put_client(old)
@@ -148,7 +148,7 @@ async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(wo
     await world.run_out(4000)
     assert (await world.call(world.provider(person=False)))["client"] == old.client_id
     await world.flow().begin("other", world.target())
-    renewed = await world.storage.client(old.issuer, world.ourselves().redirect_uri_for(old.issuer))
+    renewed = await world.storage.get_client(old.issuer, world.ourselves().redirect_uri_for(old.issuer))
     assert renewed.client_id != old.client_id
 
 

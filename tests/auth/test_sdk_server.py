@@ -55,10 +55,10 @@ async def test_a_yard_signs_in_calls_and_refreshes(
     ) as yard:
         assert [tool.name for tool in await yard.tools()] == ["s_hello"]
         assert (await yard.call("s_hello", {"name": "ann"})).text == "hello ann"
-        before = await storage.grant(url)
+        before = await storage.get_grant(url)
         passed[0] = 290.0
         assert (await yard.call("s_hello", {"name": "bob"})).text == "hello bob"
-        after = await storage.grant(url)
+        after = await storage.get_grant(url)
     assert before is not None
     assert after is not None
     assert before.refresh_token != after.refresh_token

@@ -139,11 +139,11 @@ async def test_a_token_endpoint_in_trouble_loses_nothing(world: World, trouble: 
     provider = world.provider(person=False)
     await world.call(world.provider())
     await world.run_out(LATER)
-    before = await world.storage.grant(world.mcp)
+    before = await world.storage.get_grant(world.mcp)
     await world.change(token_trouble=[trouble] * 20)
     for _ in range(3):
         assert isinstance(await world.failure(provider), AuthUnavailable)
-        assert await world.storage.grant(world.mcp) == before
+        assert await world.storage.get_grant(world.mcp) == before
     await world.change(token_trouble=[])
     await world.call(provider)
     assert not await world.log("reuse")
@@ -173,7 +173,7 @@ async def test_a_refresh_that_is_refused_needs_a_sign_in(world: World) -> None:
         assert isinstance(error, SignInEnded)
         assert error.hint
     assert len(await refreshes(world)) == 1
-    kept = await world.storage.grant(world.mcp)
+    kept = await world.storage.get_grant(world.mcp)
     assert kept is not None
     assert kept.refresh_token is None
 
@@ -181,7 +181,7 @@ async def test_a_refresh_that_is_refused_needs_a_sign_in(world: World) -> None:
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_request"])
 async def test_a_refused_refresh_is_told_without_the_token(world: World, code: str) -> None:
     await world.call(world.provider())
-    kept = await world.storage.grant(world.mcp)
+    kept = await world.storage.get_grant(world.mcp)
     await world.change(token_trouble=[code] * 2)
     await world.run_out(LATER)
     error = await world.failure(world.provider(person=False))
@@ -241,7 +241,7 @@ async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(world: Worl
 async def test_closing_lets_a_refresh_finish(world: World) -> None:
     provider = world.provider()
     await world.call(provider)
-    before = await world.storage.grant(world.mcp)
+    before = await world.storage.get_grant(world.mcp)
     await world.run_out(LATER)
     await world.change(token_delay=0.3)
     task = asyncio.create_task(world.call(provider))
@@ -249,7 +249,7 @@ async def test_closing_lets_a_refresh_finish(world: World) -> None:
         await asyncio.sleep(0.01)
     task.cancel()
     await provider.close()
-    after = await world.storage.grant(world.mcp)
+    after = await world.storage.get_grant(world.mcp)
     assert after.refresh_token != before.refresh_token
 
 
@@ -265,7 +265,7 @@ async def test_a_new_sign_in_during_a_refresh_is_kept(world: World) -> None:
     started = await world.flow().begin(world.mcp, world.target())
     signed_in = await world.flow().finish(await world.browse(started.url))
     await task
-    assert await world.storage.grant(world.mcp) == signed_in
+    assert await world.storage.get_grant(world.mcp) == signed_in
 
 
 async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_given_back(world: World) -> None:
@@ -278,13 +278,13 @@ async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_give
         await asyncio.sleep(0.01)
     await world.storage.drop_grant(world.mcp)
     await task
-    assert await world.storage.grant(world.mcp) is None
+    assert await world.storage.get_grant(world.mcp) is None
     assert [each["kind"] for each in await world.log("revoke")] == ["refresh_token", "access_token"]
 
 
 async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: World) -> None:
     await world.call(world.provider())
-    kept = await world.storage.grant(world.mcp)
+    kept = await world.storage.get_grant(world.mcp)
     await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
     await world.run_out(LATER)
     error = await world.failure(world.provider(person=False))
@@ -307,16 +307,16 @@ async def test_a_swap_needs_the_serial_that_is_there() -> None:
     await storage.put_grant("k", first)
     assert not await storage.swap_grant("k", "2", second)
     assert await storage.swap_grant("k", "1", second)
-    assert await storage.grant("k") == second
+    assert await storage.get_grant("k") == second
 
 
 async def test_a_client_is_dropped_only_if_it_is_the_one() -> None:
     storage, client = MemoryAuthStorage(), grant().client
     await storage.put_client(client)
     await storage.drop_client(replace(client, client_id="older"))
-    assert await storage.client(client.issuer, client.redirect_uri) == client
+    assert await storage.get_client(client.issuer, client.redirect_uri) == client
     await storage.drop_client(client)
-    assert await storage.client(client.issuer, client.redirect_uri) is None
+    assert await storage.get_client(client.issuer, client.redirect_uri) is None
 
 
 async def test_a_binding_can_be_taken_back() -> None:
@@ -332,17 +332,17 @@ async def test_a_binding_can_be_taken_back() -> None:
 
 async def test_tokens_of_a_server_whose_address_changed_are_dropped(world: World) -> None:
     await world.call(world.provider())
-    kept = await world.storage.grant(world.mcp)
+    kept = await world.storage.get_grant(world.mcp)
     await world.storage.put_grant(world.mcp, replace(kept, server_url="https://before.example/mcp"))
     provider = world.provider(person=False)
     assert await provider.headers() == {}
-    assert await world.storage.grant(world.mcp) is None
+    assert await world.storage.get_grant(world.mcp) is None
     assert isinstance(await world.failure(provider), NeverSignedIn)
 
 
 async def test_a_dead_authorization_server_does_not_keep_us_from_the_new_one(world: World) -> None:
     await world.call(world.provider())
-    kept = await world.storage.grant(world.mcp)
+    kept = await world.storage.get_grant(world.mcp)
     await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
     await world.change(servers=["as2"])
     await world.run_out(LATER)

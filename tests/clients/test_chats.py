@@ -85,7 +85,7 @@ async def test_a_listing_for_a_chat_goes_over_its_own_connection_each_time(
         assert len(accounts.opened("ann")) == 2
         accounts.more.append({"name": "later", "inputSchema": {"type": "object"}})
         roster = await parts.tool_directory.refresh(ANN, chat="one")
-        assert "mcp_desk__later" in parts.call_path.shown(roster, ONE)
+        assert "mcp_desk__later" in parts.call_path.visible_tools(roster, ONE)
         assert accounts.count("ann", "tools/list") == 3
         assert len(accounts.opened("ann")) == 2
 

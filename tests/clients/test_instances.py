@@ -61,7 +61,7 @@ def core(tmp_path: Path, records: list[CallRecord]) -> Core:
 
 async def names(parts: Parts, caller: Caller) -> list[str]:
     """What a listing shows this caller."""
-    return list(parts.call_path.shown(await parts.tool_directory.refresh(caller.principal), caller))
+    return list(parts.call_path.visible_tools(await parts.tool_directory.refresh(caller.principal), caller))
 
 
 async def text(parts: Parts, name: str, caller: Caller) -> str:

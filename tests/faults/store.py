@@ -78,7 +78,7 @@ async def check(folder: Path, kept: list[tuple[str, str]], url: str | None = Non
         there = {
             (user, each.id)
             for user in {user for user, _ in kept}
-            for each, _ in await database.registry.instances(user)
+            for each, _ in await database.registry.list_instances(user)
         }
         assert set(kept) <= there, f"lost: {set(kept) - there}"
         noted = {entry.target async for entry in database.audit.export() if entry.action == PROMISE}

@@ -53,7 +53,7 @@ class Door:
         return {"Authorization": f"Bearer {self.person.secret}"}
 
     async def waiting(self) -> list[Approval]:
-        return list(await self.local.site.database.approvals.waiting(self.owner))
+        return list(await self.local.site.database.approvals.list_pending(self.owner))
 
     async def say(self, approval: Approval, *, yes: bool, remember: GrantScope | None = None) -> None:
         """As the page does it."""
@@ -128,7 +128,7 @@ async def test_the_api_answers_with_the_link_and_works_after_the_yes(door: Any) 
     assert link in answer.json["hint"]
     await here.call({"text": "a"})
     assert await here.waiting() == [asked]
-    await here.say(asked, yes=True, remember=GrantScope(3600, "any", here=False))
+    await here.say(asked, yes=True, remember=GrantScope(3600, "any", this_chat_only=False))
     for text in ("a", "b"):
         assert (await here.call({"text": text})).status == 200
     assert await here.waiting() == []
@@ -150,7 +150,7 @@ async def test_one_persons_yes_is_nobody_elses(door: Any) -> None:
     bob = await here.local.person("bob")
     store = here.local.site.database.approvals
     assert not await store.answer(bob.user.id, asked.id, yes=True, at=1.0, grant=None)
-    await here.say(asked, yes=True, remember=GrantScope(3600, "any", here=False))
+    await here.say(asked, yes=True, remember=GrantScope(3600, "any", this_chat_only=False))
     path = f"/api/v1/tools/{WRITE}/call"
     assert (await bob.token.post(path, {"arguments": {}})).status == 409
     assert (await here.call()).status == 200
@@ -161,7 +161,7 @@ async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
     await here.call()
     (asked,) = await here.waiting()
     store = here.local.site.database.approvals
-    grant = create_grant(asked, GrantScope(3600, "any", here=False), here.local.site.clock())
+    grant = create_grant(asked, GrantScope(3600, "any", this_chat_only=False), here.local.site.clock())
     other = "0" * len(grant.definition_hash)
 
     changed = replace(grant, definition_hash=other)
@@ -284,7 +284,7 @@ async def test_another_token_of_the_same_person_does_not_answer_in_its_place(doo
     here: Door = await door()
     name, _, state = question(await here.modern().call(WRITE))
     people = here.local.site.people
-    _, secret = await people.make_token(here.person.user, "less", MAY_CALL, None)
+    _, secret = await people.create_token(here.person.user, "less", MAY_CALL, None)
     client = here.modern()
     client.headers = {"Authorization": f"Bearer {secret}"}
     reply = await client.call(WRITE, inputResponses={name: {"action": "accept"}}, requestState=state)
@@ -518,8 +518,8 @@ async def test_what_a_program_remembers_is_used_once_and_by_its_owner() -> None:
     store = MemoryApprovalStore()
     asked = Approval("a", "ann", "one/write", WRITE, "hash", {}, "why", 1.0)
     await store.add(asked)
-    assert await store.waiting("ann") == [asked]
-    assert await store.waiting("bob") == []
+    assert await store.list_pending("ann") == [asked]
+    assert await store.list_pending("bob") == []
     assert not await store.answer("bob", "a", yes=True, at=2.0, grant=None)
     grant = create_grant(asked, None, 2.0)
     assert await store.answer("ann", "a", yes=True, at=2.0, grant=grant)

@@ -151,7 +151,7 @@ async def test_a_client_hears_that_a_changed_tool_was_accepted(
         assert await tools(client) == {"mcp_work__look"}
         server.tools[0]["description"] = "Looks away."
         await here.site.parts.catalogues.list_changed(f"@{ann.user.id}/work")
-        here.site.mcp.gateway.changed[f"@{ann.user.id}/work"] = here.site.clock()
+        here.site.mcp.gateway.tools_changed_at[f"@{ann.user.id}/work"] = here.site.clock()
         assert await tools(client) == set()
         lock = there.site.parts.locks.registry
         assert lock is not None

@@ -31,7 +31,7 @@ def kept(site: Services, id: str) -> set[str]:
     gateway, calls = site.mcp.gateway, site.parts.call_path
     gates: Any = vars(calls)["_policy_cache"]
     places: dict[str, Any] = {
-        "changes": gateway.changed,
+        "changes": gateway.tools_changed_at,
         "tools": vars(gateway)["_encoded_tools"],
         "lists": vars(gateway.listing_cache)["_entries"],
         "lanes": vars(gateway.upstream)["_idle_connections"],
@@ -87,8 +87,8 @@ async def test_nothing_is_kept_of_chats_that_were_deleted(open_site: Any) -> Non
     callers: Any = vars(site.chats)["_backend"]._callers
     for _ in range(3):
         chat = await site.chats.create("local")
-        await site.chats.tools("local", chat.id)
+        await site.chats.list_tools("local", chat.id)
         assert callers
         await site.chats.delete("local", chat.id)
-        await site.chats.offered("local")
+        await site.chats.list_tools_for_new_chat("local")
     assert not callers

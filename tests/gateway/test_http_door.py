@@ -159,7 +159,7 @@ async def test_a_token_takes_no_session_over_that_was_begun_with_a_wider_one(
 ) -> None:
     ann = await team.person("ann")
     narrow = TokenScope(CALL, servers=("two",))
-    _, secret = await team.site.people.make_token(ann.user, "narrow", narrow, None)
+    _, secret = await team.site.people.create_token(ann.user, "narrow", narrow, None)
     wide = Old(http, f"{team.url}/mcp", {"elicitation": {}}, {"Authorization": f"Bearer {ann.secret}"})
     await wide.begin()
     taken = Old(http, wide.url, {}, {**wide.headers, "Authorization": f"Bearer {secret}"})

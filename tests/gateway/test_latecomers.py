@@ -191,7 +191,7 @@ async def test_what_was_listed_once_is_listed_while_the_server_hangs(
     await server.hold("tools/list")
     # It is connected, and what it had is old.
     await site.site.parts.handle_list_changed("slow")
-    site.site.mcp.gateway.changed["slow"] = site.site.clock()
+    site.site.mcp.gateway.tools_changed_at["slow"] = site.site.clock()
     assert "slow_late" in await tools(client)
     # Another process knows it from the database.
     await server.hold("initialize")

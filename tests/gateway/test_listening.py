@@ -51,7 +51,7 @@ async def test_who_may_not_come_any_more_is_not_told_any_more(
     hers = [await listen(Modern(http, url, headers=bearer(ann))), await get(session)]
     his = await listen(Modern(http, url, headers=bearer(ben)))
     people = team.site.database.accounts
-    [token] = await people.tokens(ann.user.id)
+    [token] = await people.list_tokens(ann.user.id)
     assert await people.delete_token(ann.user.id, token.id)
     async with asyncio.timeout(30):
         for stream in hers:
@@ -68,7 +68,7 @@ async def test_who_came_for_nothing_but_to_listen_is_not_told_any_more_either(
     hers = await listen(Modern(http, url, headers=bearer(ann)))
     his = await listen(Modern(http, url, headers=ben.browser.headers))
     people = team.site.database.accounts
-    [token] = await people.tokens(ann.user.id)
+    [token] = await people.list_tokens(ann.user.id)
     assert await people.delete_token(ann.user.id, token.id)
     async with asyncio.timeout(30):
         await hers.read()

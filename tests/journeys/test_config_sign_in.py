@@ -101,7 +101,7 @@ async def sign_in(person: Person, button: str, account: str) -> None:
 async def token_of(town: Town, key: str) -> str:
     database = await Database.open(town.data, url=None, secret_key=None)
     try:
-        kept = await database.auth.grant(key)
+        kept = await database.auth.get_grant(key)
     finally:
         await database.close()
     assert kept is not None

@@ -95,7 +95,7 @@ async def token(folder: Path) -> str:
     user = await database.accounts.add_user("ann", Role.USER)
     await database.accounts.set_password_hash(user.id, "none that fits")
     people = AccountService(database.accounts, Settings())
-    _, text = await people.make_token(user, "test", TokenScope(frozenset({Right.CALL})), None)
+    _, text = await people.create_token(user, "test", TokenScope(frozenset({Right.CALL})), None)
     await database.close()
     return text
 

@@ -94,7 +94,7 @@ async def token(folder: Path, url: str) -> str:
     user = await database.accounts.add_user("crowd", Role.USER)
     await database.accounts.set_password_hash(user.id, "none that fits")
     people = AccountService(database.accounts, Settings())
-    _, text = await people.make_token(user, "crowd", TokenScope(frozenset({Right.CALL})), None)
+    _, text = await people.create_token(user, "crowd", TokenScope(frozenset({Right.CALL})), None)
     await database.close()
     return text
 

@@ -137,7 +137,7 @@ async def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture
 
 async def test_a_long_result_is_cut_and_read_by_its_handle() -> None:
     text = "\n".join(f"line {number} of many" for number in range(1_000))
-    core = small(answer=lambda *_: said(text), budgets=MetaToolLimits(result=2_000))
+    core = small(answer=lambda *_: said(text), budgets=MetaToolLimits(result_chars=2_000))
     answer = await core("tools_call", {"name": "files_read_file"}, CALLER)
     assert len(answer["result"]) <= 2_000
     handle = answer["handle"]
@@ -152,7 +152,7 @@ async def test_a_long_result_is_cut_and_read_by_its_handle() -> None:
 async def test_a_schema_that_is_too_long_is_read_by_its_handle() -> None:
     properties = {f"field_{number}": {"type": "string"} for number in range(200)}
     tools = {"big": [tool("one", "It", inputSchema={"type": "object", "properties": properties})]}
-    core = Core([server("big")], tools, budgets=MetaToolLimits(schema=1_000))
+    core = Core([server("big")], tools, budgets=MetaToolLimits(schema_chars=1_000))
     told = (await core("tools_describe", {"names": ["big_one"]}, CALLER))["tools"]["big_one"]
     assert "input_schema" not in told
     read = await core("result_read", {"handle": told["handle"], "path": "properties.field_7.type"}, CALLER)
@@ -161,7 +161,7 @@ async def test_a_schema_that_is_too_long_is_read_by_its_handle() -> None:
 
 async def test_descriptions_are_cut_at_their_budget() -> None:
     core = Core(
-        [server("big")], {"big": [tool("one", "word " * 500)]}, budgets=MetaToolLimits(description=50)
+        [server("big")], {"big": [tool("one", "word " * 500)]}, budgets=MetaToolLimits(description_chars=50)
     )
     told = (await core("tools_describe", {"names": ["big_one"]}, CALLER))["tools"]["big_one"]
     assert len(told["description"]) == 50

@@ -155,7 +155,7 @@ async def all_of(answer: HttpResponse) -> bytes:
     """The whole body."""
     parts: list[bytes] = []
     async with asyncio.timeout(30):
-        while piece := await answer.more():
+        while piece := await answer.read_chunk():
             parts.append(piece)
     return b"".join(parts)
 

@@ -99,7 +99,7 @@ async def test_a_body_that_unpacks_to_over_a_hundred_times_its_size_is_refused(n
         answer = await ask(net, server.url)
         size = 0
         with pytest.raises(HttpProtocolError, match="more than 100 times its size"):
-            while piece := await answer.more():
+            while piece := await answer.read_chunk():
                 size += len(piece)
     assert size <= 8 << 20
 
@@ -108,7 +108,7 @@ async def test_up_to_a_megabyte_a_body_may_unpack_to_any_multiple_of_its_size(ne
     async with talking(saying(packed(gzip.compress(bytes(1 << 20))))) as server:
         answer = await ask(net, server.url)
         size = 0
-        while piece := await answer.more():
+        while piece := await answer.read_chunk():
             size += len(piece)
     assert size == 1 << 20
 
@@ -126,7 +126,7 @@ async def test_other_tasks_run_while_a_body_is_unpacked(net: OutboundHttp, bomb:
         answer = await ask(net, server.url)
         counting = asyncio.create_task(count())
         pieces = 0
-        while await answer.more():
+        while await answer.read_chunk():
             pieces += 1
         done.set()
         await counting
@@ -141,7 +141,7 @@ async def test_what_a_small_body_becomes_comes_in_pieces(net: OutboundHttp, bomb
         tracemalloc.start()
         try:
             async with asyncio.timeout(60):
-                while piece := await answer.more():
+                while piece := await answer.read_chunk():
                     assert len(piece) <= MAX_BUFFERED_BYTES
                     size += len(piece)
             most = tracemalloc.get_traced_memory()[1]
@@ -164,7 +164,7 @@ async def test_who_has_read_enough_of_it_can_stop(net: OutboundHttp, bomb: bytes
 
     async with talking(talk) as server, asyncio.timeout(30):
         answer = await ask(net, server.url)
-        assert len(await answer.more()) == MAX_BUFFERED_BYTES
+        assert len(await answer.read_chunk()) == MAX_BUFFERED_BYTES
         answer.close()
         await gone.wait()
 
@@ -181,10 +181,10 @@ async def test_what_follows_a_packed_body_without_end_is_not_kept(net: OutboundH
         answer = await ask(net, server.url)
         tracemalloc.start()
         try:
-            assert await answer.more() == b"hello"
+            assert await answer.read_chunk() == b"hello"
             with pytest.raises((HttpProtocolError, TimeoutError)):
                 async with asyncio.timeout(0.5):
-                    await answer.more()
+                    await answer.read_chunk()
             most = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

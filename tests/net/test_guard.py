@@ -170,7 +170,7 @@ def resolve_with(net: OutboundHttp, guarded: bool, resolver: Answers) -> None:
 async def get(net: OutboundHttp, url: Any, *, guarded: bool) -> str:
     async with (
         asyncio.timeout(30),
-        net.session(guarded=guarded).get(url, **net.options(url, guarded=guarded)) as response,
+        net.session(guarded=guarded).get(url, **net.request_options(url, guarded=guarded)) as response,
     ):
         return await response.text()
 

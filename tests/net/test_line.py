@@ -203,7 +203,7 @@ async def test_a_chunk_that_is_none_is_told_after_what_came_before_it(net: Outbo
         pieces: list[bytes] = []
         with pytest.raises(HttpProtocolError):
             async with asyncio.timeout(30):
-                while piece := await answer.more():
+                while piece := await answer.read_chunk():
                     pieces.append(piece)
         assert b"".join(pieces).startswith(b"hello")
         assert not answer.is_finished
@@ -290,7 +290,7 @@ async def test_a_body_until_the_end_that_is_reset_is_not_complete(net: OutboundH
 
     async with talking(talk) as server:
         answer = await ask(net, server.url)
-        assert await answer.more() == b"hel"
+        assert await answer.read_chunk() == b"hel"
         read.set()
         with pytest.raises(aiohttp.ClientPayloadError):
             await all_of(answer)

@@ -38,7 +38,7 @@ def trust(authority: trustme.CA) -> ssl.SSLContext:
 
 @pytest.fixture
 def trusting(net: OutboundHttp, trust: ssl.SSLContext) -> OutboundHttp:
-    net.trust(trust)
+    net.set_tls_context(trust)
     return net
 
 
@@ -136,7 +136,7 @@ async def test_who_stops_reading_what_has_no_end_is_left_alone(
 
     async with talking(talk, tls=tls_of(authority, "127.0.0.1")) as server, asyncio.timeout(30):
         answer = await ask(trusting, server.url)
-        assert await answer.more()
+        assert await answer.read_chunk()
         answer.close()
         await gone.wait()
 

@@ -42,7 +42,7 @@ def tls(
     request: pytest.FixtureRequest, net: OutboundHttp, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
 ) -> ssl.SSLContext | None:
     """What the server of a test is given: with TLS, and without."""
-    net.trust(contexts[1])
+    net.set_tls_context(contexts[1])
     return contexts[0] if request.param == "tls" else None
 
 

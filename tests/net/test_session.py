@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def get(net: OutboundHttp, url: URL, *, guarded: bool = False, **more: Any) -> tuple[int, str]:
-    options = net.options(url, guarded=guarded)
+    options = net.request_options(url, guarded=guarded)
     async with asyncio.timeout(30), net.session(guarded=guarded).get(url, **options, **more) as response:
         return response.status, await response.text()
 
@@ -31,7 +31,7 @@ def test_nothing_is_made_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ssl, "create_default_context", lambda: pytest.fail("made too early"))
     # Outside of any loop: a session could not even be made here.
     net = OutboundHttp()
-    assert net.options(URL("http://example.com"), guarded=False) == {"allow_redirects": False}
+    assert net.request_options(URL("http://example.com"), guarded=False) == {"allow_redirects": False}
 
 
 async def test_a_session_is_made_once_and_shared(net: OutboundHttp) -> None:
@@ -142,7 +142,7 @@ def test_there_is_one_tls_context(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssl, "create_default_context", counted)
     net = OutboundHttp()
     used = [
-        net.options(URL(f"https://{host}/"), guarded=guarded)["ssl"]
+        net.request_options(URL(f"https://{host}/"), guarded=guarded)["ssl"]
         for host in "ab"
         for guarded in (True, False)
     ]
@@ -168,7 +168,7 @@ async def test_a_certificate_of_a_trusted_authority_is_accepted(
 ) -> None:
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    net.trust(context)
+    net.set_tls_context(context)
     assert net.tls_context() is context
     async with serve(tls=server_tls(authority, "localhost", "127.0.0.1")) as server:
         assert await get(net, server.url) == (200, "hello")
@@ -181,7 +181,7 @@ async def test_a_certificate_of_another_name_is_refused(
 ) -> None:
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    net.trust(context)
+    net.set_tls_context(context)
     async with serve(tls=server_tls(authority, "other.example")) as server:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await get(net, server.at("localhost", "https"))
@@ -194,7 +194,7 @@ async def test_the_guard_comes_before_tls(
 ) -> None:
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    net.trust(context)
+    net.set_tls_context(context)
     async with serve(tls=server_tls(authority, "localhost", "127.0.0.1")) as server:
         with pytest.raises(aiohttp.ClientConnectorError) as caught:
             await get(net, server.url, guarded=True)
@@ -209,16 +209,18 @@ async def test_the_guard_comes_before_tls(
 def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "http://proxy.example:3128")
     net = OutboundHttp()
-    assert net.options(URL("http://example.com/"), guarded=False)["proxy"] == "http://proxy.example:3128"
-    assert "proxy" not in net.options(URL("https://example.com/"), guarded=False)
+    assert (
+        net.request_options(URL("http://example.com/"), guarded=False)["proxy"] == "http://proxy.example:3128"
+    )
+    assert "proxy" not in net.request_options(URL("https://example.com/"), guarded=False)
 
 
 def test_each_scheme_has_its_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://one.example:1")
     monkeypatch.setenv("HTTPS_PROXY", "http://two.example:2")
     net = OutboundHttp()
-    assert net.options(URL("http://example.com/"), guarded=False)["proxy"] == "http://one.example:1"
-    assert net.options(URL("https://example.com/"), guarded=False)["proxy"] == "http://two.example:2"
+    assert net.request_options(URL("http://example.com/"), guarded=False)["proxy"] == "http://one.example:1"
+    assert net.request_options(URL("https://example.com/"), guarded=False)["proxy"] == "http://two.example:2"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "LOCALHOST"])
@@ -228,12 +230,12 @@ def test_this_machine_is_reached_without_a_proxy(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
-    assert "proxy" not in OutboundHttp().options(URL(f"{scheme}://{host}:8000/mcp"), guarded=False)
+    assert "proxy" not in OutboundHttp().request_options(URL(f"{scheme}://{host}:8000/mcp"), guarded=False)
 
 
 def test_a_guarded_request_has_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
-    assert "proxy" not in OutboundHttp().options(URL("http://example.com/"), guarded=True)
+    assert "proxy" not in OutboundHttp().request_options(URL("http://example.com/"), guarded=True)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_no_proxy_names_hosts_that_need_none(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", bypass)
-    assert ("proxy" in OutboundHttp().options(URL(f"http://{host}/"), guarded=False)) is through
+    assert ("proxy" in OutboundHttp().request_options(URL(f"http://{host}/"), guarded=False)) is through
 
 
 @pytest.mark.both_loops

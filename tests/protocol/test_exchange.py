@@ -15,7 +15,7 @@ from toolyard.protocol.pending import (
     Progress,
     RpcFailure,
     RpcResponse,
-    UnmatchedResponse,
+    UnprocessableMessage,
     build_error_message,
     build_notification,
     build_request,
@@ -102,22 +102,22 @@ def test_a_failure_is_an_answer_with_what_the_server_said() -> None:
 def test_an_answer_to_what_nobody_asked_is_a_stray(id: Any) -> None:
     exchange = asked("ping")
     event = exchange.receive({"jsonrpc": "2.0", "id": id, "result": {}})
-    assert isinstance(event, UnmatchedResponse)
+    assert isinstance(event, UnprocessableMessage)
     assert exchange.tokens() == ["ping"]
 
 
 def test_an_answer_without_an_id_is_a_stray() -> None:
-    assert isinstance(asked("ping").receive({"jsonrpc": "2.0", "result": {}}), UnmatchedResponse)
+    assert isinstance(asked("ping").receive({"jsonrpc": "2.0", "result": {}}), UnprocessableMessage)
     assert isinstance(
-        asked("ping").receive(build_error_message(None, -32700, "Parse error")), UnmatchedResponse
+        asked("ping").receive(build_error_message(None, -32700, "Parse error")), UnprocessableMessage
     )
 
 
 def test_a_second_answer_is_a_stray() -> None:
     exchange = asked("ping")
     assert isinstance(exchange.receive(build_result_message(1, {})), RpcResponse)
-    assert isinstance(exchange.receive(build_result_message(1, {})), UnmatchedResponse)
-    assert isinstance(exchange.receive(build_error_message(1, -1, "late")), UnmatchedResponse)
+    assert isinstance(exchange.receive(build_result_message(1, {})), UnprocessableMessage)
+    assert isinstance(exchange.receive(build_error_message(1, -1, "late")), UnprocessableMessage)
 
 
 def test_an_answer_under_the_string_of_our_number_is_ours() -> None:
@@ -132,10 +132,10 @@ def test_an_answer_that_comes_after_it_was_forgotten_is_a_stray() -> None:
     assert exchange.discard(1)
     assert not exchange.discard(1)
     assert len(exchange) == 0
-    assert isinstance(exchange.receive(build_result_message(1, {})), UnmatchedResponse)
+    assert isinstance(exchange.receive(build_result_message(1, {})), UnprocessableMessage)
     assert isinstance(
         exchange.receive(build_notification("notifications/progress", {"progressToken": 1})),
-        UnmatchedResponse,
+        UnprocessableMessage,
     )
 
 
@@ -165,7 +165,7 @@ def test_an_error_beside_a_null_result_is_what_counts() -> None:
 
 def test_an_answer_with_neither_result_nor_error_leaves_the_request_open() -> None:
     exchange = asked("ping")
-    assert isinstance(exchange.receive({"jsonrpc": "2.0", "id": 1}), UnmatchedResponse)
+    assert isinstance(exchange.receive({"jsonrpc": "2.0", "id": 1}), UnprocessableMessage)
     assert exchange.tokens() == ["ping"]
 
 
@@ -207,12 +207,12 @@ def test_progress_reaches_what_was_asked_and_leaves_it_open() -> None:
 @pytest.mark.parametrize("token", [0, 2, "x", None, True, 1.0, [], {}])
 def test_progress_of_what_is_not_in_flight_is_a_stray(token: Any) -> None:
     message = build_notification("notifications/progress", {"progressToken": token, "progress": 1})
-    assert isinstance(asked("tools/call").receive(message), UnmatchedResponse)
+    assert isinstance(asked("tools/call").receive(message), UnprocessableMessage)
 
 
 def test_progress_without_parameters_is_a_stray() -> None:
     assert isinstance(
-        asked("tools/call").receive(build_notification("notifications/progress")), UnmatchedResponse
+        asked("tools/call").receive(build_notification("notifications/progress")), UnprocessableMessage
     )
 
 
@@ -235,7 +235,7 @@ def test_a_cancellation_needs_no_reason(reason: Any) -> None:
 @pytest.mark.parametrize("params", [None, {}, {"requestId": None}, {"requestId": True}, {"requestId": [1]}])
 def test_a_cancellation_without_a_request_is_a_stray(params: Any) -> None:
     assert isinstance(
-        asked("ping").receive(build_notification("notifications/cancelled", params)), UnmatchedResponse
+        asked("ping").receive(build_notification("notifications/cancelled", params)), UnprocessableMessage
     )
 
 
@@ -252,7 +252,7 @@ def test_a_request_of_theirs_keeps_its_id_and_parameters(id: Any) -> None:
 @pytest.mark.parametrize("id", [None, True, 1.5, [], {}])
 def test_a_request_whose_id_is_neither_number_nor_string_is_a_stray(id: Any) -> None:
     assert isinstance(
-        asked("ping").receive({"jsonrpc": "2.0", "id": id, "method": "ping"}), UnmatchedResponse
+        asked("ping").receive({"jsonrpc": "2.0", "id": id, "method": "ping"}), UnprocessableMessage
     )
 
 
@@ -267,12 +267,14 @@ def test_null_parameters_count_as_none(message: dict[str, Any]) -> None:
 @pytest.mark.parametrize("params", [[], [1], "a", 1, True])
 @pytest.mark.parametrize("message", [build_request(1, "ping"), build_notification("notifications/x")])
 def test_parameters_that_are_no_object_make_a_stray(message: dict[str, Any], params: Any) -> None:
-    assert isinstance(asked().receive({**message, "params": params}), UnmatchedResponse)
+    assert isinstance(asked().receive({**message, "params": params}), UnprocessableMessage)
 
 
 @pytest.mark.parametrize("method", [1, True, [], {}, 1.5])
 def test_a_method_that_is_no_string_is_a_stray(method: Any) -> None:
-    assert isinstance(asked("ping").receive({"jsonrpc": "2.0", "id": 1, "method": method}), UnmatchedResponse)
+    assert isinstance(
+        asked("ping").receive({"jsonrpc": "2.0", "id": 1, "method": method}), UnprocessableMessage
+    )
 
 
 def test_our_own_request_coming_back_is_known_as_an_echo() -> None:
@@ -309,8 +311,8 @@ def test_a_batch_gives_the_event_of_each_of_its_messages_in_order() -> None:
     told, second, ask, number, first, nested = exchange.receive_all(batch)
     assert (told, second, first) == (Notification("x", {}), RpcResponse("b", {}), RpcResponse("a", {}))
     assert ask == IncomingRequest(9, "ping", {})
-    assert isinstance(number, UnmatchedResponse)
-    assert isinstance(nested, UnmatchedResponse)
+    assert isinstance(number, UnprocessableMessage)
+    assert isinstance(nested, UnprocessableMessage)
 
 
 def test_an_empty_batch_says_nothing_and_a_single_message_is_no_batch() -> None:
@@ -333,7 +335,7 @@ def test_no_value_makes_it_raise_and_a_request_ends_at_most_once(message: Any) -
     for event in events:
         if isinstance(event, RpcResponse):
             assert (event.result is None) != (event.failure is None)
-        elif isinstance(event, UnmatchedResponse):
+        elif isinstance(event, UnprocessableMessage):
             assert event.reason
 
 
@@ -348,7 +350,7 @@ def test_nesting_as_deep_as_can_be_read_does_not_make_it_raise(key: str, depth: 
     ]
     for message in messages:
         for event in asked("ping").receive_all(message):
-            assert not isinstance(event, UnmatchedResponse) or len(event.reason) < 400
+            assert not isinstance(event, UnprocessableMessage) or len(event.reason) < 400
 
 
 def test_the_reason_of_a_stray_is_short_however_long_the_message_is() -> None:
@@ -360,7 +362,7 @@ def test_the_reason_of_a_stray_is_short_however_long_the_message_is() -> None:
         build_notification("notifications/progress", {"progressToken": long}),
     ):
         event = asked("ping").receive(message)
-        assert isinstance(event, UnmatchedResponse)
+        assert isinstance(event, UnprocessableMessage)
         assert len(event.reason) < 400
     assert len(parse_rpc_failure(long).message) < 400
 

@@ -169,7 +169,7 @@ def events() -> Any:
 
 def metrics() -> Any:
     """Families and labels."""
-    found = Metrics(lambda: ()).text().decode()
+    found = Metrics(lambda: ()).render().decode()
     return sorted(line for line in found.splitlines() if line.startswith("# TYPE"))
 
 

@@ -101,7 +101,7 @@ class Office:
 
     async def instance(self, choice: ChoiceDraft = OAUTH, **draft: Any) -> Instance:
         """An instance of Ann's of a new server at the program."""
-        name = f"Server {len(await self.registry.servers())}"
+        name = f"Server {len(await self.registry.list_servers())}"
         server = await self.registry.add_server(
             ServerDraft(name, self.program.mcp, private_addresses=True, choices=(choice,))
         )
@@ -117,12 +117,14 @@ class Office:
         await self.program.forget("access")
 
     async def state(self, instance: Instance) -> tuple[InstanceState, str | None]:
-        found, _ = await self.registry.instance(self.ann.id, instance.id)
+        found, _ = await self.registry.get_instance(self.ann.id, instance.id)
         return found.state, found.reason
 
     async def server(self, instance: Instance) -> Server:
         """As the core knows it now."""
-        return self.registry.build_instance_server(*await self.registry.instance(self.ann.id, instance.id))
+        return self.registry.build_instance_server(
+            *await self.registry.get_instance(self.ann.id, instance.id)
+        )
 
     @property
     def principal(self) -> Principal:

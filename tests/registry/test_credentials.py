@@ -80,7 +80,7 @@ async def test_an_instance_calls_as_whom_it_signed_in(office: Office, parts: Par
 async def test_a_value_goes_along_and_a_wrong_one_is_told(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
-    token = (await office.database.auth.grant(instance.grant_key)).access_token
+    token = (await office.database.auth.get_grant(instance.grant_key)).access_token
     header = ChoiceDraft("header", key="Authorization")
     valued = await office.instance(header, value=f"Bearer {token}", slug="valued")
     assert await call(office, parts, valued) == "somebody"
@@ -139,12 +139,12 @@ async def test_a_rotated_token_is_never_used_twice(office: Office, parts: Parts)
 async def test_a_token_endpoint_in_trouble_loses_nothing(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
-    before = await office.database.auth.grant(instance.grant_key)
+    before = await office.database.auth.get_grant(instance.grant_key)
     await office.run_out(LATER)
     await office.program.change(token_trouble=[503, "drop", 500, 502])
     error = await failure(office, parts, instance)
     assert isinstance(error, AuthUnavailable | SignInNeeded)
-    assert await office.database.auth.grant(instance.grant_key) == before
+    assert await office.database.auth.get_grant(instance.grant_key) == before
     assert (await office.state(instance))[0] is READY
     await office.program.change(token_trouble=[])
     office.clock.now += 60
@@ -250,7 +250,7 @@ async def test_tokens_never_go_to_another_host(office: Office, parts: Parts) -> 
     moved = replace(server, transport=HttpSpec(server.transport.url.replace("127.0.0.1", "localhost")))
     provider = office.credentials.auth_provider_for(moved, office.principal)
     assert await provider.headers() == {}
-    assert await office.database.auth.grant(instance.grant_key) is None
+    assert await office.database.auth.get_grant(instance.grant_key) is None
 
 
 async def test_an_instance_that_was_made_again_has_no_old_sign_in(office: Office, parts: Parts) -> None:
@@ -390,7 +390,7 @@ class Counting(MemoryAuthStorage):
 
     async def grant(self, key: str) -> Any:
         self.asked += 1
-        return await super().grant(key)
+        return await super().get_grant(key)
 
 
 async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office: Office) -> None:

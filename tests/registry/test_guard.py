@@ -185,7 +185,7 @@ class Yard:
         await self.sign_ins.finish(response, self.user.id, "b")
 
     async def call(self) -> str:
-        pair = await self.registry.instance(self.user.id, self.instance.id)
+        pair = await self.registry.get_instance(self.user.id, self.instance.id)
         await self.parts.sync_instances(self.user.id, [self.registry.build_instance_server(*pair)])
         name = f"mcp_{self.instance.slug}__hello"
         return (await self.parts.call_path.call(name, {}, Caller(self.user.principal))).text
@@ -220,7 +220,7 @@ async def net(authority: trustme.CA) -> AsyncIterator[tuple[OutboundHttp, Intern
     made = OutboundHttp(AddressGuard(socket_factory=internet.socket), resolver=names)
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    made.trust(context)
+    made.set_tls_context(context)
     yield made, internet, names
     await made.close()
 

@@ -66,13 +66,13 @@ def grant(url: str = URL) -> OAuthGrant:
 async def test_servers_are_added_edited_and_deleted(registry: Registry) -> None:
     one = await registry.add_server(ServerDraft("One", URL))
     two = await registry.add_server(ServerDraft("two", URL))
-    assert [server.id for server in await registry.servers()] == [one.id, two.id]
+    assert [server.id for server in await registry.list_servers()] == [one.id, two.id]
     edited = await registry.edit_server(one.id, again(one, name="ONE", description="more"))
-    assert await registry.server(one.id) == edited
+    assert await registry.get_server(one.id) == edited
     assert (edited.name, edited.created_at) == ("ONE", one.created_at)
     await registry.delete_server(one.id)
     with pytest.raises(NotFound):
-        await registry.server(one.id)
+        await registry.get_server(one.id)
     for work in (registry.delete_server(one.id), registry.set_server_enabled(one.id, True)):
         with pytest.raises(NotFound):
             await work
@@ -88,13 +88,13 @@ async def test_names_are_unique_without_case(registry: Registry) -> None:
     other = await registry.add_server(ServerDraft("Other", URL))
     with pytest.raises(Taken):
         await registry.edit_server(other.id, again(other, name="GITHUB"))
-    assert (await registry.server(other.id)).name == "Other"
+    assert (await registry.get_server(other.id)).name == "Other"
 
 
 async def test_what_is_wrong_is_not_stored(registry: Registry) -> None:
     with pytest.raises(Invalid):
         await registry.add_server(ServerDraft("x", "nonsense"))
-    assert list(await registry.servers()) == []
+    assert list(await registry.list_servers()) == []
 
 
 # Instances.
@@ -104,17 +104,17 @@ async def test_instances_belong_to_one_user(registry: Registry, ann: User, bob: 
     server = await registry.add_server(ServerDraft("GitHub", URL))
     mine = await registry.create_instance(ann.id, InstanceDraft(server.id))
     assert (mine.slug, mine.name, mine.state) == ("github", "GitHub", InstanceState.READY)
-    assert await registry.instance(ann.id, mine.id) == (mine, server)
-    assert list(await registry.instances(bob.id)) == []
+    assert await registry.get_instance(ann.id, mine.id) == (mine, server)
+    assert list(await registry.list_instances(bob.id)) == []
     for work in (
-        registry.instance(bob.id, mine.id),
+        registry.get_instance(bob.id, mine.id),
         registry.edit_instance(bob.id, mine.id, InstanceDraft()),
         registry.set_instance_enabled(bob.id, mine.id, False),
         registry.delete_instance(bob.id, mine.id),
     ):
         with pytest.raises(NotFound):
             await work
-    assert await registry.instance(ann.id, mine.id) == (mine, server)
+    assert await registry.get_instance(ann.id, mine.id) == (mine, server)
     # The same slug is another user's own.
     theirs = await registry.create_instance(bob.id, InstanceDraft(server.id))
     assert theirs.slug == "github"
@@ -159,7 +159,7 @@ async def test_a_filter_is_stored_as_it_is(registry: Registry, ann: User) -> Non
     made = await registry.create_instance(ann.id, InstanceDraft(server.id))
     for wanted in (("a", "b"), (), None):
         await registry.edit_instance(ann.id, made.id, InstanceDraft(tool_filter=wanted))
-        instance, of = await registry.instance(ann.id, made.id)
+        instance, of = await registry.get_instance(ann.id, made.id)
         spec = registry.build_instance_server(instance, of).instance
         assert spec is not None
         assert instance.tool_filter == spec.tool_filter == wanted
@@ -191,9 +191,9 @@ async def test_disabling_keeps_everything(
     await registry.set_instance_enabled(valued.user_id, valued.id, False)
     await registry.set_server_enabled(server.id, True)
     await registry.set_instance_enabled(valued.user_id, valued.id, True)
-    after, of = await registry.instance(valued.user_id, valued.id)
+    after, of = await registry.get_instance(valued.user_id, valued.id)
     assert (after.value, after.state, of.choices) == ("abc", InstanceState.READY, server.choices)
-    kept = await database.auth.grant(signed.grant_key)
+    kept = await database.auth.get_grant(signed.grant_key)
     assert kept is not None
     assert kept.access_token == "a"
 
@@ -207,8 +207,8 @@ async def test_another_path_keeps_every_sign_in(
 ) -> None:
     server, valued, signed = signed_in
     await registry.edit_server(server.id, again(server, url=url))
-    assert (await registry.instance(valued.user_id, valued.id))[0].value == "abc"
-    assert await database.auth.grant(signed.grant_key) is not None
+    assert (await registry.get_instance(valued.user_id, valued.id))[0].value == "abc"
+    assert await database.auth.get_grant(signed.grant_key) is not None
 
 
 @pytest.mark.parametrize(
@@ -225,13 +225,13 @@ async def test_another_host_drops_every_sign_in(
     server, valued, signed = signed_in
     public = await registry.create_instance(ann.id, InstanceDraft(server.id, server.choices[2].id))
     edited = await registry.edit_server(server.id, again(server, url=url))
-    assert (await registry.server(server.id)).url == edited.url == url
-    after, _ = await registry.instance(ann.id, valued.id)
+    assert (await registry.get_server(server.id)).url == edited.url == url
+    after, _ = await registry.get_instance(ann.id, valued.id)
     assert (after.value, after.state) == (None, InstanceState.PENDING)
     assert not registry.build_instance_server(after, edited).enabled
-    assert await database.auth.grant(signed.grant_key) is None
-    assert (await registry.instance(ann.id, signed.id))[0].state is InstanceState.PENDING
-    assert (await registry.instance(ann.id, public.id))[0].state is InstanceState.READY
+    assert await database.auth.get_grant(signed.grant_key) is None
+    assert (await registry.get_instance(ann.id, signed.id))[0].state is InstanceState.PENDING
+    assert (await registry.get_instance(ann.id, public.id))[0].state is InstanceState.READY
 
 
 async def test_a_move_under_a_name_that_is_taken_costs_nobody_a_sign_in(
@@ -241,9 +241,9 @@ async def test_a_move_under_a_name_that_is_taken_costs_nobody_a_sign_in(
     await registry.add_server(ServerDraft("Other", URL))
     with pytest.raises(Taken):
         await registry.edit_server(server.id, again(server, name="other", url="https://evil.example/"))
-    assert (await registry.instance(valued.user_id, valued.id))[0].value == "abc"
-    assert await database.auth.grant(signed.grant_key) is not None
-    assert (await registry.server(server.id)).url == URL
+    assert (await registry.get_instance(valued.user_id, valued.id))[0].value == "abc"
+    assert await database.auth.get_grant(signed.grant_key) is not None
+    assert (await registry.get_server(server.id)).url == URL
 
 
 async def test_a_choice_that_is_removed_makes_its_instances_pending(
@@ -252,9 +252,9 @@ async def test_a_choice_that_is_removed_makes_its_instances_pending(
     server, valued, signed = signed_in
     draft = again(server)
     edited = await registry.edit_server(server.id, replace(draft, choices=draft.choices[2:]))
-    after, _ = await registry.instance(valued.user_id, valued.id)
+    after, _ = await registry.get_instance(valued.user_id, valued.id)
     assert (after.value, after.state) == (None, InstanceState.PENDING)
-    assert await database.auth.grant(signed.grant_key) is None
+    assert await database.auth.get_grant(signed.grant_key) is None
     core = registry.build_instance_server(after, edited)
     assert (core.enabled, "choose another" in (core.disabled_reason or "")) == (False, True)
     [public] = edited.choices
@@ -268,9 +268,9 @@ async def test_another_choice_of_an_instance_drops_its_sign_in(
     server, _, signed = signed_in
     same = await registry.edit_instance(signed.user_id, signed.id, InstanceDraft(name="Other"))
     assert same.state is InstanceState.READY
-    assert await database.auth.grant(signed.grant_key) is not None
+    assert await database.auth.get_grant(signed.grant_key) is not None
     await registry.edit_instance(signed.user_id, signed.id, InstanceDraft(choice_id=server.choices[2].id))
-    assert await database.auth.grant(signed.grant_key) is None
+    assert await database.auth.get_grant(signed.grant_key) is None
 
 
 async def test_deleting_takes_the_sign_ins_along(
@@ -278,10 +278,10 @@ async def test_deleting_takes_the_sign_ins_along(
 ) -> None:
     server, valued, signed = signed_in
     await registry.delete_instance(signed.user_id, signed.id)
-    assert await database.auth.grant(signed.grant_key) is None
+    assert await database.auth.get_grant(signed.grant_key) is None
     await registry.delete_server(server.id)
     with pytest.raises(NotFound):
-        await registry.instance(valued.user_id, valued.id)
+        await registry.get_instance(valued.user_id, valued.id)
 
 
 # What connections learn.
@@ -307,7 +307,7 @@ async def test_what_a_connection_learns_is_kept(
     made = await registry.create_instance(ann.id, InstanceDraft(server.id, value="v"))
     status = Status(made.core_id, ann.id, state, 0.0, cause="why", reason=reason)
     await registry.record_status(made.id, status)
-    found, _ = await registry.instance(ann.id, made.id)
+    found, _ = await registry.get_instance(ann.id, made.id)
     assert found.state is known
     await registry.record_status("made-up", status)
     await registry.record_status(made.id, replace(status, principal="somebody"))

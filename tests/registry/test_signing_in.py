@@ -58,7 +58,7 @@ async def test_a_sign_in_makes_an_instance_ready(office: Office) -> None:
     done = await office.sign_in(instance)
     assert (done.id, done.state) == (instance.id, READY)
     assert await office.state(instance) == (READY, None)
-    grant = await office.database.auth.grant(instance.grant_key)
+    grant = await office.database.auth.get_grant(instance.grant_key)
     assert grant.server_url == office.program.mcp
 
 
@@ -97,9 +97,9 @@ async def test_a_state_works_once(office: Office) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     await office.sign_ins.finish(response, office.ann.id, "b")
-    kept = await office.database.auth.grant(instance.grant_key)
+    kept = await office.database.auth.get_grant(instance.grant_key)
     assert isinstance(await failure(office, response), AnswerRejected)
-    assert await office.database.auth.grant(instance.grant_key) == kept
+    assert await office.database.auth.get_grant(instance.grant_key) == kept
     assert (await office.state(instance))[0] is READY
 
 
@@ -137,13 +137,13 @@ async def test_two_tabs_at_once_both_work_and_the_last_counts(office: Office) ->
     two = await begun(office, instance)
     for response in (two, one):
         assert (await office.sign_ins.finish(response, office.ann.id, "b")).state is READY
-    last = (await office.database.auth.grant(instance.grant_key)).access_token
+    last = (await office.database.auth.get_grant(instance.grant_key)).access_token
     results = await asyncio.gather(
         *(office.sign_ins.finish(response, office.ann.id, "b") for response in (one, two)),
         return_exceptions=True,
     )
     assert all(isinstance(each, AnswerRejected) for each in results)
-    assert (await office.database.auth.grant(instance.grant_key)).access_token == last
+    assert (await office.database.auth.get_grant(instance.grant_key)).access_token == last
 
 
 async def test_of_two_who_bring_the_same_answer_one_is_served(office: Office) -> None:
@@ -189,7 +189,7 @@ async def test_an_instance_that_is_deleted_during_the_exchange_keeps_nothing(off
 
 async def test_a_server_that_moved_during_the_exchange_gets_nothing(office: Office) -> None:
     instance = await office.instance()
-    server = await office.registry.server(instance.server_id)
+    server = await office.registry.get_server(instance.server_id)
     response = await begun(office, instance)
     await office.program.change(token_waits=True)
     finishing = asyncio.create_task(failure(office, response))
@@ -289,11 +289,11 @@ async def test_an_answer_that_hides_where_it_comes_from_is_refused(office: Offic
 async def test_a_failed_reconnect_leaves_what_works(office: Office) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
-    before = await office.database.auth.grant(instance.grant_key)
+    before = await office.database.auth.get_grant(instance.grant_key)
     await office.program.change(authorize_error="access_denied")
     assert isinstance(await failure(office, await begun(office, instance)), AuthorizationDenied)
     assert await office.state(instance) == (READY, None)
-    assert await office.database.auth.grant(instance.grant_key) == before
+    assert await office.database.auth.get_grant(instance.grant_key) == before
 
 
 async def test_a_forgotten_client_is_registered_again_once(office: Office) -> None:
@@ -326,7 +326,7 @@ async def test_what_the_admin_entered_is_used(office: Office) -> None:
     [token] = await office.program.log("token")
     assert (token["client_id"], token["method"]) == ("mine", "client_secret_basic")
     assert not await office.program.log("register")
-    grant = await office.database.auth.grant(instance.grant_key)
+    grant = await office.database.auth.get_grant(instance.grant_key)
     assert grant.client.secret is None
 
 
@@ -388,7 +388,7 @@ async def test_a_client_secret_waits_until_the_admin_names_the_issuer(office: Of
     issuer = office.program.origins["as1"]
     assert (state, issuer in reason) == (PENDING, True)
     assert not await office.program.log("token")
-    server = (await office.registry.instance(office.ann.id, instance.id))[1]
+    server = (await office.registry.get_instance(office.ann.id, instance.id))[1]
     named = replace(choice, id=server.choices[0].id, client_secret=None, issuer=issuer)
     draft = ServerDraft(server.name, server.url, private_addresses=True, choices=(named,))
     await office.registry.edit_server(server.id, draft)
@@ -432,5 +432,7 @@ async def test_two_accounts_are_two_instances(office: Office) -> None:
     for instance, person in ((one, "private"), (two, "work")):
         await office.program.change(person=person)
         await office.sign_in(instance)
-    tokens = {(await office.database.auth.grant(instance.grant_key)).access_token for instance in (one, two)}
+    tokens = {
+        (await office.database.auth.get_grant(instance.grant_key)).access_token for instance in (one, two)
+    }
     assert len(tokens) == 2

@@ -58,7 +58,7 @@ async def test_with_a_server_go_the_sign_ins_of_all_its_instances(
     await office.registry.create_instance(office.bob.id, InstanceDraft(first.server_id))
     deleted = await sign_outs.delete_server(office.registry, first.server_id)
     assert deleted.id == first.server_id
-    assert await office.registry.servers() == []
+    assert await office.registry.list_servers() == []
     await beside.done()
     assert sorted(await given_back(office)) == sorted(BOTH * 2)
 
@@ -68,7 +68,7 @@ async def test_with_a_user_goes_what_they_hold_and_nobody_elses(
 ) -> None:
     config = parse_config({"mcpServers": {"files": {"url": office.program.mcp}}}, env={})
     mine = await office.sign_in(await office.instance())
-    grant = await office.database.auth.grant(mine.grant_key)
+    grant = await office.database.auth.get_grant(mine.grant_key)
     assert grant is not None
     for whose in (office.ann.id, office.bob.id):
         await office.database.auth.put_grant(f"user:{whose}:files", grant)
@@ -78,7 +78,7 @@ async def test_with_a_user_goes_what_they_hold_and_nobody_elses(
     sign_outs.revoke_in_background(held)
     await beside.done()
     assert sorted(await given_back(office)) == sorted(BOTH * 2)
-    assert await office.database.auth.grant(f"user:{office.bob.id}:files") is not None
+    assert await office.database.auth.get_grant(f"user:{office.bob.id}:files") is not None
 
 
 async def test_whoever_is_disabled_keeps_their_instances_and_no_sign_in(
@@ -90,7 +90,7 @@ async def test_whoever_is_disabled_keeps_their_instances_and_no_sign_in(
     await sign_outs.sign_out_user(office.registry, office.ann.principal, ())
     await beside.done()
     assert await given_back(office) == BOTH
-    assert await office.database.auth.grant(signed.grant_key) is None
+    assert await office.database.auth.get_grant(signed.grant_key) is None
     state, reason = await office.state(signed)
     assert state is InstanceState.NEEDS_REAUTH
     assert reason is not None
@@ -105,7 +105,7 @@ async def test_a_giver_that_does_not_answer_keeps_nobody_from_deleting(
     await office.program.change(metadata_status=503)
     async with asyncio.timeout(30):
         await sign_outs.delete_server(office.registry, instance.server_id)
-    assert await office.registry.servers() == []
+    assert await office.registry.list_servers() == []
     await beside.done()
     assert await given_back(office) == []
 
@@ -114,12 +114,12 @@ async def test_a_sign_in_that_cannot_be_read_keeps_nobody_from_deleting(
     office: Office, sign_outs: SignOuts, beside: Beside
 ) -> None:
     instance = await office.sign_in(await office.instance())
-    grant = await office.database.auth.grant(instance.grant_key)
+    grant = await office.database.auth.get_grant(instance.grant_key)
     assert grant is not None
     await office.database.auth.put_grant("elsewhere", grant)
     await move_grant(office, "elsewhere", instance.grant_key)
     await sign_outs.delete_server(office.registry, instance.server_id)
-    assert await office.registry.servers() == []
+    assert await office.registry.list_servers() == []
     assert beside.tasks == []
 
 

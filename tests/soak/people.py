@@ -42,6 +42,6 @@ async def _make(database: Database, people: AccountService, number: int) -> Pers
     # Somebody without a password has no account that counts.
     await database.accounts.set_password_hash(user.id, "none that fits")
     rights = frozenset(each for each in Right if admin or each is not Right.ADMIN)
-    _, token = await people.make_token(user, "soak", TokenScope(rights), None)
+    _, token = await people.create_token(user, "soak", TokenScope(rights), None)
     cookie = f"{cookie_name(Settings())}={await people.begin_session(user)}"
     return Person(number, token, cookie, admin)

@@ -84,8 +84,8 @@ async def test_an_approval_comes_back_as_it_was_asked(database: Database, chat: 
         assert await database.approvals.find("local", one.id) == one
     assert await database.approvals.find("ann", "approval-1") is None
     assert await database.approvals.find("local", "no\0such\ud800") is None
-    assert await database.approvals.waiting("local") == asked
-    assert await database.approvals.waiting("ann") == []
+    assert await database.approvals.list_pending("local") == asked
+    assert await database.approvals.list_pending("ann") == []
 
 
 async def test_whatever_a_model_or_server_sends_can_be_asked_about(database: Database) -> None:
@@ -118,7 +118,7 @@ async def test_an_approval_is_answered_once_and_by_its_owner(database: Database)
     stored = await database.approvals.find("local", "approval-1")
     assert stored == approval(answered_at=200.0 + won, yes=won % 2 == 0)
     assert [one.id for one in await database.approvals.list_grants("local", 300.0)] == [f"grant-{won}"]
-    assert await database.approvals.waiting("local") == []
+    assert await database.approvals.list_pending("local") == []
     assert not await answer("local", "no\0such", yes=True, at=1.0, grant=None)
 
 
@@ -127,13 +127,13 @@ async def test_the_approvals_of_a_chat_go_with_it(database: Database, chat: str,
     await database.approvals.add(approval(2))
     await granted(database, grant(1, chat_id=chat), grant(2))
     await database.chats.delete("local", chat)
-    assert [one.id for one in await database.approvals.waiting("local")] == ["approval-2"]
+    assert [one.id for one in await database.approvals.list_pending("local")] == ["approval-2"]
     assert [row["id"] for row in await rows("grants")] == ["grant-2"]
     with pytest.raises(NoSuchChat):
         await database.approvals.add(approval(3, chat_id=chat))
     with pytest.raises(NoSuchChat):
         await database.approvals.answer("local", "approval-2", yes=True, at=2.0, grant=grant(3, chat_id=chat))
-    assert len(await database.approvals.waiting("local")) == 1
+    assert len(await database.approvals.list_pending("local")) == 1
 
 
 async def test_what_is_a_users_goes_with_the_user(

@@ -51,21 +51,21 @@ async def test_a_grant_comes_back_as_it_was_put(database: Database, grant: OAuth
     )
     await auth.put_grant("k", grant)
     await auth.put_grant("K", bare)
-    assert await auth.grant("k") == grant
-    assert await auth.grant("K") == bare
-    assert await auth.grant("other") is None
+    assert await auth.get_grant("k") == grant
+    assert await auth.get_grant("K") == bare
+    assert await auth.get_grant("other") is None
     await auth.put_grant("k", bare)
-    assert await auth.grant("k") == bare
+    assert await auth.get_grant("k") == bare
     await auth.drop_grant("k")
     await auth.drop_grant("k")
-    assert await auth.grant("k") is None
-    assert await auth.grant("K") == bare
+    assert await auth.get_grant("k") is None
+    assert await auth.get_grant("K") == bare
 
 
 async def test_a_key_may_be_longer_than_an_index_takes(database: Database, grant: OAuthGrant) -> None:
     key = "https://api.example/" + "x" * 20_000
     await database.auth.put_grant(key, grant)
-    assert await database.auth.grant(key) == grant
+    assert await database.auth.get_grant(key) == grant
 
 
 async def test_a_grant_is_swapped_by_one_of_many(database: Database, grant: OAuthGrant) -> None:
@@ -74,24 +74,24 @@ async def test_a_grant_is_swapped_by_one_of_many(database: Database, grant: OAut
     news = [replace(grant, access_token=f"token {number}", serial=new_serial()) for number in range(20)]
     swapped = await asyncio.gather(*(auth.swap_grant("k", grant.serial, new) for new in news))
     assert sum(swapped) == 1
-    assert await auth.grant("k") == news[swapped.index(True)]
+    assert await auth.get_grant("k") == news[swapped.index(True)]
     assert not await auth.swap_grant("k", grant.serial, grant)
     assert not await auth.swap_grant("nothing", grant.serial, grant)
-    assert await auth.grant("nothing") is None
+    assert await auth.get_grant("nothing") is None
 
 
 async def test_a_client_is_kept_by_issuer_and_redirect(database: Database, client: OAuthClient) -> None:
     auth = database.auth
     await auth.put_client(client)
-    assert await auth.client(client.issuer, client.redirect_uri) == client
-    assert await auth.client(client.issuer, "https://elsewhere.example") is None
-    assert await auth.client(client.issuer + client.redirect_uri, "") is None
+    assert await auth.get_client(client.issuer, client.redirect_uri) == client
+    assert await auth.get_client(client.issuer, "https://elsewhere.example") is None
+    assert await auth.get_client(client.issuer + client.redirect_uri, "") is None
     newer = replace(client, client_id="second", scopes=None)
     await auth.put_client(newer)
     await auth.drop_client(client)
-    assert await auth.client(client.issuer, client.redirect_uri) == newer
+    assert await auth.get_client(client.issuer, client.redirect_uri) == newer
     await auth.drop_client(newer)
-    assert await auth.client(client.issuer, client.redirect_uri) is None
+    assert await auth.get_client(client.issuer, client.redirect_uri) is None
 
 
 async def test_an_issuer_is_bound_and_forgotten(database: Database) -> None:
@@ -119,7 +119,7 @@ async def test_a_record_of_an_older_or_newer_version_is_read(database: Database,
     body["of_tomorrow"] = ["x"]
     sealed = database.cipher.encrypt(orjson.dumps(body), place)
     await database._executor.write(lambda c: c.execute(update(auth_grants).values(body=sealed)))
-    assert await database.auth.grant("k") == replace(grant, wanted=())
+    assert await database.auth.get_grant("k") == replace(grant, wanted=())
 
 
 async def test_a_body_that_was_moved_to_another_row_does_not_open(
@@ -135,9 +135,9 @@ async def test_a_body_that_was_moved_to_another_row_does_not_open(
     other = select(auth_grants.c.body).where(auth_grants.c.key == "instance:ann").scalar_subquery()
     moving = update(auth_grants).where(auth_grants.c.key == "instance:bob").values(body=other)
     await database._executor.write(lambda c: c.execute(moving))
-    assert await database.auth.grant("instance:ann") == grant
+    assert await database.auth.get_grant("instance:ann") == grant
     with pytest.raises(Unreadable, match="auth_grants"):
-        await database.auth.grant("instance:bob")
+        await database.auth.get_grant("instance:bob")
 
 
 async def test_a_client_that_does_not_open_is_not_there_and_that_is_told(
@@ -149,7 +149,7 @@ async def test_a_client_that_does_not_open_is_not_there_and_that_is_told(
 
     await database.auth.put_client(client)
     await database._executor.write(lambda c: c.execute(update(auth_clients).values(body=b"of another key")))
-    assert await database.auth.client(client.issuer, client.redirect_uri) is None
+    assert await database.auth.get_client(client.issuer, client.redirect_uri) is None
     [told] = [record.getMessage() for record in caplog.records if record.name == "toolyard.store.auth"]
     assert client.issuer in told
     assert client.client_id not in told
@@ -160,11 +160,11 @@ async def test_what_cannot_be_encoded_is_refused_whole(database: Database, grant
         await database.auth.put_grant("k", replace(grant, access_token="\ud800"))
     with pytest.raises(Unstorable, match="NUL"):
         await database.auth.put_grant("k\0", grant)
-    assert await database.auth.grant("k") is None
-    assert await database.auth.grant("k\0") is None
+    assert await database.auth.get_grant("k") is None
+    assert await database.auth.get_grant("k\0") is None
     # Inside of what is encrypted every character is welcome.
     await database.auth.put_grant("k", replace(grant, access_token="a\0b"))
-    found = await database.auth.grant("k")
+    found = await database.auth.get_grant("k")
     assert found is not None
     assert found.access_token == "a\0b"
 
@@ -278,7 +278,7 @@ async def test_many_refreshes_and_much_other_work_do_not_block_each_other(
         key = f"k{number % 60}"
         async with database.auth.refresh_lock(key):
             await database.auth.put_grant(key, grant)
-            assert await database.auth.grant(key) == grant
+            assert await database.auth.get_grant(key) == grant
 
     async with asyncio.timeout(60):
         await asyncio.gather(*map(refresh, range(120)))

@@ -101,11 +101,11 @@ async def test_the_chat_that_changed_last_comes_first_and_pages_follow(database:
     await database.chats.create(chat(9, "ann"))
     found: list[str] = []
     before = None
-    while page := await database.chats.chats("local", before=before, limit=2):
+    while page := await database.chats.list_chats("local", before=before, limit=2):
         found += [one.id for one in page]
         before = (page[-1].updated_at, page[-1].id)
     assert found == ["chat-3", "chat-2", "chat-4", "chat-1", "chat-5"]
-    assert await database.chats.chats("local", limit=0) == []
+    assert await database.chats.list_chats("local", limit=0) == []
 
 
 async def test_chats_are_found_by_words_in_titles_and_in_what_was_said(database: Database) -> None:
@@ -116,7 +116,7 @@ async def test_chats_are_found_by_words_in_titles_and_in_what_was_said(database:
     await begun(database, chat(3, "ann", title="strassenbahn"), "ärger")
 
     async def found(words: str) -> list[str]:
-        return sorted(one.id for one in await database.chats.chats("local", search_text=words))
+        return sorted(one.id for one in await database.chats.list_chats("local", search_text=words))
 
     assert await found("STRASSEN") == ["chat-1"]
     assert await found("ärger") == ["chat-1"]
@@ -215,9 +215,9 @@ async def test_what_is_kept_aside_is_fetched_by_number(database: Database) -> No
         False,
         True,
     ]
-    assert await database.chats.kept("chat-1", 2) == large
-    assert await database.chats.kept("chat-1", 3) is None
-    assert await database.chats.kept("chat-1", 4) == b"\0\xff"
+    assert await database.chats.get_kept_data("chat-1", 2) == large
+    assert await database.chats.get_kept_data("chat-1", 3) is None
+    assert await database.chats.get_kept_data("chat-1", 4) == b"\0\xff"
     many = [*range(-2, 3_000), 2**70]
     assert await database.chats.get_kept_data_by_seq("chat-1", many) == {2: large, 4: b"\0\xff"}
     assert (
@@ -226,7 +226,7 @@ async def test_what_is_kept_aside_is_fetched_by_number(database: Database) -> No
         == {}
     )
     for number in (0, -1, 99, 2**64):
-        assert await database.chats.kept("chat-1", number) is None
+        assert await database.chats.get_kept_data("chat-1", number) is None
 
 
 HOSTILE: list[tuple[Any, Any]] = [

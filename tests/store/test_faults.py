@@ -56,11 +56,11 @@ async def test_every_connection_is_bounded(replica: Database) -> None:
 
 async def test_connections_that_ended_meanwhile_are_replaced(replica: Database, postgres_url: str) -> None:
     for number in range(3):
-        await asyncio.gather(*(replica.accounts.users() for _ in range(20)))
+        await asyncio.gather(*(replica.accounts.list_users() for _ in range(20)))
         assert end_all(postgres_url) > 1
         await replica.accounts.add_user(f"written {number}", Role.USER)
         assert end_all(postgres_url) >= 1
-        assert len(await replica.accounts.users()) == number + 1
+        assert len(await replica.accounts.list_users()) == number + 1
 
 
 async def test_transactions_that_block_each_other_are_tried_again(replica: Database) -> None:
@@ -94,7 +94,11 @@ async def test_a_database_that_goes_away_is_said_and_comes_back(
             )
 
     allow(False)
-    for work in (replica.ping, replica.accounts.users, lambda: replica.accounts.add_user("Ann", Role.USER)):
+    for work in (
+        replica.ping,
+        replica.accounts.list_users,
+        lambda: replica.accounts.add_user("Ann", Role.USER),
+    ):
         with pytest.raises(DatabaseUnavailable, match="cannot be used") as caught:
             await work()
         assert caught.value.hint
@@ -164,7 +168,7 @@ async def test_a_database_that_is_locked_for_too_long_is_said(
         await database.accounts.add_user("Ann", Role.USER)
     assert "another process holds it" in str(caught.value.hint)
     # Who reads does not wait for who writes.
-    assert await database.accounts.users() == []
+    assert await database.accounts.list_users() == []
     other.execute("COMMIT")
     other.close()
     await database.accounts.add_user("Ann", Role.USER)
@@ -195,8 +199,8 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path: Path) -
     with pytest.raises(DatabaseUnavailable, match="full") as caught:
         await database.registry.add_server(large)
     assert "free some disk space" in str(caught.value.hint)
-    assert [user.name for user in await database.accounts.users()] == ["Ann"]
-    assert await database.registry.servers() == []
+    assert [user.name for user in await database.accounts.list_users()] == ["Ann"]
+    assert await database.registry.list_servers() == []
     await database._executor.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 100000").scalar())
     await database.registry.add_server(large)
     await database.close()

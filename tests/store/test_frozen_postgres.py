@@ -56,13 +56,17 @@ async def test_every_kind_of_statement_on_an_open_connection_ends(
 ) -> None:
     await replica.accounts.add_user("Ann", Role.USER)
     proxy.freeze()
-    for work in (replica.accounts.users, lambda: replica.accounts.add_user("Bob", Role.USER), replica.ping):
+    for work in (
+        replica.accounts.list_users,
+        lambda: replica.accounts.add_user("Bob", Role.USER),
+        replica.ping,
+    ):
         async with asyncio.timeout(HANG_GUARD):
             with pytest.raises(DatabaseUnavailable):
                 await work()
     proxy.thaw()
     async with asyncio.timeout(HANG_GUARD):
-        assert [user.name for user in await replica.accounts.users()] == ["Ann"]
+        assert [user.name for user in await replica.accounts.list_users()] == ["Ann"]
 
 
 async def test_a_commit_that_is_not_answered_leaves_the_outcome_open(
@@ -79,7 +83,7 @@ async def test_a_crowd_of_calls_ends_after_one_time_limit(replica: Database, pro
     proxy.freeze()
     async with asyncio.timeout(HANG_GUARD):
         outcomes = await asyncio.gather(
-            *(replica.accounts.users() for _ in range(500)), return_exceptions=True
+            *(replica.accounts.list_users() for _ in range(500)), return_exceptions=True
         )
     assert {type(one) for one in outcomes} == {DatabaseUnavailable}
     refused = [one for one in outcomes if "Toolyard is trying a new connection" in str(one)]
@@ -88,11 +92,11 @@ async def test_a_crowd_of_calls_ends_after_one_time_limit(replica: Database, pro
     async with asyncio.timeout(HANG_GUARD):
         while True:
             try:
-                assert await replica.accounts.users() == []
+                assert await replica.accounts.list_users() == []
                 break
             except DatabaseUnavailable:
                 await asyncio.sleep(0.05)
-    assert await asyncio.gather(*(replica.accounts.users() for _ in range(50))) == [[]] * 50
+    assert await asyncio.gather(*(replica.accounts.list_users() for _ in range(50))) == [[]] * 50
 
 
 async def test_a_slow_statement_of_a_server_that_answers_is_ended_by_the_server(
@@ -106,7 +110,7 @@ async def test_a_slow_statement_of_a_server_that_answers_is_ended_by_the_server(
     with pytest.raises(DatabaseUnavailable, match="statement timeout"):
         await database._executor.read(lambda c: c.execute(text("SELECT pg_sleep(300)")).scalar())
     # That is no frozen server: nobody else is refused.
-    assert await asyncio.gather(*(database.accounts.users() for _ in range(20))) == [[]] * 20
+    assert await asyncio.gather(*(database.accounts.list_users() for _ in range(20))) == [[]] * 20
     await database.close()
 
 
@@ -217,7 +221,7 @@ async def test_no_write_waits_in_the_queue_without_end_where_another_process_hol
     other.execute("COMMIT")
     other.close()
     await database.accounts.add_user("Ann", Role.USER)
-    assert [user.name for user in await database.accounts.users()] == ["Ann"]
+    assert [user.name for user in await database.accounts.list_users()] == ["Ann"]
     await database.close()
 
 

@@ -41,10 +41,10 @@ async def test_strange_texts_come_back_as_they_were(database: Database, ann: Use
         choices=(AuthChoice(text, AuthKind.HEADER, text),),
     )
     await database.registry.add_server(server)
-    assert await database.registry.server(text) == server
+    assert await database.registry.get_server(text) == server
     instance = Instance(text, ann.id, text, text, text, text, value=text, tool_filter=(text,), reason=text)
     await database.registry.add_instance(instance)
-    assert await database.registry.instances(ann.id) == [(instance, server)]
+    assert await database.registry.list_instances(ann.id) == [(instance, server)]
     assert await database.registry.delete_instance(ann.id, text)
     assert await database.registry.delete_server(text)
 
@@ -79,10 +79,10 @@ async def test_what_cannot_be_stored_is_refused_in_words(
             await attempt()
         assert text not in str(caught.value)
     # Nothing of it was written, not even in part.
-    assert [user.name for user in await database.accounts.users()] == ["Ann"]
-    assert await database.registry.servers() == [server]
-    assert await database.registry.instances(ann.id) == [(instance, server)]
-    assert await database.accounts.tokens(ann.id) == []
+    assert [user.name for user in await database.accounts.list_users()] == ["Ann"]
+    assert await database.registry.list_servers() == [server]
+    assert await database.registry.list_instances(ann.id) == [(instance, server)]
+    assert await database.accounts.list_tokens(ann.id) == []
 
 
 @pytest.mark.parametrize("text", REFUSED.values())
@@ -91,7 +91,7 @@ async def test_what_cannot_be_stored_is_the_name_of_nothing(
 ) -> None:
     people, registry, auth = database.accounts, database.registry, database.auth
     for missing in (
-        people.user(text),
+        people.get_user(text),
         people.find_user_by_name(text),
         people.find_user_by_subject(text),
         people.get_password_hash(text),
@@ -100,16 +100,16 @@ async def test_what_cannot_be_stored_is_the_name_of_nothing(
         people.find_invite(text, 1.0),
         people.take_invite(text, 1.0),
         people.take_sign_in(text, 1.0),
-        registry.server(text),
-        registry.instance(text, instance.id),
-        registry.instance(ann.id, text),
+        registry.get_server(text),
+        registry.get_instance(text, instance.id),
+        registry.get_instance(ann.id, text),
         auth.take_pending(text),
-        auth.grant(text),
-        auth.client(text, text),
+        auth.get_grant(text),
+        auth.get_client(text, text),
         auth.get_bound_issuer(text, text),
     ):
         assert await missing is None
-    for nothing in (people.tokens(text), registry.instances(text)):
+    for nothing in (people.list_tokens(text), registry.list_instances(text)):
         assert list(await nothing) == []
     for refused in (
         people.delete_token(ann.id, text),
@@ -162,5 +162,5 @@ async def test_large_values_come_back(
     many = tuple(f"tool {number}" for number in range(20_000))
     changed = replace(instance, value=large, tool_filter=many)
     assert await database.registry.save_instance(changed)
-    found = await database.registry.instance(ann.id, instance.id)
+    found = await database.registry.get_instance(ann.id, instance.id)
     assert found == (changed, server)

@@ -91,7 +91,7 @@ async def test_what_is_encrypted_can_be_read_there(
     await kept.close()
     await asyncio.to_thread(copy_sqlite_to_postgresql, tmp_path, postgres_url, KEY, None)
     there = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
-    assert await there.auth.grant("config:docs") == grant
+    assert await there.auth.get_grant("config:docs") == grant
     await there.close()
 
 

@@ -424,7 +424,7 @@ async def test_after_closing_everything_says_so(database: Database) -> None:
     await database.ping()
     await database.close()
     await database.close()
-    for work in (database.ping, database.accounts.users, lambda: database.auth.grant("k")):
+    for work in (database.ping, database.accounts.list_users, lambda: database.auth.get_grant("k")):
         with pytest.raises(StoreClosed, match="was closed"):
             await work()
 
@@ -437,7 +437,7 @@ async def test_work_whose_caller_gave_up_harms_nobody(database: Database) -> Non
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     async with asyncio.timeout(30):
-        await asyncio.gather(*(database.accounts.users() for _ in range(40)))
+        await asyncio.gather(*(database.accounts.list_users() for _ in range(40)))
         await database.accounts.add_user("last", Role.USER)
 
 

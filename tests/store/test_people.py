@@ -40,7 +40,7 @@ def token(user: User, **more: Any) -> ApiToken:
 async def test_a_user_comes_back_as_they_were_added(database: Database) -> None:
     added = await database.accounts.add_user("Ann", Role.ADMIN, user_id="local", subject="https://idp|1")
     assert added.id == "local"
-    assert await database.accounts.user("local") == added
+    assert await database.accounts.get_user("local") == added
     assert await database.accounts.find_user_by_subject("https://idp|1") == added
     assert await database.accounts.find_user_by_subject("https://idp|2") is None
     assert added.role is Role.ADMIN
@@ -69,7 +69,9 @@ async def test_names_that_look_the_same_are_the_same(database: Database, name: s
         await database.accounts.rename_user(other.id, same)
     # One's own name in another spelling is no clash.
     await database.accounts.rename_user(added.id, same)
-    assert [user.name for user in await database.accounts.users()] == sorted(["Other", same], key=str.lower)
+    assert [user.name for user in await database.accounts.list_users()] == sorted(
+        ["Other", same], key=str.lower
+    )
 
 
 async def test_a_subject_is_one_person(database: Database) -> None:
@@ -99,7 +101,7 @@ async def test_changes_to_a_user_are_seen(database: Database, ann: User) -> None
     await people.touch_user(ann.id, NOW)
     await people.set_password_hash(ann.id, "$argon2id$x")
     await people.set_disabled(ann.id, True)
-    assert await people.user(ann.id) == replace(
+    assert await people.get_user(ann.id) == replace(
         ann, role=Role.ADMIN, name="Anna", last_seen=NOW, has_password=True, disabled=True
     )
     assert await people.get_password_hash(ann.id) == "$argon2id$x"
@@ -115,7 +117,7 @@ async def test_changes_to_nobody_change_nothing(database: Database, ann: User) -
     await people.delete_user("nobody")
     await people.set_disabled("nobody", True)
     assert await people.get_password_hash("nobody") is None
-    assert await people.users() == [ann]
+    assert await people.list_users() == [ann]
 
 
 # Browsers.
@@ -174,16 +176,16 @@ async def test_a_token_comes_back_with_its_scope(database: Database, ann: User) 
     assert await people.find_token("d1", NOW * 2) == (token(ann), ann)
     assert await people.find_token("d2", NOW) == (wide, ann)
     assert await people.find_token("d2", NOW + 60) is None
-    assert await people.tokens(ann.id) == [wide, token(ann)]
+    assert await people.list_tokens(ann.id) == [wide, token(ann)]
     await people.touch_token("t-1", NOW + 5)
-    assert (await people.tokens(ann.id))[1].last_used_at == NOW + 5
+    assert (await people.list_tokens(ann.id))[1].last_used_at == NOW + 5
 
 
 async def test_a_token_can_be_deleted_by_its_owner_only(database: Database, ann: User, bob: User) -> None:
     people = database.accounts
     await people.add_token("d1", token(ann))
     assert not await people.delete_token(bob.id, "t-1")
-    assert await people.tokens(bob.id) == []
+    assert await people.list_tokens(bob.id) == []
     assert await people.delete_token(ann.id, "t-1")
     assert not await people.delete_token(ann.id, "t-1")
     assert await people.find_token("d1", NOW) is None
@@ -306,9 +308,9 @@ async def test_a_deleted_user_leaves_nothing_but_the_audit_log(
 
     await people.delete_user(ann.id)
 
-    assert await people.users() == [bob]
+    assert await people.list_users() == [bob]
     assert {row["key"] for row in await rows("auth_grants")} == set(keys[2:])
     assert {row["key"] for row in await rows("auth_pending")} == set(keys[2:])
     for table in ("sessions", "api_tokens", "invites", "instances"):
         assert await rows(table) == []
-    assert await database.registry.server(instance.server_id) is not None
+    assert await database.registry.get_server(instance.server_id) is not None

@@ -25,9 +25,9 @@ async def test_what_is_saved_is_read_by_every_process(
     other = (await reopen()).pins
     assert await other.revisions((MINE, SERVER, PinKey("none"))) == (1, 1, 0)
     assert await other.read((MINE, SERVER)) == (PinEntry(1, b"mine", b"seen"), PinEntry(1, b"\x00all"))
-    assert await other.seen("server-1") == [b"seen"]
+    assert await other.list_unaccepted("server-1") == [b"seen"]
     assert await other.save(MINE, PinEntry(1, b"mine", None))
-    assert await pins.seen("server-1") == []
+    assert await pins.list_unaccepted("server-1") == []
     assert await pins.revisions((MINE,)) == (2,)
 
 
@@ -47,8 +47,8 @@ async def test_equal_listings_are_seen_once(
     await database.registry.add_instance(more)
     for place in (SERVER, MINE, PinKey(server.id, more.id)):
         assert await database.pins.save(place, PinEntry(0, b"x", b"the same"))
-    assert await database.pins.seen(server.id) == [b"the same"]
-    assert await database.pins.seen("another") == []
+    assert await database.pins.list_unaccepted(server.id) == [b"the same"]
+    assert await database.pins.list_unaccepted("another") == []
 
 
 async def test_locks_go_with_their_instance_their_owner_and_their_server(
@@ -95,4 +95,4 @@ async def test_pins_of_configured_servers_need_no_registry_row_and_keep_their_ti
     other = (await reopen()).config_pins
     assert await other.read((place,)) == (PinEntry(1, b"first", None, 12.5),)
     assert await other.save(place, PinEntry(1, b"first", b"seen", 12.5))
-    assert await pins.seen("files") == [b"seen"]
+    assert await pins.list_unaccepted("files") == [b"seen"]

@@ -45,7 +45,7 @@ asyncio.run(main())
     assert [one.returncode for one in processes] == [0] * 10, ended
     key = None if database_url is None else "a key for tests, long enough"
     database = await Database.open(tmp_path / "data", url=database_url, secret_key=key)
-    assert len(await database.accounts.users()) == 10
+    assert len(await database.accounts.list_users()) == 10
     # All of them had the same key.
     for number in range(10):
         assert await database.accounts.take_sign_in(f"user {number}", 0.0) == b"sealed"
@@ -97,7 +97,7 @@ for number, grant in held.items():
         swapped = [[await one.line() for _ in range(40)] for one in (first, second)]
     for number, (a, b) in enumerate(zip(*swapped, strict=True)):
         assert {a, b} == {"True", "False"}
-        kept = await database.auth.grant(f"k{number}")
+        kept = await database.auth.get_grant(f"k{number}")
         assert kept is not None
         assert kept.access_token == ("first" if a == "True" else "second")
 
@@ -153,7 +153,7 @@ say("done")
     await database.auth.put_grant("k", grant)
     async with process(code) as a, process(code) as b, process(code) as c:
         assert [await one.line() for one in (a, b, c)] == ["done"] * 3
-    kept = await database.auth.grant("k")
+    kept = await database.auth.get_grant("k")
     assert kept is not None
     assert kept.issued_at == grant.issued_at + 60
 
@@ -184,7 +184,7 @@ say("done")
         for one in (first, second):
             await one.tell()
         assert [await one.line() for one in (first, second)] == ["done", "done"]
-    assert len(await database.accounts.users()) == 121
+    assert len(await database.accounts.list_users()) == 121
     assert len([one async for one in database.audit.export()]) == 120
 
 
@@ -201,7 +201,7 @@ while True:
         for _ in range(20):
             last = await other.line()
         await other.kill()
-    users = await database.accounts.users()
+    users = await database.accounts.list_users()
     # All that was answered is there.
     assert len(users) > int(last)
     async with asyncio.timeout(30):

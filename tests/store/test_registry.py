@@ -25,9 +25,9 @@ async def test_a_server_comes_back_as_it_was_added(database: Database, server: R
     plain = RegistryServer("server-2", "a plain one", "http://plain.example")
     await database.registry.add_server(server)
     await database.registry.add_server(plain)
-    assert await database.registry.server(server.id) == server
-    assert await database.registry.servers() == [plain, server]
-    assert await database.registry.server("server-3") is None
+    assert await database.registry.get_server(server.id) == server
+    assert await database.registry.list_servers() == [plain, server]
+    assert await database.registry.get_server("server-3") is None
 
 
 @pytest.mark.parametrize("same", ["GITHUB", "ｇｉｔｈｕｂ"])
@@ -41,7 +41,7 @@ async def test_a_server_name_is_taken_once(database: Database, server: RegistryS
     with pytest.raises(Taken):
         await database.registry.save_server(other)
     # Nothing of either was written.
-    assert (await database.registry.server("server-2")) == replace(other, name="Other")
+    assert (await database.registry.get_server("server-2")) == replace(other, name="Other")
 
 
 async def test_a_saved_server_is_replaced_whole(database: Database, server: RegistryServer) -> None:
@@ -49,9 +49,9 @@ async def test_a_saved_server_is_replaced_whole(database: Database, server: Regi
     secret = replace(server.choices[2], client_secret="another")
     changed = replace(server, name="GITHUB", allow_tools=None, choices=(secret, server.choices[0]))
     assert await database.registry.save_server(changed)
-    assert await database.registry.server(server.id) == changed
+    assert await database.registry.get_server(server.id) == changed
     assert not await database.registry.save_server(replace(server, id="server-2", name="New"))
-    assert await database.registry.server("server-2") is None
+    assert await database.registry.get_server("server-2") is None
 
 
 async def test_two_servers_may_use_the_same_ids_for_their_choices(
@@ -60,7 +60,7 @@ async def test_two_servers_may_use_the_same_ids_for_their_choices(
     twin = replace(server, id="server-2", name="Twin")
     await database.registry.add_server(server)
     await database.registry.add_server(twin)
-    assert await database.registry.server("server-2") == twin
+    assert await database.registry.get_server("server-2") == twin
 
 
 async def test_a_deleted_server_takes_its_instances_and_sign_ins_along(
@@ -76,7 +76,7 @@ async def test_a_deleted_server_takes_its_instances_and_sign_ins_along(
     assert await database.registry.count_instances() == {instance.server_id: 1}
     assert await database.registry.delete_server(instance.server_id)
     assert not await database.registry.delete_server(instance.server_id)
-    assert await database.registry.instances(instance.user_id) == []
+    assert await database.registry.list_instances(instance.user_id) == []
     assert await database.registry.count_instances() == {}
     assert [row["key"] for row in await rows("auth_grants")] == ["user:x:files"]
     for table in ("auth_pending", "auth_choices", "instances"):
@@ -104,21 +104,21 @@ async def test_instances_of_a_choice_that_is_gone_start_again(
 
     await database.registry.save_server(replace(server, choices=server.choices[2:]))
 
-    found = {one.id: one for one, _ in await database.registry.instances(ann.id)}
+    found = {one.id: one for one, _ in await database.registry.list_instances(ann.id)}
     assert found[kept.id] == kept
     gone = found[instance.id]
     assert (gone.state, gone.value, gone.choice_id) == (InstanceState.PENDING, None, "c-header")
     assert gone.reason is not None
-    assert await database.auth.grant(instance.grant_key) is None
+    assert await database.auth.get_grant(instance.grant_key) is None
     assert await database.auth.take_pending(pending.state) is None
-    assert await database.auth.grant(kept.grant_key) == grant
+    assert await database.auth.get_grant(kept.grant_key) == grant
 
 
 async def test_a_server_without_choices_is_possible(
     database: Database, server: RegistryServer, instance: Instance
 ) -> None:
     await database.registry.save_server(replace(server, choices=()))
-    found = await database.registry.instance(instance.user_id, instance.id)
+    found = await database.registry.get_instance(instance.user_id, instance.id)
     assert found is not None
     assert found[0].state is InstanceState.PENDING
     assert found[1].choices == ()
@@ -148,20 +148,20 @@ async def test_an_instance_comes_back_with_its_server(
     await database.registry.add_instance(full)
     some = replace(full, id="instance-3", slug="beta", tool_filter=("read", "list"), value=None)
     await database.registry.add_instance(some)
-    found = await database.registry.instances(ann.id)
+    found = await database.registry.list_instances(ann.id)
     assert found == [(full, server), (some, server), (instance, server)]
-    assert await database.registry.instance(ann.id, full.id) == (full, server)
+    assert await database.registry.get_instance(ann.id, full.id) == (full, server)
 
 
 async def test_nobody_sees_or_changes_the_instances_of_others(
     database: Database, bob: User, instance: Instance
 ) -> None:
     registry = database.registry
-    assert await registry.instances(bob.id) == []
-    assert await registry.instance(bob.id, instance.id) is None
+    assert await registry.list_instances(bob.id) == []
+    assert await registry.get_instance(bob.id, instance.id) is None
     assert not await registry.delete_instance(bob.id, instance.id)
     assert not await registry.save_instance(replace(instance, user_id=bob.id, name="Mine"))
-    found = await registry.instance(instance.user_id, instance.id)
+    found = await registry.get_instance(instance.user_id, instance.id)
     assert found is not None
     assert found[0] == instance
 
@@ -179,7 +179,7 @@ async def test_a_slug_is_taken_once_by_each_user(
     with pytest.raises(Taken):
         await database.registry.save_instance(replace(other, slug="gitHub"))
     assert await database.registry.save_instance(replace(other, slug="OTHER"))
-    assert [one.slug for one, _ in await database.registry.instances(ann.id)] == ["GitHub", "OTHER"]
+    assert [one.slug for one, _ in await database.registry.list_instances(ann.id)] == ["GitHub", "OTHER"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ async def test_a_saved_instance_is_replaced_but_not_moved(
         instance, name="New", slug="new", enabled=False, tool_filter=("a",), value="other", updated_at=9.0
     )
     assert await registry.save_instance(changed)
-    assert await registry.instance(instance.user_id, instance.id) == (changed, server)
+    assert await registry.get_instance(instance.user_id, instance.id) == (changed, server)
     twin = replace(server, id="server-2", name="Twin")
     await registry.add_server(twin)
     assert not await registry.save_instance(replace(changed, server_id="server-2"))
@@ -220,10 +220,10 @@ async def test_another_choice_drops_the_sign_in_of_the_first(
 ) -> None:
     await database.auth.put_grant(instance.grant_key, grant)
     await database.registry.save_instance(replace(instance, name="Same choice"))
-    assert await database.auth.grant(instance.grant_key) == grant
+    assert await database.auth.get_grant(instance.grant_key) == grant
     await database.auth.put_pending(pending)
     await database.registry.save_instance(replace(instance, choice_id="c-oauth", value=None))
-    assert await database.auth.grant(instance.grant_key) is None
+    assert await database.auth.get_grant(instance.grant_key) is None
     assert await database.auth.take_pending(pending.state) is None
 
 
@@ -232,7 +232,7 @@ async def test_what_was_learned_is_noted(database: Database, instance: Instance)
     await registry.set_instance_state(
         instance.id, InstanceState.NEEDS_REAUTH, "refused\0 \ud800" + "x" * 50_000
     )
-    found = await registry.instance(instance.user_id, instance.id)
+    found = await registry.get_instance(instance.user_id, instance.id)
     assert found is not None
     assert found[0].state is InstanceState.NEEDS_REAUTH
     assert found[0].reason is not None
@@ -264,10 +264,10 @@ async def test_a_new_host_drops_what_was_given_to_the_old_one(
     await database.registry.set_instance_state(instance.id, InstanceState.READY, None)
     await database.auth.put_grant(instance.grant_key, grant)
     await database.registry.reset_instances(server.id)
-    found = {one.id: one for one, _ in await database.registry.instances(ann.id)}
+    found = {one.id: one for one, _ in await database.registry.list_instances(ann.id)}
     assert found[public.id] == public
     assert (found[instance.id].state, found[instance.id].value) == (InstanceState.PENDING, None)
-    assert await database.auth.grant(instance.grant_key) is None
+    assert await database.auth.get_grant(instance.grant_key) is None
 
 
 # At once.
@@ -327,7 +327,7 @@ async def test_listing_survives_servers_that_are_deleted_meanwhile(
 
     async def look() -> None:
         for _ in range(60):
-            for one, of in await registry.instances(instance.user_id):
+            for one, of in await registry.list_instances(instance.user_id):
                 assert one.server_id == of.id
 
     await asyncio.gather(come_and_go(), look(), look())
@@ -348,10 +348,10 @@ async def test_a_list_takes_the_same_few_queries_however_long_it_is(
 
     reader = database._executor.engines.reader
     event.listen(reader, "before_cursor_execute", count)
-    assert len(await database.registry.instances(ann.id)) == 31
+    assert len(await database.registry.list_instances(ann.id)) == 31
     assert len(statements) == 3
-    assert len(await database.registry.servers()) == 31
+    assert len(await database.registry.list_servers()) == 31
     assert len(statements) == 5
-    assert await database.registry.instance(ann.id, "i5") is not None
+    assert await database.registry.get_instance(ann.id, "i5") is not None
     assert len(statements) == 8
     event.remove(reader, "before_cursor_execute", count)

@@ -61,13 +61,13 @@ async def full(
 
 async def held(database: Database, server_id: str) -> list[object]:
     """All that is sealed and can be looked at more than once."""
-    (user,) = await database.accounts.users()
-    grant = await database.auth.grant("one")
+    (user,) = await database.accounts.list_users()
+    grant = await database.auth.get_grant("one")
     assert grant is not None
-    client = await database.auth.client(grant.issuer, grant.client.redirect_uri)
+    client = await database.auth.get_client(grant.issuer, grant.client.redirect_uri)
     assert client is not None
-    server = await database.registry.server(server_id)
-    return [grant, client, server, await database.registry.instances(user.id)]
+    server = await database.registry.get_server(server_id)
+    return [grant, client, server, await database.registry.list_instances(user.id)]
 
 
 @pytest.mark.usefixtures("full")
@@ -95,7 +95,7 @@ async def test_who_forgets_the_former_key_too_early_is_told(reopen: Open, grant:
         await reopen(secret_key=NEW)
     assert wrong.value.hint is not None
     assert "TOOLYARD_SECRET_KEY_FORMER" in wrong.value.hint
-    assert await between.auth.grant("two") == grant
+    assert await between.auth.get_grant("two") == grant
 
 
 @pytest.mark.usefixtures("full")
@@ -106,7 +106,7 @@ async def test_what_no_key_opens_is_counted_and_left(reopen: Open, grant: OAuthG
     assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=5, unreadable=1)
     after = await reopen(secret_key=NEW)
     with pytest.raises(Unreadable):
-        await after.auth.grant("one")
+        await after.auth.get_grant("one")
 
 
 @pytest.mark.usefixtures("full")
@@ -125,8 +125,8 @@ async def test_a_replica_with_the_former_key_alone_stops_encrypting_and_is_not_r
         await old.auth.put_grant("three", grant)
     after = await reopen(secret_key=NEW)
     await after.ping()
-    assert await after.auth.grant("two") == grant
-    assert await after.auth.grant("three") is None
+    assert await after.auth.get_grant("two") == grant
+    assert await after.auth.get_grant("three") is None
 
 
 @pytest.mark.usefixtures("full")
@@ -142,7 +142,7 @@ async def test_a_replica_that_still_encrypts_with_the_replaced_key_notices_it_by
     await until(lambda: "no more secrets are stored by this process" in caplog.text)
     with pytest.raises(WrongKey, match="nothing was stored"):
         await prepared.auth.put_grant("three", grant)
-    assert await prepared.auth.grant("two") == grant
+    assert await prepared.auth.get_grant("two") == grant
     with pytest.raises(WrongKey):
         await prepared.ping()
     assert caplog.text.count("no more secrets") == 1

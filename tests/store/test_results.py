@@ -65,7 +65,9 @@ async def test_what_no_database_can_name_is_kept_in_memory(database: Database) -
 async def test_the_bounds_can_be_others(
     database: Database, rows: Callable[[str], Awaitable[list[Any]]]
 ) -> None:
-    small = database.results.within(Retention(seconds=60, max_total_bytes=1)).for_principal(Principal("ann"))
+    small = database.results.with_retention(Retention(max_age_seconds=60, max_total_bytes=1)).for_principal(
+        Principal("ann")
+    )
     for text in ("one", "two"):
         kept = StoredResult(text, Trust.TRUSTED)
         await small.save(make_handle(kept), kept)

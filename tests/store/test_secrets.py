@@ -95,13 +95,13 @@ async def test_the_search_finds_what_is_not_secret(
 async def test_the_secrets_are_there(
     full: Database, instance: Instance, grant: OAuthGrant, pending: PendingSignIn, client: OAuthClient
 ) -> None:
-    found = await full.registry.instance(instance.user_id, instance.id)
+    found = await full.registry.get_instance(instance.user_id, instance.id)
     assert found is not None
     assert found[0].value == "the-header-value"
     assert found[1].choices[2].client_secret == "the-client-secret"
-    assert await full.auth.grant(instance.grant_key) == grant
+    assert await full.auth.get_grant(instance.grant_key) == grant
     assert await full.auth.take_pending("the-state") == pending
-    assert await full.auth.client(client.issuer, client.redirect_uri) == client
+    assert await full.auth.get_client(client.issuer, client.redirect_uri) == client
     assert await full.accounts.take_sign_in("digest", 0.0) == b"the-nonce-of-a-sign-in"
 
 
@@ -114,7 +114,7 @@ async def test_the_key_file_says_nothing_about_the_key_in_use(tmp_path: Path) ->
 
 
 async def test_a_secret_never_shows_in_a_repr(full: Database, instance: Instance) -> None:
-    found = await full.registry.instance(instance.user_id, instance.id)
-    shown = repr((full, full.cipher, vars(full), found, await full.auth.grant(instance.grant_key)))
+    found = await full.registry.get_instance(instance.user_id, instance.id)
+    shown = repr((full, full.cipher, vars(full), found, await full.auth.get_grant(instance.grant_key)))
     for secret in SECRETS:
         assert secret not in shown

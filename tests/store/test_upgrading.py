@@ -54,7 +54,7 @@ async def test_a_database_at_the_first_revision_gets_the_other_tables(
     assert await database._executor.read(migrate.read_schema_version) == migrate.HEAD
     assert await tables(database) >= SINCE_0001
     assert await database._executor.read(differences) == []
-    assert await database.accounts.user(old) is not None
+    assert await database.accounts.get_user(old) is not None
     await database.chats.create(Chat("chat-1", old, "", 1.0, 1.0))
     await database.accounts.delete_user(old)
     assert await database.chats.get(old, "chat-1") is None
@@ -97,7 +97,7 @@ async def test_roles_that_were_granted_and_open_invites_survive_the_upgrade(
         await before._executor.write(fill)
         await before.close()
     database = await open_database(tmp_path, database_url)
-    roles = {user.id: user.role for user in await database.accounts.users()}
+    roles = {user.id: user.role for user in await database.accounts.list_users()}
     assert roles == {id_: role for id_, _, _, _, role in accounts}
     assert await database.accounts.find_invite("invited", 1.0) == Invite("invited", 100.0)
     assert await database.accounts.find_invite("somebody who is gone", 1.0) is None
@@ -109,8 +109,8 @@ async def test_of_many_who_open_it_at_once_one_changes_it(
 ) -> None:
     opened = await asyncio.gather(*(open_database(tmp_path, database_url) for _ in range(4)))
     for database in opened:
-        assert await database.accounts.user(old) is not None
-        assert await database.chats.chats(old) == []
+        assert await database.accounts.get_user(old) is not None
+        assert await database.chats.list_chats(old) == []
         await database.close()
 
 

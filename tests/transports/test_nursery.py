@@ -200,7 +200,7 @@ async def test_a_process_is_named_by_its_start_and_not_by_its_number_alone() -> 
 
 
 async def test_markers_are_told_apart(nursery: ProcessSupervisor) -> None:
-    (_, one), (_, two) = nursery.mark(), nursery.mark()
+    (_, one), (_, two) = nursery.make_marker(), nursery.make_marker()
     assert one != two
     sleeper = subprocess.Popen(["sleep", "60"], env={watchdog.MARKER_VARIABLE: f"{one}0"})
     try:
@@ -289,7 +289,7 @@ async def test_a_sweep_spares_the_daemons_of_another_toolyard(
     daemon = await escaped_daemon(tmp_path / "pid", until)
     other = ProcessSupervisor()
     other.prepare_start()
-    await other.kill_escaped(other.mark()[1])
+    await other.kill_escaped(other.make_marker()[1])
     await other.close()
     assert lives(daemon)
     await transport.close()

@@ -229,12 +229,12 @@ class Local:
         people, stored = self.site.people, self.site.database.accounts
         made = await stored.add_user(name, Role(role))
         await stored.set_password_hash(made.id, password_hash())
-        user = await stored.user(made.id)
+        user = await stored.get_user(made.id)
         assert user is not None
         rights = scope or TokenScope(
             frozenset(each for each in Right if role == "admin" or each is not Right.ADMIN)
         )
-        _, secret = await people.make_token(user, "test", rights, None)
+        _, secret = await people.create_token(user, "test", rights, None)
         cookie = f"{cookie_name(self.site.settings)}={await people.begin_session(user)}"
         browser = self.client(Cookie=cookie)
         return Person(user, browser, self.client(Authorization=f"Bearer {secret}"), secret)
@@ -279,7 +279,7 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
                 await client.close()
             site.stop()
             await running.drain()
-            await running.end(site.end_work())
+            await running.wait_for_shutdown_work(site.end_work())
             await running.cancel_open_requests()
 
         stack.push_async_callback(stop)

@@ -16,7 +16,7 @@ async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Local,
     site = alone.site
     me = (await site.people.local_user()).principal
     server = await site.registry.add_server(ServerDraft("S", "https://s.example/mcp"))
-    read, first, held = site.registry.instances, asyncio.Event(), asyncio.Event()
+    read, first, held = site.registry.list_instances, asyncio.Event(), asyncio.Event()
 
     async def slow(user_id: str) -> Any:
         found = await read(user_id)
@@ -25,11 +25,11 @@ async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Local,
             await held.wait()
         return found
 
-    monkeypatch.setattr(site.registry, "instances", slow)
-    early = asyncio.create_task(site.instances(me))
+    monkeypatch.setattr(site.registry, "list_instances", slow)
+    early = asyncio.create_task(site.list_instances(me))
     await first.wait()
     made = await site.registry.create_instance(me.id, InstanceDraft(server.id, slug="one"))
-    assert len(await site.instances(me)) == 1
+    assert len(await site.list_instances(me)) == 1
     held.set()
     assert await early == []
     assert site.parts.manager.find(made.core_id, me) is not None, "the later read counts"

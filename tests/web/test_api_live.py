@@ -47,7 +47,7 @@ async def following(stream: AsyncGenerator[Any]) -> Any:
 
 
 async def test_each_hears_of_their_own_and_of_nothing_else(world: World, live: LiveUpdates[str, int]) -> None:
-    ada, bob = live.changes("ada", heartbeat_seconds=9), live.changes("bob", heartbeat_seconds=9)
+    ada, bob = live.subscribe("ada", heartbeat_seconds=9), live.subscribe("bob", heartbeat_seconds=9)
     assert await following(ada) == LiveUpdate("one", 1)
     assert await following(bob) == LiveUpdate("two", 2)
     world.seen["ada"] = {"one": 5, "three": 3}
@@ -62,7 +62,7 @@ async def test_each_hears_of_their_own_and_of_nothing_else(world: World, live: L
 
 async def test_one_look_serves_all_who_see_the_same(world: World) -> None:
     live = LiveUpdates(world.look, interval_seconds=0.2)
-    streams = [live.changes("ada", heartbeat_seconds=9) for _ in range(50)]
+    streams = [live.subscribe("ada", heartbeat_seconds=9) for _ in range(50)]
     for stream in streams:
         await following(stream)
     before = world.looks
@@ -75,10 +75,10 @@ async def test_one_look_serves_all_who_see_the_same(world: World) -> None:
 
 
 async def test_who_comes_later_hears_everything_first(world: World, live: LiveUpdates[str, int]) -> None:
-    first = live.changes("ada", heartbeat_seconds=9)
+    first = live.subscribe("ada", heartbeat_seconds=9)
     await following(first)
     world.seen["ada"] = {"one": 7}
-    second = live.changes("ada", heartbeat_seconds=9)
+    second = live.subscribe("ada", heartbeat_seconds=9)
     assert await following(second) == LiveUpdate("one", 7)
     assert await following(first) == LiveUpdate("one", 7)
     await first.aclose()
@@ -86,7 +86,7 @@ async def test_who_comes_later_hears_everything_first(world: World, live: LiveUp
 
 
 async def test_a_sign_of_life_comes_when_nothing_else_does(live: LiveUpdates[str, int]) -> None:
-    stream = live.changes("ada", heartbeat_seconds=0.02)
+    stream = live.subscribe("ada", heartbeat_seconds=0.02)
     await following(stream)
     assert await following(stream) is None
     await stream.aclose()
@@ -95,14 +95,14 @@ async def test_a_sign_of_life_comes_when_nothing_else_does(live: LiveUpdates[str
 async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
     world: World, live: LiveUpdates[str, int], until: Callable[..., Awaitable[None]]
 ) -> None:
-    slow, quick = live.changes("ada", heartbeat_seconds=9), live.changes("ada", heartbeat_seconds=9)
+    slow, quick = live.subscribe("ada", heartbeat_seconds=9), live.subscribe("ada", heartbeat_seconds=9)
     await following(slow)
     heard: dict[str, int | None] = {}
 
     async def listen() -> None:
         async for change in quick:
             if change is not None:
-                heard[change.id] = change.now
+                heard[change.id] = change.record
 
     listening = asyncio.create_task(listen())
     for number in range(6):
@@ -119,7 +119,7 @@ async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
 async def test_a_look_that_fails_is_tried_again(
     world: World, live: LiveUpdates[str, int], until: Callable[..., Awaitable[None]]
 ) -> None:
-    stream = live.changes("ada", heartbeat_seconds=9)
+    stream = live.subscribe("ada", heartbeat_seconds=9)
     await following(stream)
     world.broken = True
     looks = world.looks
@@ -130,7 +130,7 @@ async def test_a_look_that_fails_is_tried_again(
 
 
 async def test_closing_ends_every_stream(live: LiveUpdates[str, int]) -> None:
-    streams = [live.changes("ada", heartbeat_seconds=9) for _ in range(3)]
+    streams = [live.subscribe("ada", heartbeat_seconds=9) for _ in range(3)]
     for stream in streams:
         await following(stream)
     live.close()
@@ -138,4 +138,4 @@ async def test_closing_ends_every_stream(live: LiveUpdates[str, int]) -> None:
         with pytest.raises(StopAsyncIteration):
             await following(stream)
     with pytest.raises(StopAsyncIteration):
-        await following(live.changes("ada", heartbeat_seconds=9))
+        await following(live.subscribe("ada", heartbeat_seconds=9))

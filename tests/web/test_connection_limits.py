@@ -162,8 +162,11 @@ def test_ipv6_addresses_of_one_network_count_as_one() -> None:
 
 
 def test_half_of_the_descriptors_are_left_for_calls(tmp_path: Any) -> None:
-    assert create_connection_limits(settings(tmp_path), 1024).total == 512
-    assert create_connection_limits(settings(tmp_path), 65_536).total == settings(tmp_path).max_connections
+    assert create_connection_limits(settings(tmp_path), 1024).max_connections == 512
+    assert (
+        create_connection_limits(settings(tmp_path), 65_536).max_connections
+        == settings(tmp_path).max_connections
+    )
 
 
 async def test_the_first_byte_is_waited_for_a_shorter_time_than_the_rest(open_site: Opening) -> None:

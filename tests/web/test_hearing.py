@@ -89,7 +89,7 @@ async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
         assert await listed(person.token) == 200
     assert len(team.site.mcp._admissions) == 2
     for person, database in ((ann, team.site.database), (bob, elsewhere)):
-        (token,) = await database.accounts.tokens(person.user.id)
+        (token,) = await database.accounts.list_tokens(person.user.id)
         assert await database.accounts.delete_token(person.user.id, token.id)
         await until_refused(person.token)
 
@@ -148,8 +148,8 @@ async def test_who_listens_with_a_token_that_runs_out_is_sent_away(
     monkeypatch.setattr(local.site.people, "_clock", lambda: now)
     ann = await local.person("ann")
     scope = TokenScope(frozenset({Right.CALL}))
-    _, lasting = await local.site.people.make_token(ann.user, "lasting", scope, None)
-    _, brief = await local.site.people.make_token(ann.user, "brief", scope, 3_600.0)
+    _, lasting = await local.site.people.create_token(ann.user, "lasting", scope, None)
+    _, brief = await local.site.people.create_token(ann.user, "brief", scope, 3_600.0)
     async with listening(local, lasting) as kept, listening(local, brief) as ended:
         now += 3_601.0
         async with asyncio.timeout(30):
@@ -165,7 +165,7 @@ async def test_who_listens_is_not_sent_away_while_nobody_can_tell_who_it_is() ->
         raise HttpErrorResponse(away.pop(0), "no")
 
     listeners = ListenRequests(admit)
-    with listeners.kept({}, lambda: ended.append("it")):
+    with listeners.track({}, lambda: ended.append("it")):
         await listeners.reauthorize()
         assert ended == []
         await listeners.reauthorize()
@@ -185,7 +185,7 @@ async def test_those_who_listen_hear_soon_of_what_is_known_to_be_different(
         return dict(seen)
 
     told: LiveUpdates[str, int] = LiveUpdates(look, interval_seconds=3_600.0)
-    stream = told.changes("ada", heartbeat_seconds=600)
+    stream = told.subscribe("ada", heartbeat_seconds=600)
     assert await anext(stream) == LiveUpdate("one", 1)
     seen["one"] = 2
     told.request_poll()

@@ -111,7 +111,7 @@ async def test_where_there_are_too_many_tokens_the_page_says_so(team: Local) -> 
     bob = Browser(person.browser)
     page = await bob.get("/ui/connect")
     for number in range(199):
-        await team.site.people.make_token(
+        await team.site.people.create_token(
             person.user, f"t{number}", TokenScope(frozenset({Right.CALL})), None
         )
     again = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))

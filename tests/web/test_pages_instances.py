@@ -102,7 +102,7 @@ async def test_a_value_is_never_sent_back(me: Browser, alone: Local, server: Reg
     saved = await me.send(edit, edit.form_with("slug"), {"name": "Keyed"})
     assert saved.h1 == "Keyed"
     user = await alone.site.people.local_user()
-    (instance, _), *_ = await alone.site.registry.instances(user.id)
+    (instance, _), *_ = await alone.site.registry.list_instances(user.id)
     assert (instance.slug, instance.name, instance.value) == ("keyed", "Keyed", SECRET)
 
 
@@ -240,7 +240,7 @@ async def test_a_filter_lets_all_some_or_none_through(
         return await me.send(page, page.form_with("filter"), {"filter": kind, "tool": tools})
 
     async def stored() -> tuple[str, ...] | None:
-        return (await alone.site.registry.instances(user.id))[0][0].tool_filter
+        return (await alone.site.registry.list_instances(user.id))[0][0].tool_filter
 
     page = await send("some", ["echo", "gone-meanwhile"])
     assert "2 tools enabled" in page.flash

@@ -65,7 +65,7 @@ async def test_roles_disabling_and_deleting(team: Local) -> None:
     assert page.root.one("input", id="invite-link")
     page = await ada.send(await ada.get(f"{at}/delete"), f"{at}/delete")
     assert "“bob” is deleted." in page.flash
-    assert await team.site.database.accounts.user(bob.user.id) is None
+    assert await team.site.database.accounts.get_user(bob.user.id) is None
 
 
 async def test_nobody_locks_themselves_out(team: Local) -> None:
@@ -140,7 +140,7 @@ async def test_bad_tokens_are_told_beside_the_fields(team: Local) -> None:
 async def test_another_persons_token_is_not_there(team: Local) -> None:
     ada = await team.person("ada", Role.ADMIN)
     bob = Browser((await team.person("bob")).browser)
-    (token,) = await team.site.database.accounts.tokens(ada.user.id)
+    (token,) = await team.site.database.accounts.list_tokens(ada.user.id)
     assert (await bob.get(f"/ui/tokens/{token.id}/delete")).status == 404
 
 

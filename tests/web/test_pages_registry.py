@@ -44,7 +44,7 @@ async def test_a_server_is_added(me: Browser, alone: Local) -> None:
     assert SECRET not in page.html
     assert "client secret stored" in page.text
     assert page.root.one("section", id="contents").attrs["data-load"] == f"{page.path}/contents"
-    (server,) = await alone.site.registry.servers()
+    (server,) = await alone.site.registry.list_servers()
     assert server.allow_tools == ("get_*", "search_code")
     assert server.description == "Code\nand issues"
     (choice,) = server.choices
@@ -83,7 +83,7 @@ async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, alone: L
     page = await me.send(page, "/ui/admin/mcp/new", {"choices-0-kind": "public", "deny_tools": ""})
     assert page.status == 422
     assert page.error("name")
-    assert len(await alone.site.registry.servers()) == 1
+    assert len(await alone.site.registry.list_servers()) == 1
 
 
 async def test_ways_to_sign_in_are_added_and_removed_without_script(me: Browser, alone: Local) -> None:
@@ -105,7 +105,7 @@ async def test_ways_to_sign_in_are_added_and_removed_without_script(me: Browser,
     assert page.value("choices-0-key") == "X-Key"
     page = await me.send(page, "/ui/admin/mcp/new", press=("do", "save"))
     assert page.status == 200
-    (server,) = await alone.site.registry.servers()
+    (server,) = await alone.site.registry.list_servers()
     assert [choice.kind for choice in server.choices] == [AuthKind.HEADER, AuthKind.PUBLIC]
     assert server.choices[0].key == "X-Key"
 
@@ -126,14 +126,16 @@ async def test_editing_keeps_what_is_not_changed(me: Browser, alone: Local) -> N
     assert "A secret is stored. Leave empty to keep it." in page.text
     page = await me.send(page, at, {"description": "New words"}, press=("do", "save"))
     assert "“GitHub” is saved." in page.flash
-    saved = await alone.site.registry.server(server.id)
+    saved = await alone.site.registry.get_server(server.id)
     assert saved.description == "New words"
     assert saved.choices == server.choices
     assert saved.deny_tools == ("delete_*",)
     assert saved.private_addresses
     page = await me.send(await me.get(at), at, {"choices-0-drop_secret": "yes"}, press=("do", "save"))
-    assert (await alone.site.registry.server(server.id)).choices[0].client_secret is None
-    assert (await alone.site.registry.server(server.id)).choices[0].registration is RegistrationMethod.AUTO
+    assert (await alone.site.registry.get_server(server.id)).choices[0].client_secret is None
+    assert (await alone.site.registry.get_server(server.id)).choices[
+        0
+    ].registration is RegistrationMethod.AUTO
 
 
 async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Local) -> None:
@@ -147,7 +149,7 @@ async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Loca
     assert "1 instance" in page.root.one("li", id=f"s-{server.id}").text
     assert "admin has disabled the server" in (await me.get("/ui/mcp")).text
     page = await me.press(page, f"{at}/enable")
-    assert (await alone.site.registry.server(server.id)).enabled
+    assert (await alone.site.registry.get_server(server.id)).enabled
     page = await me.get(f"{at}/delete")
     assert "This also deletes 1 instance" in page.text
     page = await me.send(page, f"{at}/delete")
@@ -287,7 +289,7 @@ async def test_the_redirect_address_of_the_issuer_is_shown_and_confirmed(me: Bro
     shown = page.root.one("input", id="choices-0-redirect_uri").attrs["value"]
     assert shown == f"{alone.url}/ui/auth/mcp/callback/{issuer_digest(issuer)}"
     await me.send(page, f"/ui/admin/mcp/{server.id}/edit", {"choices-0-issuer_redirect": "on"})
-    (saved,) = (await alone.site.registry.server(server.id)).choices
+    (saved,) = (await alone.site.registry.get_server(server.id)).choices
     assert (saved.issuer, saved.issuer_redirect) == (issuer, True)
 
 

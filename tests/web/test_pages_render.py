@@ -163,8 +163,8 @@ async def test_no_form_of_an_admin_works_for_others(filled: Filled) -> None:
             "POST", path, data={"csrf": csrf, "name": "x"}, headers={"Origin": bob.client.url}
         )
         assert answer.status == 404, path
-    assert (await filled.local.site.registry.server(server)).enabled
-    assert await filled.local.site.database.accounts.user(filled.users["ada"]) is not None
+    assert (await filled.local.site.registry.get_server(server)).enabled
+    assert await filled.local.site.database.accounts.get_user(filled.users["ada"]) is not None
 
 
 async def test_who_is_not_signed_in_is_sent_to_sign_in(filled: Filled) -> None:
@@ -191,7 +191,7 @@ async def test_a_mistake_of_ours_is_a_page_with_an_id(alone: Local, monkeypatch:
     async def broken(*_: object) -> None:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr(alone.site.registry, "servers", broken)
+    monkeypatch.setattr(alone.site.registry, "list_servers", broken)
     page = await Browser(alone.client()).get("/ui/admin/mcp")
     assert page.status == 500
     assert "a mistake" not in page.html

@@ -34,7 +34,7 @@ class Team:
         return [f"instance:{self.instances['oauth']}", f"user:{self.ann.user.id}:files"]
 
     async def instance(self, kind: str) -> Instance:
-        found = await self.local.site.registry.instance(self.ann.user.id, self.instances[kind])
+        found = await self.local.site.registry.get_instance(self.ann.user.id, self.instances[kind])
         return found[0]
 
     async def grants(self) -> int:

@@ -610,7 +610,7 @@ async def test_a_forged_header_from_anywhere_else_is_refused_with_the_reason(
             assert "trusted_proxies" in page.text
             assert "127.0.0.1" in page.text
         assert (await forger.get(path)).status == 401
-    assert [user.name for user in await local.site.database.accounts.users()] == []
+    assert [user.name for user in await local.site.database.accounts.list_users()] == []
 
 
 async def test_two_names_are_none(open_site: Opening) -> None:

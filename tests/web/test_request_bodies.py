@@ -237,7 +237,7 @@ async def test_a_request_that_expects_to_be_asked_for_its_body_is_asked_only_whe
 async def test_the_clock_of_a_body_runs_for_known_users_too(open_site: Opening) -> None:
     local: Local = await open_site(people_mode="password")
     ann = await local.person("ann")
-    local.site.body_limits.seconds = 0.2
+    local.site.body_limits.timeout_seconds = 0.2
     for path in ("/api/v1/chats", "/mcp"):
         upload = await Upload(local, path, 100, as_token(ann)).open()
         assert await upload.status() == 408

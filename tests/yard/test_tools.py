@@ -349,7 +349,7 @@ async def test_a_native_tool_keeps_its_name_and_the_servers_tool_gets_a_hash(
         with pytest.raises(ToolRefused):
             await yard.call("view_file")
         (renamed,) = yard.known().names.renamed_tools
-        assert (renamed.target.id, renamed.wanted, renamed.reason) == (
+        assert (renamed.target.id, renamed.requested_name, renamed.reason) == (
             "view/file",
             "view_file",
             RenameReason.RESERVED,

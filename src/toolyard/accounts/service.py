@@ -203,7 +203,7 @@ class AccountService:
         notice = Notice(NoticeKind.LINK_USED, self._clock(), invite.made_by) if _has_been_used(user) else None
         await self._storage.reset_password(user.id, hashed, notice, revoke_tokens=revoke_tokens)
         cookie = await self.begin_session(user, address, user_agent)
-        return await self._storage.user(user.id) or user, cookie
+        return await self._storage.get_user(user.id) or user, cookie
 
     async def dismiss_notice(self, user: User) -> None:
         """Remove the user's notice after they have read it."""
@@ -212,12 +212,12 @@ class AccountService:
     async def _find_invite_user(self, invite: Invite | None) -> User | None:
         if invite is None or is_future(invite.expires_at - INVITE_LIFETIME_SECONDS, self._clock()):
             return None
-        user = await self._storage.user(invite.user_id)
+        user = await self._storage.get_user(invite.user_id)
         return None if user is None or user.disabled else user
 
     async def has_admin(self) -> bool:
         """Return whether any admin can sign in with a password."""
-        users = await self._storage.users()
+        users = await self._storage.list_users()
         return any(user.role is Role.ADMIN and user.has_password and not user.disabled for user in users)
 
     # Browser sessions.
@@ -279,7 +279,7 @@ class AccountService:
         """Default lifetime of a new token in seconds; None means unlimited."""
         return self._settings.token_lifetime * 86_400.0 or None
 
-    async def make_token(
+    async def create_token(
         self, user: User, name: str, scope: TokenScope, expires_in: float | None
     ) -> tuple[ApiToken, str]:
         """Create a token; return it with its text, which is not stored. Raises Invalid or NotAllowed."""
@@ -297,7 +297,7 @@ class AccountService:
         check_scope(scope)
         if Right.ADMIN in scope.rights and user.role is not Role.ADMIN:
             raise NotAllowed("only admins can create tokens with the right admin")
-        if len(await self._storage.tokens(user.id)) >= _MAX_TOKENS_PER_USER:
+        if len(await self._storage.list_tokens(user.id)) >= _MAX_TOKENS_PER_USER:
             hint = "delete tokens that are no longer used"
             raise Invalid(
                 [Problem(f"there are {_MAX_TOKENS_PER_USER} tokens already", path="name", hint=hint)]
@@ -330,7 +330,7 @@ class AccountService:
     async def local_user(self) -> User:
         """Return the local user, who exists only in the mode none. Raises NotAllowed in other modes."""
         if self._cached_local_user is None:
-            stored = await self._storage.user(LOCAL_PRINCIPAL.id) or await self._add_account(
+            stored = await self._storage.get_user(LOCAL_PRINCIPAL.id) or await self._add_account(
                 LOCAL_PRINCIPAL.name, Role.ADMIN, LOCAL_PRINCIPAL.id
             )
             self._cached_local_user = resolve_effective_user(stored, self._settings)
@@ -391,7 +391,9 @@ class AccountService:
             except NameTaken:
                 # A concurrent first request may have created the account.
                 existing = await (
-                    self._storage.find_user_by_name(name) if user_id is None else self._storage.user(user_id)
+                    self._storage.find_user_by_name(name)
+                    if user_id is None
+                    else self._storage.get_user(user_id)
                 )
                 if existing is not None:
                     return existing

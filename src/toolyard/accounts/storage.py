@@ -28,7 +28,7 @@ class AccountStorage(Protocol):
 
     # Users.
 
-    async def user(self, user_id: str) -> User | None: ...
+    async def get_user(self, user_id: str) -> User | None: ...
 
     async def find_user_by_name(self, name: str) -> User | None:
         """Return the user with this name, ignoring case."""
@@ -36,7 +36,7 @@ class AccountStorage(Protocol):
 
     async def find_user_by_subject(self, subject: str) -> User | None: ...
 
-    async def users(self) -> Sequence[User]:
+    async def list_users(self) -> Sequence[User]:
         """Return all users, sorted by name."""
         ...
 
@@ -118,7 +118,7 @@ class AccountStorage(Protocol):
         """Return a token that has not expired, and its user, who is not disabled."""
         ...
 
-    async def tokens(self, user_id: str) -> Sequence[ApiToken]: ...
+    async def list_tokens(self, user_id: str) -> Sequence[ApiToken]: ...
 
     async def delete_token(self, user_id: str, token_id: str) -> bool:
         """Delete a token; return False if the user has no such token."""

@@ -27,7 +27,7 @@ class MessagesTools:
 
     async def list(self) -> list[ToolParam]:
         """Return the ``tools`` parameter of a request."""
-        return cast("list[ToolParam]", await self._tool_caller.tools())
+        return cast("list[ToolParam]", await self._tool_caller.list_tools())
 
     async def answer(self, message: Message) -> Sequence[MessageParam]:
         """Run all tool calls of a message concurrently, and return the message to append, if any."""

@@ -36,7 +36,7 @@ class ChatTools:
 
     async def list(self) -> list[ChatCompletionToolParam]:
         """Return the ``tools`` parameter of a request."""
-        return cast("list[ChatCompletionToolParam]", await self._tool_caller.tools())
+        return cast("list[ChatCompletionToolParam]", await self._tool_caller.list_tools())
 
     async def answer(self, message: ChatCompletionMessage) -> Sequence[ChatCompletionMessageParam]:
         """Run all tool calls of a message concurrently, and return the messages to append, if any.
@@ -66,7 +66,7 @@ class ResponsesTools:
 
     async def list(self) -> list[ToolParam]:
         """Return the ``tools`` parameter of a request."""
-        return cast("list[ToolParam]", await self._tool_caller.tools())
+        return cast("list[ToolParam]", await self._tool_caller.list_tools())
 
     async def answer(self, response: Response) -> Sequence[ResponseInputItemParam]:
         """Run all tool calls of a response concurrently, and return the input items to append, if any."""

@@ -35,7 +35,7 @@ class ToolCaller:
     agent: str | None = None
     bundles: tuple[str, ...] = ()
 
-    async def tools(self) -> list[dict[str, Any]]:
+    async def list_tools(self) -> list[dict[str, Any]]:
         """Return tool definitions in the provider's format."""
         return await self.yard.tools(agent=self.agent, bundles=self.bundles, provider=self.provider)
 

@@ -61,7 +61,7 @@ async def get_or_register_client(
         await storage.publish_document(server.issuer)
         return client
     redirect_uri = client_identity.redirect_uri_for(server.issuer)
-    stored = await storage.client(server.issuer, redirect_uri)
+    stored = await storage.get_client(server.issuer, redirect_uri)
     if (
         stored is not None
         and _can_reuse_client(stored, scopes, now)
@@ -104,7 +104,7 @@ async def _is_registration_lost(
     }
     base = server.authorization_endpoint.partition("#")[0]
     address = f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
-    status = await http_client.status(address, "the authorization endpoint", _PROBE_TIMEOUT_SECONDS)
+    status = await http_client.get_status(address, "the authorization endpoint", _PROBE_TIMEOUT_SECONDS)
     # A redirect or a page means that the client is accepted; other failures tell nothing about it.
     return status in (400, 401)
 

@@ -46,9 +46,9 @@ class LazyAuthStorage:
         with _translate_storage_errors():
             return await (await self._get_storage()).take_pending(state)
 
-    async def grant(self, key: str) -> OAuthGrant | None:
+    async def get_grant(self, key: str) -> OAuthGrant | None:
         with _translate_storage_errors():
-            return await (await self._get_storage()).grant(key)
+            return await (await self._get_storage()).get_grant(key)
 
     async def get_grants(self, keys: Sequence[str]) -> Mapping[str, OAuthGrant]:
         with _translate_storage_errors():
@@ -72,9 +72,9 @@ class LazyAuthStorage:
             async with (await self._get_storage()).refresh_lock(key):
                 yield
 
-    async def client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
+    async def get_client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
         with _translate_storage_errors():
-            return await (await self._get_storage()).client(issuer, redirect_uri)
+            return await (await self._get_storage()).get_client(issuer, redirect_uri)
 
     async def put_client(self, client: OAuthClient) -> None:
         with _translate_storage_errors():

@@ -76,7 +76,7 @@ class OAuthHttpClient:
             url = target
         raise AddressNotAllowed(f"{label} redirects more than {_MAX_REDIRECTS} times")
 
-    async def status(self, address: str, label: str, timeout_seconds: float) -> int | None:
+    async def get_status(self, address: str, label: str, timeout_seconds: float) -> int | None:
         """Return the status of a GET request, without following redirects; None if it fails or times out."""
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -115,7 +115,7 @@ class OAuthHttpClient:
         import aiohttp  # Imported late: slow to load, and needed for requests only.
 
         guarded = self.address_policy.is_guarded(url)
-        session, options = self._net.session(guarded=guarded), self._net.options(url, guarded=guarded)
+        session, options = self._net.session(guarded=guarded), self._net.request_options(url, guarded=guarded)
         merged = {"Accept": "application/json", **(headers or {})}
         try:
             async with (

@@ -23,7 +23,7 @@ class AuthStorage(Protocol):
         """Return a pending sign-in and delete it atomically, so that only one caller gets it."""
         ...
 
-    async def grant(self, key: str) -> OAuthGrant | None:
+    async def get_grant(self, key: str) -> OAuthGrant | None:
         """Return the current grant of a key."""
         ...
 
@@ -47,7 +47,7 @@ class AuthStorage(Protocol):
         """Return a lock that only one task among all processes and replicas can hold per key."""
         ...
 
-    async def client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
+    async def get_client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
         """Return the client registered dynamically at an issuer for this redirect address."""
         ...
 
@@ -93,7 +93,7 @@ class MemoryAuthStorage:
     async def take_pending(self, state: str) -> PendingSignIn | None:
         return self._pending.pop(state, None)
 
-    async def grant(self, key: str) -> OAuthGrant | None:
+    async def get_grant(self, key: str) -> OAuthGrant | None:
         return self._grants.get(key)
 
     async def get_grants(self, keys: Sequence[str]) -> Mapping[str, OAuthGrant]:
@@ -117,7 +117,7 @@ class MemoryAuthStorage:
         async with self._locks.setdefault(key, asyncio.Lock()):
             yield
 
-    async def client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
+    async def get_client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
         return self._clients.get((issuer, redirect_uri))
 
     async def put_client(self, client: OAuthClient) -> None:

@@ -94,7 +94,7 @@ class GrantRefresher:
         storage cannot be read.
         """
         self._last_read_at = self._clock()
-        grant = await self._storage.grant(self._key)
+        grant = await self._storage.get_grant(self._key)
         if grant is not None and not is_same_origin(URL(grant.server_url), URL(self._target.url)):
             await self._storage.drop_grant(self._key)
             grant = None
@@ -158,7 +158,7 @@ async def refresh_grant(
     # Refresh tokens are often single-use: two concurrent refreshes would make the server revoke both. The
     # lock serialises them among replicas, and the serial shows whether another one has refreshed already.
     async with storage.refresh_lock(key):
-        stored = await storage.grant(key)
+        stored = await storage.get_grant(key)
         if stored is None or stored.serial != stale_grant.serial:
             return stored
         if not can_refresh(stored, target):
@@ -179,7 +179,7 @@ async def refresh_grant(
         if await storage.swap_grant(key, stored.serial, fresh):
             return fresh
         # The user signed in or out during the refresh.
-        stored = await storage.grant(key)
+        stored = await storage.get_grant(key)
     if stored is None:
         # The sign-out revoked the old tokens, but not the ones just received.
         await revoke_tokens(http_client, fresh, target, clock())

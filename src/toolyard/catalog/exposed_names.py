@@ -127,18 +127,18 @@ class RenamedTool:
     """
 
     target: ToolAddress
-    wanted: str
+    requested_name: str
     name: str
     reason: RenameReason
     rivals: tuple[ToolAddress, ...] = ()
 
     def __str__(self) -> str:
         if self.reason is RenameReason.RESERVED:
-            why = f"'{self.wanted}' is reserved for a built-in tool"
+            why = f"'{self.requested_name}' is reserved for a built-in tool"
         elif self.reason is RenameReason.LENGTH:
-            why = f"'{self.wanted}' has more than {MAX_EXPOSED_NAME_CHARS} characters"
+            why = f"'{self.requested_name}' has more than {MAX_EXPOSED_NAME_CHARS} characters"
         else:
-            why = f"'{self.wanted}' is also claimed by {', '.join(rival.id for rival in self.rivals)}"
+            why = f"'{self.requested_name}' is also claimed by {', '.join(rival.id for rival in self.rivals)}"
         return f"{self.target.id} is exposed as '{self.name}': {why}"
 
 

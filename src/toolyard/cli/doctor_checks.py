@@ -153,7 +153,7 @@ class ServerCheck:
     stderr: list[str] = field(default_factory=list[str])
 
     @property
-    def ok(self) -> bool:
+    def is_ok(self) -> bool:
         """Return whether the server answered every step."""
         return self.cause is None
 
@@ -229,7 +229,7 @@ async def check_server(server: Server, auth: AuthProvider | None = None) -> Serv
         found.cause = server.disabled_reason or "switched off in its entry"
         return found
     _check_command(server, found)
-    if found.ok:
+    if found.is_ok:
         # A new connector without cached eras: probing the era is part of the check.
         dialer = Connector(client_info={"name": "toolyard doctor", "version": __version__})
         try:
@@ -285,7 +285,7 @@ async def _connect_and_list(
         facts = links[-1].transport.get_info() if links else TransportInfo()
         with contextlib.suppress(ServerError):
             await asyncio.gather(*(link.close() for link in links))
-    if not server_check.ok:
+    if not server_check.is_ok:
         lines = [clean_server_text(line, server) for line in facts.stderr]
         server_check.stderr = [line for line in lines if line][-_MAX_STDERR_LINES:]
 

@@ -55,7 +55,7 @@ async def show_remote_servers(options: Options, *, fail: bool, connect: bool) ->
         if problem := found.get("config_problem"):
             show_note(f"the last edit of the configuration there is not in force: {one_line(problem)}")
         show_server_hints(lines)
-    return _UNREACHABLE_EXIT_CODE if fail and any(line.broken for line in lines) else 0
+    return _UNREACHABLE_EXIT_CODE if fail and any(line.is_broken for line in lines) else 0
 
 
 async def show_remote_tools(
@@ -106,7 +106,7 @@ async def call_remotely(
         ):
             if arguments is None:
                 tool = await remote.get(f"/tools/{name}", agent=request.agent, bundle=bundles)
-                arguments = coerce_key_values(request.words, tool["input_schema"])
+                arguments = coerce_key_values(request.argument_words, tool["input_schema"])
             body = {"arguments": arguments, "agent": request.agent, "bundles": bundles}
             found = await remote.post(f"/tools/{name}/call", body)
     except TimeoutError:
@@ -131,7 +131,7 @@ async def restart_remotely(options: Options, server: str) -> int:
     else:
         show_servers([line])
         show_server_hints([line])
-    return _UNREACHABLE_EXIT_CODE if line.broken else 0
+    return _UNREACHABLE_EXIT_CODE if line.is_broken else 0
 
 
 def _summarize_record(
@@ -158,16 +158,16 @@ def _summarize_record(
         trust=record["trust"],
         origin=record["provenance"] or "",
         about=about if has_connected or age is None else f"listed {format_age(age)}",
-        broken=record["enabled"] and record["state"] not in _WORKING_STATES,
+        is_broken=record["enabled"] and record["state"] not in _WORKING_STATES,
         cause=None if record["cause"] is None else one_line(record["cause"]),
         hint=record["hint"],
         protocol_version=record["protocol_version"],
         server_info=info,
-        tools=record["tool_count"],
-        tokens=record["token_cost"],
-        set_aside=(),
+        tool_count=record["tool_count"],
+        token_count=record["token_cost"],
+        quarantined_tools=(),
         listed_seconds_ago=age,
-        stderr=tuple(one_line(each) for each in record["stderr"]),
+        stderr_lines=tuple(one_line(each) for each in record["stderr"]),
     )
 
 

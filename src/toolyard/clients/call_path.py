@@ -142,7 +142,7 @@ class CallPath:
 
     # Visibility.
 
-    def shown(self, listing: ToolListing, caller: Caller) -> Mapping[str, Definition]:
+    def visible_tools(self, listing: ToolListing, caller: Caller) -> Mapping[str, Definition]:
         """Return the tools of a listing that are visible to this caller, sorted by name."""
         policies = {
             server_id: self._find_server_policy(caller, server_id) for server_id in listing.catalogues
@@ -213,7 +213,7 @@ class CallPath:
             None if candidate is None else self._find_server_policy(caller, candidate.definition.server_id)
         )
         if candidate is None or policy is None:
-            raise build_refusal(name, self.shown(listing, caller))
+            raise build_refusal(name, self.visible_tools(listing, caller))
         return policy.explain(candidate)
 
     def _find_candidate(self, listing: ToolListing, name: str) -> Candidate | None:
@@ -355,7 +355,7 @@ class CallPath:
             # The tool is unknown because its server could not be listed: report that failure instead.
             if self.can_see_unknown_tool(server_id, name, caller):
                 raise failure
-        raise build_refusal(name, self.shown(listing, caller))
+        raise build_refusal(name, self.visible_tools(listing, caller))
 
     def can_see_unknown_tool(self, server_id: str, name: str, caller: Caller) -> bool:
         """Return True if an unlisted tool with this name would be visible, should this server have it. Only
@@ -381,7 +381,7 @@ class CallPath:
             listing = self._tool_directory.known_listing(caller.principal)
             if policy is not None and candidate.quarantine is not None:
                 self._refuse_quarantined(policy, candidate, listing, caller)
-            raise build_refusal(name, self.shown(listing, caller))
+            raise build_refusal(name, self.visible_tools(listing, caller))
         decision = policy.explain(candidate)
         if self._approve is None:
             raise ToolRefused(

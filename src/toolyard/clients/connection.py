@@ -82,7 +82,7 @@ class Connection:
         self._on_notification = on_notification
         self._secrets = find_secrets(server)
         self._callbacks = callbacks or connector.callbacks
-        self.offers = bool(self._callbacks.capabilities())
+        self.has_client_capabilities = bool(self._callbacks.capabilities())
         """True if the server is offered at least one client capability."""
         self._isolated_context = isolated_context
         self._input_required_loop = InputRequiredLoop(server.id, self._callbacks)
@@ -142,7 +142,7 @@ class Connection:
                 if session is None or session.is_over:
                     session = await self._ensure_session()
                 status.last_call = time.time()
-                session.users += 1
+                session.active_calls += 1
                 try:
                     result = await self._input_required_loop.request(
                         session,
@@ -165,8 +165,8 @@ class Connection:
                         self._set_state(State.READY)
                     return result
                 finally:
-                    session.users -= 1
-                    if session in self._replaced_sessions and session.users == 0:
+                    session.active_calls -= 1
+                    if session in self._replaced_sessions and session.active_calls == 0:
                         # The last call on a retired session has ended: its owner task can close it now.
                         session.on_lost(Unreachable("was replaced"))
         finally:
@@ -227,14 +227,14 @@ class Connection:
         return self._status.state
 
     @property
-    def lives(self) -> tuple[int, int]:
+    def generation(self) -> tuple[int, int]:
         """Pair of counters that changes whenever the server may be another process than before: after a new
         connect, or after its stream was re-established without a session id that proves continuity."""
         session = self._session
         return self._status.connects, 0 if session is None else session.transport.get_info().stream_reconnects
 
     @property
-    def since(self) -> float:
+    def state_since(self) -> float:
         """Time of the last state change, in seconds since the epoch."""
         return self._status.since
 

@@ -50,7 +50,7 @@ class DedicatedConnections:
         """Return the connection with the latest state change among those in one of ``states``."""
         connections = self._by_server_and_principal.get((server_id, principal_id), {})
         candidates = [connection for connection in connections.values() if connection.state in states]
-        return max(candidates, key=lambda connection: connection.since, default=None)
+        return max(candidates, key=lambda connection: connection.state_since, default=None)
 
     def remove_matching(self, predicate: Callable[[DedicatedConnectionKey], bool]) -> list[Connection]:
         """Remove and return the connections with a matching key. Later lookups do not find them."""

@@ -92,7 +92,9 @@ class ConnectionManager:
         self._dedicated_connections = DedicatedConnections()
         """Connections that belong to one chat or gateway client."""
         self._callbacks_for = callbacks_for
-        self.offers = callbacks_for is not None or bool((callbacks or Callbacks()).capabilities())
+        self.has_client_capabilities = callbacks_for is not None or bool(
+            (callbacks or Callbacks()).capabilities()
+        )
         """True if servers may be offered client capabilities over the default connections."""
         self._notification_listeners: list[OnServerNotification] = []
         self._closing_tasks: set[asyncio.Task[None]] = set()
@@ -427,7 +429,11 @@ class ConnectionManager:
         dedicated = self._dedicated_connections.newest(server_id, principal.id)
         if default is None or dedicated is None:
             return default or dedicated
-        return dedicated if default.state is State.IDLE or dedicated.since > default.since else default
+        return (
+            dedicated
+            if default.state is State.IDLE or dedicated.state_since > default.state_since
+            else default
+        )
 
     def statuses(self, principal: Principal | None = None) -> list[Status]:
         """Return the statuses of all servers that exist for a principal.
@@ -452,7 +458,7 @@ class ConnectionManager:
         else:
             connection = self._connections.get((server.id, owner.id))
             broken = self._dedicated_connections.newest(server.id, owner.id, _BROKEN_STATES)
-            if broken is not None and (connection is None or broken.since > connection.since):
+            if broken is not None and (connection is None or broken.state_since > connection.state_since):
                 # Show the failure: calls over the dedicated connection fail even if the default one works.
                 connection = broken
         return initial_status(server, owner) if connection is None else connection.status()

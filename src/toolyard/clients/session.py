@@ -36,7 +36,7 @@ from toolyard.protocol.pending import (
     RequestId,
     RpcFailure,
     RpcResponse,
-    UnmatchedResponse,
+    UnprocessableMessage,
     build_error_message,
     build_notification,
     build_request,
@@ -128,7 +128,7 @@ class McpSession:
         self.request_builder = request_builder
         self.handshake_result: HandshakeResult | None = None
         self.skipped_messages = 0
-        self.users = 0
+        self.active_calls = 0
         """Number of calls of the owner that currently use this session."""
         self.on_notification: Callable[[str, Mapping[str, Any]], None] | None = None
         self.on_end: Callable[[McpSession, ServerError], None] | None = None
@@ -291,7 +291,7 @@ class McpSession:
             self.on_lost(OutcomeUnknown(exceeded))
             return False
         if size > self._traffic_limits.message_bytes:
-            self._skip_message(UnmatchedResponse(f"a message of {size:,} bytes that answers no request"))
+            self._skip_message(UnprocessableMessage(f"a message of {size:,} bytes that answers no request"))
             return False
         return True
 
@@ -361,7 +361,7 @@ class McpSession:
         except Exception:
             log.exception("%s: a callback failed", self.server)
 
-    def _skip_message(self, event: UnmatchedResponse) -> None:
+    def _skip_message(self, event: UnprocessableMessage) -> None:
         self.skipped_messages += 1
         if self.skipped_messages <= 3:
             log.debug("%s: skipped %s", self.server, event.reason)
@@ -373,7 +373,7 @@ class McpSession:
             self.on_lost(BadAnswer("echoes its input back; is it an MCP server?"))
         elif self.handshake_result is not None and self.handshake_result.modern:
             self._skip_message(
-                UnmatchedResponse(f"{event.method}: servers do not send requests in the modern era")
+                UnprocessableMessage(f"{event.method}: servers do not send requests in the modern era")
             )
         elif event.method == "ping":
             self._queue_reply(build_result_message(event.id, {}))
@@ -408,7 +408,7 @@ class McpSession:
         replies would otherwise occupy all connections of the pool.
         """
         if len(self._queued_replies) >= _MAX_QUEUED_REPLIES:
-            self._skip_message(UnmatchedResponse("a request, because too many replies are queued"))
+            self._skip_message(UnprocessableMessage("a request, because too many replies are queued"))
             return
         self._queued_replies.append(message)
         if len(self._queued_replies) == 1:

@@ -25,14 +25,16 @@ class ProblemReport:
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: list[Problem] = field(default_factory=list[Problem])
 
-    def problem(self, path: JsonPath, message: str, *, hint: str | None = None, at_key: bool = False) -> None:
+    def add_problem(
+        self, path: JsonPath, message: str, *, hint: str | None = None, at_key: bool = False
+    ) -> None:
         """Add a problem, which makes the configuration invalid.
 
         ``at_key`` locates it at the key, not the value.
         """
         self.problems.append(self._build_problem(path, message, hint, at_key))
 
-    def hint(self, path: JsonPath, message: str, *, hint: str | None = None) -> None:
+    def add_hint(self, path: JsonPath, message: str, *, hint: str | None = None) -> None:
         """Add a warning, which does not make the configuration invalid."""
         self.hints.append(self._build_problem(path, message, hint, at_key=True))
 

@@ -215,7 +215,7 @@ def build_core(
         eras=None if data_dir is None else FileEraCache(data_dir / "eras.json", key),
         max_child_processes=settings.max_stdio_servers,
         on_notification=on_notification,
-        memory_servers=None if native is None else {native.server.id: native.transport},
+        memory_servers=None if native is None else {native.server.id: native.make_transport},
         built_in_servers=() if native is None else (native.server,),
     )
     # Definitions pinned at first use are stored beside the catalogues: in the database if it is PostgreSQL,

@@ -93,9 +93,9 @@ class CallerView:
     def missing_servers(self, method: str) -> dict[str, str]:
         """Return the servers whose part of a list is missing, each with the reason."""
         roster = self.parts.tool_directory.known_listing(self.principal)
-        late = self.gateway.listing_cache.waiting(self.principal.id, method)
+        late = self.gateway.listing_cache.pending_server_ids(self.principal.id, method)
         missing: dict[str, str] = {}
-        for server in self.servers():
+        for server in self.reachable_servers():
             if (failure := roster.failures.get(server.id)) is not None:
                 self.parts.call_path.redact_error(failure)
             if server.id not in roster.catalogues:
@@ -109,7 +109,7 @@ class CallerView:
         """Return whether a listing for this caller is still in progress."""
         id = self.principal.id
         return self.parts.tool_directory.deferred.has_pending(id) or bool(
-            self.gateway.listing_cache.waiting(id)
+            self.gateway.listing_cache.pending_server_ids(id)
         )
 
     def _is_fresh(self, server: Server, roster: ToolListing) -> bool:
@@ -126,11 +126,11 @@ class CallerView:
         ttl = catalogue.listing.ttl
         life = server.cache_ttl if not ttl else min(ttl, server.cache_ttl)
         now, fetched = time.time(), catalogue.fetched_at
-        changed = self.gateway.changed.get(server.id, 0.0)
+        changed = self.gateway.tools_changed_at.get(server.id, 0.0)
         # A time in the future was recorded before the clock was set back, and says nothing about the order.
         return 0 <= now - fetched < life and (changed < fetched or is_future(changed, now))
 
-    def servers(self) -> list[Server]:
+    def reachable_servers(self) -> list[Server]:
         """Return the servers that this caller reaches, in the order of their ids."""
         there = self.parts.manager.visible_servers(self.principal)
         return [
@@ -186,7 +186,7 @@ class CallerView:
         roster = await self.fetch_tool_listing(wait_for_all=wait_for_all)
         servers = [
             server
-            for server in self.servers()
+            for server in self.reachable_servers()
             if (catalogue := roster.catalogues.get(server.id)) is not None
             and capability in catalogue.listing.capabilities
         ]
@@ -253,7 +253,7 @@ class CallerView:
         found = self.parts.tool_directory.known_listing(self.principal).catalogues
         said = [
             (server.label or server.id, text)
-            for server in self.servers()
+            for server in self.reachable_servers()
             if server.trust is Trust.TRUSTED
             and (catalogue := found.get(server.id)) is not None
             and (text := self.parts.locks.instructions(catalogue.contents))

@@ -231,7 +231,7 @@ class Endpoint:
         followed: list[str] = []
         for uri in cast("list[object]", uris) if isinstance(uris, list) else []:
             with contextlib.suppress(RpcErrorResponse, ServerError):
-                server_id, own = await self.resources.place(uri)
+                server_id, own = await self.resources.locate(uri)
                 await self.gateway.client_subscriptions.subscribe(watch, server_id, own, str(uri))
                 followed.append(str(uri))
         if followed:

@@ -53,7 +53,7 @@ class Gateway:
         self.suspended_calls = SuspendedCalls()
         self.remote_calls = RemoteCalls(self.suspended_calls, mailbox, parts.call_path.redact_error)
         self.listing_cache = ListingCache(parts.manager, self._notify_clients)
-        self.changed: dict[str, float] = {}
+        self.tools_changed_at: dict[str, float] = {}
         """Time of the last ``list_changed`` per server, in seconds since the epoch."""
         # The cache is cleared before subscribers are notified, so that their next request gets the new list.
         self._unsubscribe_notifications = parts.manager.subscribe(self._on_notification)
@@ -64,7 +64,7 @@ class Gateway:
         self.shutdown = asyncio.Event()
         self._encoded_tools: dict[tuple[str, str, bool], tuple[Definition, JsonFragment]] = {}
 
-    def written(self, name: str, definition: Definition, *, modern: bool) -> JsonFragment:
+    def encode_tool(self, name: str, definition: Definition, *, modern: bool) -> JsonFragment:
         """Return a tool as its server published it, except for its name and for parts that clients of this
         era cannot read. Encoded once for all clients."""
         key = (definition.server_id, name, modern)
@@ -87,7 +87,7 @@ class Gateway:
 
     def _forget_servers(self, server_ids: Collection[str]) -> None:
         for server_id in server_ids:
-            self.changed.pop(server_id, None)
+            self.tools_changed_at.pop(server_id, None)
         for key in [key for key in self._encoded_tools if key[0] in server_ids]:
             del self._encoded_tools[key]
         self.listing_cache.forget_servers(server_ids)
@@ -98,7 +98,7 @@ class Gateway:
     ) -> None:
         self.listing_cache.on_notification(server_id, principal_id, method, params)
         if method == "notifications/tools/list_changed" and server_id in self.parts.manager.servers:
-            self.changed[server_id] = time.time()
+            self.tools_changed_at[server_id] = time.time()
 
     def _notify_clients(
         self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]

@@ -116,7 +116,7 @@ class LegacySession:
         self.send_to_client = send_to_client
         self.subscription: Subscription | None = None
         """The subscription by which the client gets notifications."""
-        self.requests: list[ClientRequest] = []
+        self.active_requests: list[ClientRequest] = []
         """Requests in progress, the oldest first."""
         self.cancellable_requests = CancellableRequests()
         self._pending_requests: PendingRequests[asyncio.Future[dict[str, Any]]] = PendingRequests()
@@ -197,7 +197,7 @@ class LegacySession:
         current = CURRENT_REQUEST.get()
         if current is not None and current.session is self and not current.is_finished:
             return current.send_to_client
-        return self.requests[-1].send_to_client if self.requests else self.send_to_client
+        return self.active_requests[-1].send_to_client if self.active_requests else self.send_to_client
 
     def end(self) -> None:
         """End the session; later questions are not answered."""

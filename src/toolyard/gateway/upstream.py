@@ -84,7 +84,7 @@ class Upstream:
         session, level, offered = request.session, request.log_level, None
         if session is None or not session.needs_dedicated_connections:
             connection = self._manager.connection(server_id, principal)
-            if connection.offers:
+            if connection.has_client_capabilities:
                 facts = connection.handshake_result or await connection.ensure_connected()
                 connection, offered = self._connection_without_capabilities(
                     connection, principal, modern=facts.modern

@@ -192,4 +192,4 @@ class UpstreamSubscriptions:
 
 
 def _current_generation(connection: Connection) -> tuple[Connection, tuple[int, int]]:
-    return connection, connection.lives
+    return connection, connection.generation

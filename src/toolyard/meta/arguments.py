@@ -30,7 +30,7 @@ class ToolArguments:
                 f"{tool.name} has no argument '{unknown[0]}'; it has: {', '.join(known)}"
             )
 
-    def text(self, key: str) -> str:
+    def require_text(self, key: str) -> str:
         """Return a required string."""
         value = self.get_text(key)
         if value is None:
@@ -53,7 +53,7 @@ class ToolArguments:
             return value.strip().lower() == "true"
         raise InvalidToolArgument(f"'{key}' must be true or false")
 
-    def number(self, key: str, default: int, minimum: int, maximum: int | None = None) -> int:
+    def get_int(self, key: str, default: int, minimum: int, maximum: int | None = None) -> int:
         """Return an integer of at least ``minimum``, reduced to ``maximum`` if it is larger.
 
         Also accepts strings of digits and floats such as 10.0, which some models write.
@@ -71,7 +71,7 @@ class ToolArguments:
             raise InvalidToolArgument(f"'{key}' must be {minimum} or more")
         return value if maximum is None else min(value, maximum)
 
-    def texts(self, key: str, max_entries: int) -> list[str]:
+    def get_text_list(self, key: str, max_entries: int) -> list[str]:
         """Return a list of unique strings. Also accepts a single string instead of a list."""
         value = self._arguments.get(key)
         if isinstance(value, str):

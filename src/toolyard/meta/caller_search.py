@@ -62,7 +62,7 @@ class CallerSearch:
 
         Returns the same object as long as the names are unchanged, since the index caches views by it.
         """
-        shown = self._call_path.shown(listing, caller)
+        shown = self._call_path.visible_tools(listing, caller)
         if len(shown) == len(listing.tools):
             return None
         cached = self._visible_names_cache.get(caller)

@@ -61,11 +61,11 @@ class UnlistedServers:
         self._tool_directory = tool_directory
         self._call_path = call_path
 
-    def why(self, server_id: str, caller: Caller) -> str | None:
+    def explain(self, server_id: str, caller: Caller) -> str | None:
         """Return why a server's tools are unknown; None if they are known or the caller cannot reach it."""
         return self._find_reasons(caller, server_id).get(server_id)
 
-    def line(self, caller: Caller) -> str | None:
+    def summarize(self, caller: Caller) -> str | None:
         """Return a line about all such servers, the first few by name; None if there are none."""
         reasons = self._find_reasons(caller)
         if not reasons:
@@ -115,10 +115,10 @@ class MetaToolLimits:
     meta tools; 0 disables this.
     """
 
-    schema: int = 64_000
-    result: int = 64_000
-    description: int = 400
-    seconds: float = 30.0
+    schema_chars: int = 64_000
+    result_chars: int = 64_000
+    description_chars: int = 400
+    call_seconds: float = 30.0
     threshold_tokens: int = 20_000
 
 
@@ -128,7 +128,7 @@ class ToolOffer:
 
     direct: Mapping[str, Definition]
     meta: Mapping[str, Definition] = field(default_factory=dict[str, Definition])
-    because: str = ""
+    meta_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +177,9 @@ class MetaTools:
         }
 
     @property
-    def seconds(self) -> float:
+    def call_timeout_seconds(self) -> float:
         """Maximum duration of one call, unless its server has a shorter limit."""
-        return self._limits.seconds
+        return self._limits.call_seconds
 
     def forget_principal(self, principal_id: str) -> None:
         """Drop all cached data of a principal."""
@@ -196,15 +196,15 @@ class MetaTools:
         hits = self._caller_search.search(listing, query, caller, limit)
         return {hit.name: listing.tools[hit.name] for hit in hits}
 
-    def offer(self, listing: ToolListing, caller: Caller, mode: ToolMode | None = None) -> ToolOffer:
+    def offer_tools(self, listing: ToolListing, caller: Caller, mode: ToolMode | None = None) -> ToolOffer:
         """Return the tools to offer to the caller's model: direct tools, meta tools, or both.
 
         ``mode`` takes precedence, then the agent's mode, then the number of tokens. Meta tools are added if
         some tools can be reached only through them.
         """
         if mode == "direct":
-            return ToolOffer(self._call_path.shown(listing, with_direct_mode(caller)))
-        shown = self._call_path.shown(listing, caller)
+            return ToolOffer(self._call_path.visible_tools(listing, with_direct_mode(caller)))
+        shown = self._call_path.visible_tools(listing, caller)
         agent = caller.agent
         if mode == "meta":
             return ToolOffer({}, META_TOOLS, "meta mode was requested")
@@ -217,7 +217,7 @@ class MetaTools:
             if 0 < threshold < tokens:
                 reason = f"its tools would cost about {tokens:,} tokens, more than {threshold:,}"
                 return ToolOffer({}, META_TOOLS, reason)
-        if self._call_path.shown(listing, self._as_meta_caller(caller)).keys() - shown.keys():
+        if self._call_path.visible_tools(listing, self._as_meta_caller(caller)).keys() - shown.keys():
             return ToolOffer(shown, META_TOOLS, "some tools are available only through the meta tools")
         return ToolOffer(shown)
 
@@ -272,10 +272,10 @@ class MetaTools:
             return _error_reply(f"{name} failed inside Toolyard; its log says why")
 
     def _reply_to_error(self, error: ToolyardError, caller: Caller) -> MetaToolReply:
-        result = self._call_path.build_error_result(error, caller, ResultLimits(self._limits.result))
+        result = self._call_path.build_error_result(error, caller, ResultLimits(self._limits.result_chars))
         return _error_reply(result.text if result.cause is None else f"{result.text}: {result.cause}")
 
-    async def result(
+    async def call_for_result(
         self,
         name: str,
         arguments: object,
@@ -310,25 +310,25 @@ class MetaTools:
 
     async def _search_tools(self, args: ToolArguments, caller: Caller, _: OnProgress | None) -> MetaToolReply:
         query, limit = (
-            args.text("query"),
-            args.number("limit", _DEFAULT_SEARCH_LIMIT, 1, MAX_LISTED_TOOLS),
+            args.require_text("query"),
+            args.get_int("limit", _DEFAULT_SEARCH_LIMIT, 1, MAX_LISTED_TOOLS),
         )
         listing = await self._tool_directory.refresh_within_deadline(caller.principal, chat=caller.chat)
         hits = self.search(listing, query, caller, limit)
         body: dict[str, Any] = {"tools": self._summarize_tools(hits, caller)}
         if not hits:
-            total = len(self._call_path.shown(listing, caller))
+            total = len(self._call_path.visible_tools(listing, caller))
             body["hint"] = f"no tool matches; try other words, or list all {total:,} tools with tools_list"
         return self._reply_with_unlisted(body, caller)
 
     async def _list_tools(self, args: ToolArguments, caller: Caller, _: OnProgress | None) -> MetaToolReply:
-        server, offset = args.get_text("server"), args.number("offset", 0, 0)
-        limit = args.number("limit", _DEFAULT_LIST_LIMIT, 1, MAX_LISTED_TOOLS)
+        server, offset = args.get_text("server"), args.get_int("offset", 0, 0)
+        limit = args.get_int("limit", _DEFAULT_LIST_LIMIT, 1, MAX_LISTED_TOOLS)
         only = (server,) if server is not None and self._call_path.can_reach(server, caller) else None
         listing = await self._tool_directory.refresh_within_deadline(
             caller.principal, only=only, chat=caller.chat
         )
-        shown = self._call_path.shown(listing, caller)
+        shown = self._call_path.visible_tools(listing, caller)
         # Hidden servers and unknown ones get the same reply, so that names cannot be probed.
         if server is not None:
             servers = {definition.server_id for definition in shown.values()}
@@ -345,7 +345,7 @@ class MetaTools:
         return self._reply_with_unlisted(body, caller) if server is None else _ok_reply(**body)
 
     def _unknown_server_reply(self, server: str, servers: Collection[str], caller: Caller) -> MetaToolReply:
-        if (reason := self._unlisted_servers.why(server, caller)) is not None:
+        if (reason := self._unlisted_servers.explain(server, caller)) is not None:
             return _error_reply(
                 f"the tools of server '{server}' are not known yet: it {reason}", "try again later"
             )
@@ -356,18 +356,18 @@ class MetaTools:
     async def _describe_tools(
         self, args: ToolArguments, caller: Caller, _: OnProgress | None
     ) -> MetaToolReply:
-        names = args.texts("names", MAX_DESCRIBED_TOOLS)
+        names = args.get_text_list("names", MAX_DESCRIBED_TOOLS)
         # Only visible tools decide which servers are refreshed: the response time must not reveal hidden
         # tools.
-        known = self._call_path.shown(self._tool_directory.known_listing(caller.principal), caller)
+        known = self._call_path.visible_tools(self._tool_directory.known_listing(caller.principal), caller)
         owners = {known[name].server_id for name in names if name in known}
         only = owners if known.keys() >= set(names) else None
         listing = await self._tool_directory.refresh_within_deadline(
             caller.principal, only=only, chat=caller.chat
         )
-        shown = self._call_path.shown(listing, caller)
+        shown = self._call_path.visible_tools(listing, caller)
         tools: dict[str, Any] = {}
-        remaining_chars = self._limits.schema
+        remaining_chars = self._limits.schema_chars
         for name in names:
             definition = shown.get(name)
             if definition is None:
@@ -379,12 +379,12 @@ class MetaTools:
         errors = [description["error"] for description in tools.values() if "error" in description]
         if len(errors) < len(tools):
             return self._reply_with_unlisted({"tools": tools}, caller) if errors else _ok_reply(tools=tools)
-        line = self._unlisted_servers.line(caller)
+        line = self._unlisted_servers.summarize(caller)
         return _error_reply(" ".join(errors) if line is None else f"{' '.join(errors)} Not listed: {line}")
 
     def _reply_with_unlisted(self, body: dict[str, Any], caller: Caller) -> MetaToolReply:
         """Return a reply that names the servers with tools missing from it."""
-        line = self._unlisted_servers.line(caller)
+        line = self._unlisted_servers.summarize(caller)
         return _ok_reply(**body) if line is None else _ok_reply(**body, not_listed=line)
 
     async def _call_tool(
@@ -394,7 +394,7 @@ class MetaTools:
         on_progress: OnProgress | None,
         via: CallRoute | None = None,
     ) -> MetaToolReply:
-        name, arguments = args.text("name"), args.get_object("arguments")
+        name, arguments = args.require_text("name"), args.get_object("arguments")
         # Meta tools are not in the catalogue. Without this check the reply would be "there is no tool".
         if name in META_TOOLS:
             return _error_reply(f"call '{name}' directly, not through tools_call")
@@ -404,15 +404,15 @@ class MetaTools:
                 arguments,
                 caller,
                 on_progress=on_progress,
-                timeouts=self.seconds,
-                limits=ResultLimits(self._limits.result),
+                timeouts=self.call_timeout_seconds,
+                limits=ResultLimits(self._limits.result_chars),
                 route=via,
             )
         except CallTimeout as error:
             # Replace the hint only if the limit of the meta tools was exceeded. Listing the tools, and calls
             # with a shorter limit of their server, time out by the server's settings, which the error's hint
             # names.
-            if error.method == "tools/call" and error.limit_seconds == self.seconds:
+            if error.method == "tools/call" and error.limit_seconds == self.call_timeout_seconds:
                 error.hint = _TIMEOUT_HINT
             raise
         if result.is_error:
@@ -423,10 +423,10 @@ class MetaTools:
         return MetaToolReply(body, result.media)
 
     async def _read_result(self, args: ToolArguments, caller: Caller, _: OnProgress | None) -> MetaToolReply:
-        handle, offset = args.text("handle"), args.number("offset", 0, 0)
+        handle, offset = args.require_text("handle"), args.get_int("offset", 0, 0)
         words, path = args.get_text("grep"), args.get_text("path")
-        max_chars = self._limits.result
-        length = args.number("length", min(_DEFAULT_READ_CHARS, max_chars), 1, max_chars)
+        max_chars = self._limits.result_chars
+        length = args.get_int("length", min(_DEFAULT_READ_CHARS, max_chars), 1, max_chars)
         if words is not None and path is not None:
             raise InvalidToolArgument("give 'grep' or 'path', not both")
         # A token limited to some servers must not read results of others.
@@ -474,8 +474,8 @@ class MetaTools:
     async def _build_description(self, tool: Definition, caller: Caller, max_chars: int) -> dict[str, Any]:
         """Return a definition within ``max_chars``; store a schema that does not fit for ``result_read``."""
         description = tool.description
-        if len(description) > self._limits.description:
-            description = description[: self._limits.description - 1] + "…"
+        if len(description) > self._limits.description_chars:
+            description = description[: self._limits.description_chars - 1] + "…"
         body: dict[str, Any] = {
             "description": description,
             "input_schema": make_compact_schema(tool.input_schema),

@@ -48,7 +48,7 @@ class OutboundHttp:
 
     def origin_pool(self, url: URL, *, guarded: bool) -> OriginPool:
         """Return the connection pool for the origin of a URL. Equal origins share one pool."""
-        options = self.options(url, guarded=guarded)
+        options = self.request_options(url, guarded=guarded)
         tls, proxy = options.get("ssl", True), options.get("proxy")
         key = (guarded, url.scheme, url.user, url.password, url.host, url.port, proxy, tls)
         pool = self._pools.get(key)
@@ -67,11 +67,11 @@ class OutboundHttp:
             self._tls = ssl.create_default_context()
         return self._tls
 
-    def trust(self, tls: ssl.SSLContext) -> None:
+    def set_tls_context(self, tls: ssl.SSLContext) -> None:
         """Use this TLS context in place of the default one, e.g. with a company's own CA."""
         self._tls = tls
 
-    def options(self, url: URL, *, guarded: bool) -> dict[str, Any]:
+    def request_options(self, url: URL, *, guarded: bool) -> dict[str, Any]:
         """Return the keyword arguments that a request to this URL needs: TLS, proxy, no redirects."""
         options: dict[str, Any] = {"allow_redirects": False}
         if url.scheme == "https":

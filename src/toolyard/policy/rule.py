@@ -47,10 +47,10 @@ class ConstantRule:
 
     title: str
     fail_outcome: RuleOutcome
-    because: str
+    explanation: str
 
     def passes(self, tool: Candidate) -> bool:
         return self.fail_outcome is RuleOutcome.PASS
 
     def reason(self, tool: Candidate) -> str:
-        return self.because
+        return self.explanation

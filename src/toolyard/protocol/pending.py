@@ -22,7 +22,7 @@ __all__ = [
     "RequestId",
     "RpcFailure",
     "RpcResponse",
-    "UnmatchedResponse",
+    "UnprocessableMessage",
     "build_error_message",
     "build_notification",
     "build_request",
@@ -89,14 +89,14 @@ class Cancellation:
 
 
 @dataclass(slots=True)
-class UnmatchedResponse:
+class UnprocessableMessage:
     """Message that cannot be processed, with the reason."""
 
     reason: str
 
 
 IncomingMessage: TypeAlias = (
-    RpcResponse[T] | Progress[T] | IncomingRequest | Notification | Cancellation | UnmatchedResponse
+    RpcResponse[T] | Progress[T] | IncomingRequest | Notification | Cancellation | UnprocessableMessage
 )
 
 
@@ -179,18 +179,18 @@ class PendingRequests(Generic[T]):
     def receive(self, message: object) -> IncomingMessage[T]:
         """Classify one decoded message and complete the request that it answers. Never raises."""
         if type(message) is not dict:
-            return UnmatchedResponse("a JSON value that is not an object")
+            return UnprocessableMessage("a JSON value that is not an object")
         body = cast("Message", message)
         method = body.get("method")
         if method is None:
             return self._classify_response(body)
         if type(method) is not str:
-            return UnmatchedResponse("a method that is not a string")
+            return UnprocessableMessage("a method that is not a string")
         params = body.get("params")
         if params is None:
             params = {}
         elif type(params) is not dict:
-            return UnmatchedResponse(f"{_describe_value(method)}: params are not an object")
+            return UnprocessableMessage(f"{_describe_value(method)}: params are not an object")
         if "id" in body:
             return self._classify_request(body["id"], method, cast("dict[str, Any]", params))
         return self._classify_notification(method, cast("dict[str, Any]", params))
@@ -201,7 +201,7 @@ class PendingRequests(Generic[T]):
         if type(id) is str and id.isascii() and id.isdigit() and len(id) < 19:
             id = int(id)
         if type(id) is not int or id not in self._pending:
-            return UnmatchedResponse(f"a response to {_describe_value(id)}, which is not in flight")
+            return UnprocessableMessage(f"a response to {_describe_value(id)}, which is not in flight")
         # A null result beside an error does not count as a result.
         if "result" in body and (body["result"] is not None or "error" not in body):
             result = body["result"]
@@ -212,11 +212,11 @@ class PendingRequests(Generic[T]):
         if "error" in body:
             token, _ = self._pending.pop(id)
             return RpcResponse(token, None, parse_rpc_failure(body["error"]))
-        return UnmatchedResponse(f"a response to {id!r} with neither result nor error")
+        return UnprocessableMessage(f"a response to {id!r} with neither result nor error")
 
     def _classify_request(self, id: object, method: str, params: dict[str, Any]) -> IncomingMessage[T]:
         if type(id) is not int and type(id) is not str:
-            return UnmatchedResponse(f"{_describe_value(method)}: an id that is neither number nor string")
+            return UnprocessableMessage(f"{_describe_value(method)}: an id that is neither number nor string")
         # An echo has the id and the method of one of our own requests. A legacy server numbers its requests
         # independently, so that an equal id alone proves nothing.
         own_request = self._pending.get(id) if type(id) is int else None
@@ -228,12 +228,12 @@ class PendingRequests(Generic[T]):
             token = params.get("progressToken")
             own_request = self._pending.get(token) if type(token) is int else None
             if own_request is None:
-                return UnmatchedResponse(f"progress of {_describe_value(token)}, which is not in flight")
+                return UnprocessableMessage(f"progress of {_describe_value(token)}, which is not in flight")
             return Progress(own_request[0], params)
         if method == "notifications/cancelled":
             id = params.get("requestId")
             if type(id) is not int and type(id) is not str:
-                return UnmatchedResponse("a cancellation without a request id")
+                return UnprocessableMessage("a cancellation without a request id")
             reason = params.get("reason")
             return Cancellation(id, reason if type(reason) is str else None)
         return Notification(method, params)

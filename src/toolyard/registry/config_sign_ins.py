@@ -35,7 +35,7 @@ class ConfigSignIns:
         if not can_sign_in(server, principal):
             return False
         try:
-            return await self._storage.grant(config_grant_key(server, principal)) is not None
+            return await self._storage.get_grant(config_grant_key(server, principal)) is not None
         except ToolyardError:
             return True
 

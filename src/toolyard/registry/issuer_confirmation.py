@@ -73,8 +73,8 @@ class IssuerConfirmation:
         Raises NotFound, Invalid if there is nothing to confirm or the server names another issuer, AuthError
         or AuthUnavailable if discovery fails.
         """
-        server = await self._registry.server(server_id)
-        choice = server.choice(choice_id)
+        server = await self._registry.get_server(server_id)
+        choice = server.find_choice(choice_id)
         if choice is None:
             raise _invalid("choice_id", "is not a choice of this server", "reload the server's page")
         if choice.issuer is not None and same_issuer(choice.issuer, issuer):

@@ -16,7 +16,7 @@ def build_instance_server(instance: Instance, server: RegistryServer, *, ttl: fl
 
     The address guard applies unless the admin allows private addresses for the server.
     """
-    choice = server.choice(instance.choice_id)
+    choice = server.find_choice(instance.choice_id)
     reason = _find_disabled_reason(instance, server, choice)
     return Server(
         id=instance.core_id,

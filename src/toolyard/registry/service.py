@@ -139,13 +139,13 @@ class Registry:
 
     # Servers.
 
-    async def servers(self) -> Sequence[RegistryServer]:
+    async def list_servers(self) -> Sequence[RegistryServer]:
         """Return all servers, sorted by name."""
-        return await self.storage.servers()
+        return await self.storage.list_servers()
 
-    async def server(self, server_id: str) -> RegistryServer:
+    async def get_server(self, server_id: str) -> RegistryServer:
         """Return a server. Raises NotFound."""
-        server = await self.storage.server(server_id)
+        server = await self.storage.get_server(server_id)
         if server is None:
             raise _server_not_found()
         return server
@@ -165,7 +165,7 @@ class Registry:
 
         Raises Invalid, Taken or NotFound.
         """
-        old = await self.server(server_id)
+        old = await self.get_server(server_id)
         server = validate_server(draft, old, self._clock())
         if not is_different_origin(old.url, server.url):
             await self._save_server(server)
@@ -182,7 +182,7 @@ class Registry:
 
     async def set_server_enabled(self, server_id: str, enabled: bool) -> RegistryServer:
         """Enable or disable a server for all users. Raises NotFound."""
-        server = replace(await self.server(server_id), enabled=enabled, updated_at=self._clock())
+        server = replace(await self.get_server(server_id), enabled=enabled, updated_at=self._clock())
         await self._save_server(server)
         return server
 
@@ -192,8 +192,8 @@ class Registry:
         ``seen`` and ``choice`` are the server and choice as shown to the admin. Raises NotFound, or Invalid
         if the URL or the choice has been edited since.
         """
-        server = await self.server(seen.id)
-        if server.url != seen.url or server.choice(choice.id) != choice:
+        server = await self.get_server(seen.id)
+        if server.url != seen.url or server.find_choice(choice.id) != choice:
             hint = "check the entry, then confirm again"
             raise Invalid([Problem("the entry was edited in the meantime", path="choice_id", hint=hint)])
         choices = tuple(replace(each, issuer=issuer) if each == choice else each for each in server.choices)
@@ -212,13 +212,13 @@ class Registry:
 
     # Instances.
 
-    async def instances(self, user_id: str) -> Sequence[tuple[Instance, RegistryServer]]:
+    async def list_instances(self, user_id: str) -> Sequence[tuple[Instance, RegistryServer]]:
         """Return the instances of a user, sorted by slug, each with its server."""
-        return await self.storage.instances(user_id)
+        return await self.storage.list_instances(user_id)
 
-    async def instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer]:
+    async def get_instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer]:
         """Return an instance of this user with its server. Raises NotFound, also for another user's."""
-        row = await self.storage.instance(user_id, instance_id)
+        row = await self.storage.get_instance(user_id, instance_id)
         if row is None:
             raise _instance_not_found()
         return row
@@ -228,7 +228,7 @@ class Registry:
 
         Raises Invalid, Taken, LimitReached, or NotFound if the server does not exist.
         """
-        server = await self.server(draft.server_id)
+        server = await self.get_server(draft.server_id)
         has_slug = bool((draft.slug or "").strip())
         for is_last_attempt in (*[False] * (_MAX_SLUG_ATTEMPTS - 1), True):
             slug = "" if has_slug else await self.propose_slug(user_id, server.url)
@@ -248,14 +248,14 @@ class Registry:
 
         Raises Invalid, Taken or NotFound.
         """
-        old, server = await self.instance(user_id, instance_id)
+        old, server = await self.get_instance(user_id, instance_id)
         instance = validate_instance(draft, server, user_id, old, old.slug, self._clock())
         await self._save_instance(instance)
         return instance
 
     async def set_instance_enabled(self, user_id: str, instance_id: str, enabled: bool) -> Instance:
         """Enable or disable an instance. Raises NotFound."""
-        old, _ = await self.instance(user_id, instance_id)
+        old, _ = await self.get_instance(user_id, instance_id)
         instance = replace(old, enabled=enabled, updated_at=self._clock())
         await self._save_instance(instance)
         return instance
@@ -267,7 +267,7 @@ class Registry:
 
     async def propose_slug(self, user_id: str, url: str) -> str:
         """Return a slug derived from a server's address that the user does not have yet."""
-        taken = [instance.slug for instance, _ in await self.storage.instances(user_id)]
+        taken = [instance.slug for instance, _ in await self.storage.list_instances(user_id)]
         return make_slug_unique(propose(url), taken)
 
     async def _save_instance(self, instance: Instance) -> None:
@@ -286,11 +286,11 @@ class Registry:
 
     async def record_status(self, instance_id: str, status: Status) -> None:
         """Store the instance state that follows from the status of a connection."""
-        row = await self.storage.instance(status.principal, instance_id)
+        row = await self.storage.get_instance(status.principal, instance_id)
         if row is None:
             return
         instance, server = row
-        choice = server.choice(instance.choice_id)
+        choice = server.find_choice(instance.choice_id)
         new_state = _state_from_status(status, choice.kind if choice is not None else AuthKind.PUBLIC)
         if new_state is not None and new_state != (instance.state, instance.reason):
             await self.storage.set_instance_state(instance_id, *new_state)

@@ -45,7 +45,7 @@ class InstanceSignIns:
         ``client_identity`` is our identity for the address that the browser used. Raises NotFound, Invalid if
         the instance does not use OAuth, and AuthError or AuthUnavailable, whose ``server`` is the instance.
         """
-        instance, server = await self._registry.instance(user_id, instance_id)
+        instance, server = await self._registry.get_instance(user_id, instance_id)
         choice = _require_oauth_choice(instance, server)
         key = instance.grant_key
         grant = (await self._storage.get_grants((key,))).get(key)
@@ -116,13 +116,13 @@ class InstanceSignIns:
     ) -> tuple[Instance, RegistryServer]:
         """Return the instance if it still matches the pending sign-in. Raises NotFound or AnswerRejected."""
         try:
-            instance, server = await self._registry.instance(user_id, parse_grant_key(pending.key))
+            instance, server = await self._registry.get_instance(user_id, parse_grant_key(pending.key))
         except NotFound:
             raise NotFound(
                 "the instance was deleted while you signed in",
                 hint="create it again; the sign-in was not stored",
             ) from None
-        choice = server.choice(instance.choice_id)
+        choice = server.find_choice(instance.choice_id)
         if (
             choice is None
             or choice.kind is not AuthKind.OAUTH
@@ -145,7 +145,7 @@ def format_sign_in_owner(user_id: str, browser: str) -> str:
 
 
 def _require_oauth_choice(instance: Instance, server: RegistryServer) -> AuthChoice:
-    choice = server.choice(instance.choice_id)
+    choice = server.find_choice(instance.choice_id)
     if not server.enabled:
         problem = Problem(f"an admin has disabled the server '{server.name}'", path="server_id")
     elif choice is None:

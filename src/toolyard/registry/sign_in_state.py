@@ -45,7 +45,7 @@ class InstanceStateRecorder:
             await self._registry_storage.set_instance_state(self._instance_id, state, error.cause)
             # The user may have signed in since the refused request was sent. Reading the grant after the
             # state is written ensures that the newer sign-in determines the final state.
-            grant = await self._auth_storage.grant(grant_key(self._instance_id))
+            grant = await self._auth_storage.get_grant(grant_key(self._instance_id))
             if grant is None or grant.access_token == access_token or grant.lacks_scopes:
                 return
             if grant.is_valid(self._clock()):
@@ -56,7 +56,7 @@ class InstanceStateRecorder:
     async def record_success(self) -> None:
         """Record that authentication works again, unless the server still demands more scopes."""
         try:
-            grant = await self._auth_storage.grant(grant_key(self._instance_id))
+            grant = await self._auth_storage.get_grant(grant_key(self._instance_id))
             if grant is not None and grant.lacks_scopes:
                 return
             await self._registry_storage.set_instance_state(self._instance_id, InstanceState.READY, None)

@@ -61,7 +61,7 @@ class SignOuts:
 
     async def delete_instance(self, registry: Registry, user_id: str, instance_id: str) -> Instance:
         """Delete an instance with its sign-in. Raises NotFound."""
-        instance, server = await registry.instance(user_id, instance_id)
+        instance, server = await registry.get_instance(user_id, instance_id)
         # Read the grant first: deleting the instance deletes it, and revocation needs its tokens.
         held = await self._collect_grants(
             {instance.grant_key: _build_registry_target(instance.choice_id, server)}
@@ -72,7 +72,7 @@ class SignOuts:
 
     async def delete_server(self, registry: Registry, server_id: str) -> RegistryServer:
         """Delete a registry server with all instances and their sign-ins. Raises NotFound."""
-        server = await registry.server(server_id)
+        server = await registry.get_server(server_id)
         choices = await registry.storage.list_instance_choices(server_id)
         held = await self._collect_grants(
             {grant_key(id): _build_registry_target(choice, server) for id, choice in choices.items()}
@@ -96,7 +96,7 @@ class SignOuts:
                     server, server.transport
                 )
         try:
-            for instance, registered in await registry.instances(principal.id):
+            for instance, registered in await registry.list_instances(principal.id):
                 targets[instance.grant_key] = _build_registry_target(instance.choice_id, registered)
         except ToolyardError as error:
             log.warning("instances cannot be read, so their tokens are not revoked: %s", error.cause)
@@ -109,7 +109,7 @@ class SignOuts:
         held = await self.collect_user_grants(registry, principal, config_servers)
         for key in held:
             await self._storage.drop_grant(key)
-        for instance, _ in await registry.instances(principal.id):
+        for instance, _ in await registry.list_instances(principal.id):
             if instance.grant_key in held:
                 await registry.storage.set_instance_state(
                     instance.id, InstanceState.NEEDS_REAUTH, _SIGNED_OUT_REASON
@@ -151,6 +151,6 @@ def _config_target_or_default(server: Server, spec: HttpSpec) -> SignInTarget:
 
 
 def _build_registry_target(choice_id: str, server: RegistryServer) -> SignInTarget:
-    choice = server.choice(choice_id)
+    choice = server.find_choice(choice_id)
     oauth = OAuthSpec() if choice is None else build_oauth_spec(choice)
     return SignInTarget(server.url, oauth, server.private_addresses)

@@ -15,11 +15,11 @@ class RegistryStorage(Protocol):
 
     # Servers.
 
-    async def servers(self) -> Sequence[RegistryServer]:
+    async def list_servers(self) -> Sequence[RegistryServer]:
         """Return all servers, sorted by name."""
         ...
 
-    async def server(self, server_id: str) -> RegistryServer | None: ...
+    async def get_server(self, server_id: str) -> RegistryServer | None: ...
 
     async def add_server(self, server: RegistryServer) -> None:
         """Add a server. Raises Taken if another server has the name."""
@@ -47,11 +47,11 @@ class RegistryStorage(Protocol):
 
     # Instances.
 
-    async def instances(self, user_id: str) -> Sequence[tuple[Instance, RegistryServer]]:
+    async def list_instances(self, user_id: str) -> Sequence[tuple[Instance, RegistryServer]]:
         """Return the instances of a user, sorted by slug, each with its server."""
         ...
 
-    async def instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer] | None:
+    async def get_instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer] | None:
         """Return an instance of this user with its server; None if it belongs to another user."""
         ...
 

@@ -43,7 +43,7 @@ class FieldChecker:
         """Record a problem of the field at ``path``."""
         self._problems.append(Problem(message, path=path, hint=hint))
 
-    def text(
+    def check_text(
         self, path: str, text: str, find_fault: Callable[[str], str | None], hint: str | None = None
     ) -> str:
         """Check a text with ``find_fault``, and return it without surrounding whitespace."""
@@ -52,7 +52,7 @@ class FieldChecker:
             self.add_problem(path, fault, hint)
         return text
 
-    def texts(
+    def check_texts(
         self, path: str, texts: Iterable[str], find_fault: Callable[[str], str | None], max_entries: int
     ) -> tuple[str, ...]:
         """Check each text with ``find_fault``, and return them without duplicates."""
@@ -60,7 +60,9 @@ class FieldChecker:
         if len(entries) > max_entries:
             self.add_problem(path, f"has {len(entries):,} entries, at most {max_entries:,} are allowed")
             return ()
-        checked = [self.text(f"{path}[{index}]", text, find_fault) for index, text in enumerate(entries)]
+        checked = [
+            self.check_text(f"{path}[{index}]", text, find_fault) for index, text in enumerate(entries)
+        ]
         return tuple(dict.fromkeys(checked))
 
     def parse_enum(self, path: str, value: str, enum_type: type[E], default: E) -> E:
@@ -98,7 +100,7 @@ def is_different_origin(old: str, new: str) -> bool:
 def validate_server(draft: ServerDraft, old: RegistryServer | None, now: float) -> RegistryServer:
     """Return the server described by a draft, which replaces ``old`` if that is given. Raises Invalid."""
     checker = FieldChecker()
-    url = checker.text(
+    url = checker.check_text(
         "url", draft.url, field_validation.server_url_fault, "write it like https://mcp.example.com/mcp"
     )
     trust = checker.parse_enum("trust", draft.trust, Trust, Trust.UNTRUSTED)
@@ -106,15 +108,15 @@ def validate_server(draft: ServerDraft, old: RegistryServer | None, now: float) 
     enabled = draft.enabled if draft.enabled is not None else (old.enabled if old is not None else True)
     server = RegistryServer(
         id=old.id if old is not None else new_id(),
-        name=checker.text("name", draft.name, field_validation.name_fault),
+        name=checker.check_text("name", draft.name, field_validation.name_fault),
         url=url,
         transport=_validate_transport(checker, draft.transport),
         trust=trust,
         enabled=enabled,
-        description=checker.text("description", draft.description, field_validation.description_fault),
+        description=checker.check_text("description", draft.description, field_validation.description_fault),
         private_addresses=draft.private_addresses,
         allow_tools=allow,
-        deny_tools=checker.texts(
+        deny_tools=checker.check_texts(
             "deny_tools", draft.deny_tools, field_validation.tool_pattern_fault, _MAX_TOOL_PATTERNS
         ),
         created_at=old.created_at if old is not None else now,
@@ -154,7 +156,9 @@ def _validate_allow_tools(
     allow = (
         None
         if patterns is None
-        else checker.texts("allow_tools", patterns, field_validation.tool_pattern_fault, _MAX_TOOL_PATTERNS)
+        else checker.check_texts(
+            "allow_tools", patterns, field_validation.tool_pattern_fault, _MAX_TOOL_PATTERNS
+        )
     )
     if trust is Trust.TRUSTED:
         return allow
@@ -212,7 +216,9 @@ def _validate_choice(
         choice = _validate_header_choice(checker, path, draft, choice)
     elif kind is AuthKind.OAUTH:
         choice = _validate_oauth_choice(checker, path, draft, choice, old, origin_changed=origin_changed)
-    label = checker.text(f"{path}.label", draft.label or _default_label(choice), field_validation.name_fault)
+    label = checker.check_text(
+        f"{path}.label", draft.label or _default_label(choice), field_validation.name_fault
+    )
     return replace(choice, label=label)
 
 
@@ -232,7 +238,7 @@ def _validate_header_choice(
     place = "query" if draft.place == "query" else "header"
     fault = field_validation.query_key_fault if place == "query" else field_validation.header_fault
     hint = "write it like X-Api-Key" if place == "header" else "write it like api_key"
-    return replace(choice, place=place, key=checker.text(f"{path}.key", draft.key or "", fault, hint))
+    return replace(choice, place=place, key=checker.check_text(f"{path}.key", draft.key or "", fault, hint))
 
 
 def _validate_oauth_choice(
@@ -253,7 +259,7 @@ def _validate_oauth_choice(
         client_id = (draft.client_id or "").strip() or None
         secret = _validate_client_secret(checker, path, draft, old, origin_changed=origin_changed)
         if client_id is not None:
-            checker.text(f"{path}.client_id", client_id, field_validation.client_credential_fault)
+            checker.check_text(f"{path}.client_id", client_id, field_validation.client_credential_fault)
         elif registration is RegistrationMethod.ENTERED:
             checker.add_problem(
                 f"{path}.client_id", "is required for this registration", "register Toolyard there"
@@ -262,10 +268,10 @@ def _validate_oauth_choice(
             checker.add_problem(f"{path}.client_id", "is required together with a client secret")
     resource = (draft.resource or "").strip() or None
     if resource is not None:
-        checker.text(f"{path}.resource", resource, field_validation.resource_fault)
+        checker.check_text(f"{path}.resource", resource, field_validation.resource_fault)
     issuer = (draft.issuer or "").strip() or None
     if issuer is not None:
-        checker.text(
+        checker.check_text(
             f"{path}.issuer", issuer, field_validation.issuer_fault, "write it like https://login.example.com"
         )
     return replace(
@@ -273,7 +279,7 @@ def _validate_oauth_choice(
         registration=registration,
         client_id=client_id,
         client_secret=secret,
-        scopes=checker.texts(f"{path}.scopes", draft.scopes, field_validation.scope_fault, _MAX_SCOPES),
+        scopes=checker.check_texts(f"{path}.scopes", draft.scopes, field_validation.scope_fault, _MAX_SCOPES),
         resource=resource,
         legacy_discovery=draft.legacy_discovery,
         issuer=issuer if client_id is not None else None,
@@ -287,7 +293,7 @@ def _validate_client_secret(
     if draft.client_secret is not None:
         secret = draft.client_secret.strip()
         return (
-            checker.text(f"{path}.client_secret", secret, field_validation.client_credential_fault)
+            checker.check_text(f"{path}.client_secret", secret, field_validation.client_credential_fault)
             if secret
             else None
         )
@@ -326,12 +332,12 @@ def validate_instance(
         user_id=user_id,
         server_id=server.id,
         choice_id=choice.id,
-        slug=checker.text("slug", (draft.slug or "").strip() or slug, field_validation.slug_fault),
-        name=checker.text("name", name, field_validation.name_fault),
+        slug=checker.check_text("slug", (draft.slug or "").strip() or slug, field_validation.slug_fault),
+        name=checker.check_text("name", name, field_validation.name_fault),
         enabled=enabled,
         tool_filter=None
         if tool_filter is None
-        else checker.texts(
+        else checker.check_texts(
             "tool_filter", tool_filter, field_validation.tool_pattern_fault, _MAX_FILTERED_TOOLS
         ),
         value=value,
@@ -348,7 +354,7 @@ def _select_choice(
     choice_id = draft.choice_id or (old.choice_id if old is not None else None)
     if not choice_id and len(server.choices) == 1:
         return server.choices[0]
-    choice = server.choice(choice_id) if choice_id else None
+    choice = server.find_choice(choice_id) if choice_id else None
     if choice is not None:
         return choice
     if not choice_id:
@@ -372,7 +378,9 @@ def _validate_value(
             checker.add_problem("value", f"is required: the server expects it in the {place} {choice.key}")
         return None
     in_header = choice.place == "header"
-    return checker.text("value", value, lambda text: field_validation.value_fault(text, in_header=in_header))
+    return checker.check_text(
+        "value", value, lambda text: field_validation.value_fault(text, in_header=in_header)
+    )
 
 
 def _with_state(instance: Instance, choice: AuthChoice, old: Instance | None) -> Instance:

@@ -17,7 +17,7 @@ class ResultLimits:
     """
 
     characters: int = 64_000
-    media: int = 5_000_000
+    media_bytes: int = 5_000_000
 
     MIN_CHARACTERS: ClassVar[int] = 1_000
     """Minimum of ``characters``: a shorter text would consist mostly of notes."""

@@ -48,7 +48,7 @@ async def store_media_block(media: Media, trust: Trust, server: str, result_stor
 
 
 def _needs_separate_storage(block: ContentBlock, limits: ResultLimits) -> bool:
-    return isinstance(block, Media) and (block.kind == "file" or block.size > limits.media)
+    return isinstance(block, Media) and (block.kind == "file" or block.size > limits.media_bytes)
 
 
 def _build_stored_media(media: Media, trust: Trust, server: str) -> tuple[StoredResult, Media]:

@@ -31,7 +31,7 @@ class Retention:
     or those of one principal more than ``max_principal_bytes``, the oldest are deleted, but never the newest.
     """
 
-    seconds: float = 86_400.0
+    max_age_seconds: float = 86_400.0
     max_total_bytes: int = 256_000_000
     max_principal_bytes: int = 64_000_000
 
@@ -139,7 +139,12 @@ class PrincipalResultStores(ABC):
         # Level 1 is the fastest. Results live for a day at most, so time matters more than size.
         body = zlib.compress(pack_body(result.body, result.mime), 1)
         return ResultRow(
-            principal, handle, result.trust.value, result.server, self.clock() + self.retention.seconds, body
+            principal,
+            handle,
+            result.trust.value,
+            result.server,
+            self.clock() + self.retention.max_age_seconds,
+            body,
         )
 
     @abstractmethod

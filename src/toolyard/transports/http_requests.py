@@ -233,7 +233,7 @@ async def read_body_excerpt(response: HttpResponse) -> bytes:
     parts: list[bytes] = []
     size = 0
     try:
-        while chunk := await response.more():
+        while chunk := await response.read_chunk():
             parts.append(chunk)
             size += len(chunk)
             if size >= _MAX_ERROR_BODY_BYTES:
@@ -249,7 +249,7 @@ async def drain_response(response: HttpResponse) -> None:
     """Read and discard the rest of a response for a short time, so that its connection can be reused."""
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):
-            while await response.more():
+            while await response.read_chunk():
                 pass
     except (aiohttp.ClientError, OSError, TimeoutError):
         pass

@@ -86,7 +86,7 @@ class SseTransport:
         error: ServerError = OutcomeUnknown("ended its event stream")
         parser = SseParser(self._max_message_bytes)
         try:
-            while chunk := await response.more():
+            while chunk := await response.read_chunk():
                 await self._handle_events(parser.feed(chunk))
         except ServerError as broken:
             error = broken

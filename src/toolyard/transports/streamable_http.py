@@ -174,7 +174,7 @@ class StreamableHttpTransport:
             raise BadAnswer(_format_too_long(expected, self._max_message_bytes))
         body = ByteBuffer(self._max_message_bytes, expected)
         try:
-            while chunk := await response.more():
+            while chunk := await response.read_chunk():
                 if body.size + len(chunk) > self._max_message_bytes:
                     raise BadAnswer(_format_too_long(body.size + len(chunk), self._max_message_bytes))
                 body.add(chunk)
@@ -252,7 +252,7 @@ class StreamableHttpTransport:
         broke."""
         parser = SseParser(self._max_message_bytes)
         try:
-            while chunk := await response.more():
+            while chunk := await response.read_chunk():
                 await self._handle_events(parser.feed(chunk), stream, id)
                 if stream.answered:
                     return None

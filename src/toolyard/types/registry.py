@@ -91,7 +91,7 @@ class RegistryServer:
     created_at: float = 0.0
     updated_at: float = 0.0
 
-    def choice(self, choice_id: str) -> AuthChoice | None:
+    def find_choice(self, choice_id: str) -> AuthChoice | None:
         """Return the authentication method with this id, or None."""
         return next((choice for choice in self.choices if choice.id == choice_id), None)
 

@@ -40,12 +40,12 @@ class Invitation:
 
 async def list_users(site: Services) -> Sequence[User]:
     """Return all accounts, sorted by name, with their effective roles."""
-    return [_with_effective_role(site, user) for user in await site.database.accounts.users()]
+    return [_with_effective_role(site, user) for user in await site.database.accounts.list_users()]
 
 
 async def find_user(site: Services, user_id: str) -> User:
     """Return an account with its effective role. Raises NotFound."""
-    user = await site.database.accounts.user(user_id)
+    user = await site.database.accounts.get_user(user_id)
     if user is None:
         raise NotFound("there is no such user", hint="it may have been deleted")
     return _with_effective_role(site, user)
@@ -57,7 +57,7 @@ async def add_user(site: Services, visitor: RequestUser, name: str, role: Role, 
     _require_password_mode(site)
     user = await site.database.accounts.add_user(valid_name, role)
     invitation = await _create_invitation(site, visitor, user, base_url)
-    await site.changed(visitor, "user.add", user.id, name=user.name, role=user.role.value)
+    await site.record_change(visitor, "user.add", user.id, name=user.name, role=user.role.value)
     return invitation
 
 
@@ -66,7 +66,7 @@ async def invite_user(site: Services, visitor: RequestUser, user_id: str, base_u
     user = await find_user(site, user_id)
     _require_password_mode(site)
     invitation = await _create_invitation(site, visitor, user, base_url)
-    await site.changed(visitor, "user.invite", user.id, name=user.name)
+    await site.record_change(visitor, "user.invite", user.id, name=user.name)
     return invitation
 
 
@@ -147,7 +147,7 @@ async def change_user(
     finally:
         # If a later step fails, the earlier changes remain and must be audited.
         if changes:
-            await site.changed(visitor, "user.edit", user.id, name=user.name, **changes)
+            await site.record_change(visitor, "user.edit", user.id, name=user.name, **changes)
     return await find_user(site, user_id)
 
 
@@ -167,7 +167,7 @@ async def delete_user(site: Services, visitor: RequestUser, user_id: str) -> Use
     await site.database.accounts.delete_user(user.id)
     await site.parts.forget_principal(user.id)
     site.sign_outs.revoke_in_background(grants)
-    await site.changed(visitor, "user.delete", user.id, name=user.name)
+    await site.record_change(visitor, "user.delete", user.id, name=user.name)
     return user
 
 

@@ -113,7 +113,7 @@ async def resolve_agent_tools(site: Services, visitor: RequestUser, agent: Agent
     meta_caller = site.get_chat_caller(visitor, agent.id, Surface.MODEL_META)
     parts = site.parts
     listing = await parts.tool_directory.refresh(caller.principal)
-    offer = parts.meta_tools.offer(listing, caller)
+    offer = parts.meta_tools.offer_tools(listing, caller)
     servers = {
         id_: server
         for id_, server in _list_visible_servers(site, visitor).items()
@@ -128,7 +128,7 @@ async def resolve_agent_tools(site: Services, visitor: RequestUser, agent: Agent
     for failure in failures:
         parts.call_path.redact_error(failure.error)
     unmatched = unused_patterns(agent.tools or (), [tool.name for tool in tools])
-    return AgentTools(tools, offer.because, tuple(failures), unmatched)
+    return AgentTools(tools, offer.meta_reason, tuple(failures), unmatched)
 
 
 def _list_visible_servers(site: Services, visitor: RequestUser) -> dict[str, Server]:

@@ -67,7 +67,7 @@ class WebChatBackend:
         if owner == LOCAL_PRINCIPAL.id and site.settings.people_mode is PeopleMode.NONE:
             stored: User | None = await site.people.local_user()
         else:
-            stored = await site.database.accounts.user(owner)
+            stored = await site.database.accounts.get_user(owner)
         user = None if stored is None else resolve_effective_user(stored, site.settings)
         if user is None or user.disabled:
             raise ChatRefused("the account of this chat's owner was deleted or is disabled")

@@ -51,8 +51,8 @@ async def get_sign_in_action(
 async def begin_config_sign_in(site: Services, visitor: RequestUser, server: Server, request: Request) -> str:
     """Return the authorization URL to redirect to. Raises Invalid, AuthError or AuthUnavailable."""
     client_identity = site.build_client_identity(site.base_url(request))
-    url = await site.config_sign_ins.begin(server, visitor.principal, visitor.browser, client_identity)
-    await site.changed(visitor, "server.connect", server.id)
+    url = await site.config_sign_ins.begin(server, visitor.principal, visitor.browser_id, client_identity)
+    await site.record_change(visitor, "server.connect", server.id)
     return url
 
 
@@ -71,7 +71,7 @@ async def complete_config_sign_in(
     server_id = server_id_from_key(pending.key, visitor.principal) or ""
     configured = site.configuration.servers.get(server_id)
     server = await site.config_sign_ins.complete(pending, response, configured, visitor.principal)
-    await site.changed(visitor, "server.sign_in", server.id)
+    await site.record_change(visitor, "server.sign_in", server.id)
     await _reconnect_server(site, visitor, server)
     return server
 
@@ -82,7 +82,7 @@ async def sign_out_of_config_server(site: Services, visitor: RequestUser, server
         return False
     was_signed_in = await site.sign_outs.sign_out_of_server(server, visitor.principal)
     if was_signed_in:
-        await site.changed(visitor, "server.sign_out", server.id)
+        await site.record_change(visitor, "server.sign_out", server.id)
         await _reconnect_server(site, visitor, server)
     return was_signed_in
 

@@ -69,7 +69,7 @@ class InstanceSync:
         instances = await self.sync(principal)
         if scope is None or scope.servers is None:
             return instances
-        return [each for each in instances if scope_covers_server(scope, self.server(*each))]
+        return [each for each in instances if scope_covers_server(scope, self.get_server(*each))]
 
     async def find(
         self, principal: Principal, scope: TokenScope | None, instance_id: str
@@ -80,7 +80,7 @@ class InstanceSync:
                 return each
         raise NotFound("there is no such instance", hint="it may have been deleted")
 
-    def server(self, instance: Instance, registered: RegistryServer) -> Server:
+    def get_server(self, instance: Instance, registered: RegistryServer) -> Server:
         """Return the server definition that the core uses for an instance."""
         server = self._parts.manager.servers.get(instance.core_id)
         return server or self._registry.build_instance_server(instance, registered)
@@ -92,7 +92,7 @@ class InstanceSync:
         completes later, must not overwrite its result.
         """
         number = next(self._read_numbers)
-        instances = await self._registry.instances(principal.id)
+        instances = await self._registry.list_instances(principal.id)
         if number > self._synced_read_by_user.get(principal.id, 0):
             self._synced_read_by_user[principal.id] = number
             servers = [self._registry.build_instance_server(*each) for each in instances]
@@ -135,5 +135,5 @@ class InstanceSync:
         """
         if self._auth_storage is None or instance.state is not InstanceState.NEEDS_REAUTH:
             return False
-        grant = await self._auth_storage.grant(instance.grant_key)
+        grant = await self._auth_storage.get_grant(instance.grant_key)
         return grant is not None and grant.lacks_scopes

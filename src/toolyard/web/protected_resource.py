@@ -43,8 +43,8 @@ async def show_resource_metadata(request: Request) -> Response:
     if not resource.is_enabled or (path and not _is_gateway_path(path)):
         raise HTTPException(404)
     document = {
-        "resource": resource.address(request, path),
-        "authorization_servers": [await resource.bearer_authenticator.issuer()],
+        "resource": resource.build_url(request, path),
+        "authorization_servers": [await resource.bearer_authenticator.get_issuer()],
         "bearer_methods_supported": ["header"],
         "resource_name": "Toolyard",
     }
@@ -73,7 +73,7 @@ class ResourceServer:
             self._bearer_authenticator = BearerAuthenticator(self._services.settings, self._services.net)
         return self._bearer_authenticator
 
-    def address(self, request: Request, path: str) -> str:
+    def build_url(self, request: Request, path: str) -> str:
         """Return the absolute URL of a path of ours, percent-encoded."""
         return self._services.base_url(request) + quote(path, safe="/")
 
@@ -95,7 +95,7 @@ class ResourceServer:
 
     def _list_accepted_audiences(self, request: Request) -> set[str]:
         """Return the accepted ``aud`` values: this URL, the whole gateway, or the whole server."""
-        requested_url = self.address(request, str(request.scope["path"]).rstrip("/"))
+        requested_url = self.build_url(request, str(request.scope["path"]).rstrip("/"))
         base = self._services.base_url(request)
         return {requested_url, f"{base}{_GATEWAY_PREFIX}", base, f"{base}/"}
 
@@ -104,7 +104,9 @@ class ResourceServer:
         if not self.is_enabled:
             return {"WWW-Authenticate": "Bearer"}
         request = Request(scope)
-        metadata_url = self.address(request, RESOURCE_METADATA_PATH + str(request.scope["path"]).rstrip("/"))
+        metadata_url = self.build_url(
+            request, RESOURCE_METADATA_PATH + str(request.scope["path"]).rstrip("/")
+        )
         error = (
             ""
             if read_bearer_token(request) is None

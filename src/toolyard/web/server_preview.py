@@ -75,7 +75,7 @@ async def _find_usable_instance(
     site: Services, visitor: RequestUser, registered: RegistryServer
 ) -> Server | None:
     """Return the first usable instance of the user, as the core sees it, or None."""
-    for instance, instance_of in await site.instances(visitor.principal):
+    for instance, instance_of in await site.list_instances(visitor.principal):
         server = site.registry.build_instance_server(instance, instance_of)
         if instance_of.id == registered.id and server.enabled and instance.state is InstanceState.READY:
             return server

@@ -102,7 +102,7 @@ async def list_server_records(site: Services, caller: Caller) -> list[ServerReco
 
 def build_config_record(site: Services, caller: Caller, server: Server) -> ServerRecord:
     """Return the record of a configured server. File, process id and stderr are included for admins."""
-    status = site.status(server, caller.principal)
+    status = site.get_status(server, caller.principal)
     state, reason = _resolve_state(site, caller, server, status)
     if not caller.principal.admin:
         return _build_record(site, caller, server, status, state, reason, provenance=server.provenance.source)
@@ -117,8 +117,8 @@ def build_instance_record(
     site: Services, caller: Caller, instance: Instance, registered: RegistryServer
 ) -> ServerRecord:
     """Return the record of a synchronised instance. Its state is the stored one, shared by all replicas."""
-    server = site.instance_sync.server(instance, registered)
-    status = site.status(server, caller.principal)
+    server = site.instance_sync.get_server(instance, registered)
+    status = site.get_status(server, caller.principal)
     return _build_record(
         site,
         caller,

@@ -137,7 +137,7 @@ class Services:
         self.metrics = Metrics(self.parts.manager.statuses)
         self.gateway_notices = GatewayNotices(self)
         self.instance_sync = InstanceSync(
-            self.registry, self.parts, database.auth, self.gateway_notices.changed
+            self.registry, self.parts, database.auth, self.gateway_notices.notify_servers_changed
         )
         self._caller_cache = CallerCache(agents, configuration.bundles)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -185,7 +185,7 @@ class Services:
             data_dir=self.data_dir,
             auth_provider_for=credentials.auth_provider_for,
             net=self.net,
-            result_store_for=self.database.results.within(
+            result_store_for=self.database.results.with_retention(
                 Retention(self.settings.result_keep, self.settings.result_store_limit)
             ).for_principal,
             catalogue_storage=self.database.catalogues,
@@ -274,7 +274,7 @@ class Services:
         """Synchronise the user's instances from the database to the core. Cheap if nothing changed."""
         await self.instance_sync.sync(visitor.principal)
 
-    async def instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
+    async def list_instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
         """Synchronise the instances of a principal to the core and return each with its server."""
         return await self.instance_sync.sync(principal)
 
@@ -282,7 +282,7 @@ class Services:
         """Return the user's instances that their token covers."""
         return await self.instance_sync.sync_covered(visitor.principal, visitor.scope)
 
-    async def instance(self, visitor: RequestUser, instance_id: str) -> InstanceWithServer:
+    async def find_instance(self, visitor: RequestUser, instance_id: str) -> InstanceWithServer:
         """Return one of the user's instances. Raises NotFound, also if their token does not cover it."""
         return await self.instance_sync.find(visitor.principal, visitor.scope, instance_id)
 
@@ -290,13 +290,13 @@ class Services:
         self, visitor: RequestUser, instance: Instance, registered: RegistryServer
     ) -> None:
         """Reconnect an instance, list its tools and store the resulting state."""
-        server = self.instance_sync.server(instance, registered)
+        server = self.instance_sync.get_server(instance, registered)
         if server.enabled:
             await self.parts.reconnect(server.id, visitor.principal)
             await self.parts.tool_directory.refresh(visitor.principal, fresh=True, only=[server.id])
             await self.sync_instances(visitor)
 
-    def status(self, server: Server, principal: Principal) -> Status:
+    def get_status(self, server: Server, principal: Principal) -> Status:
         """Return the status of a server for a principal, with secrets redacted."""
         manager = self.parts.manager
         if manager.find(server.id, principal) is None:
@@ -347,7 +347,7 @@ class Services:
             hint = "GET /api/v1/status lists the servers"
             raise NotFound(f"there is no server '{server_id}' in the configuration", hint=hint)
         await self.parts.manager.restart(server_id)
-        await self.changed(visitor, "server.restart", server_id)
+        await self.record_change(visitor, "server.restart", server_id)
         # Unlike wait_for, this does not cancel the task after the timeout: it goes on in the background.
         await asyncio.wait(
             [self.spawn(self.connect_shared_servers([server_id]))], timeout=_CONNECT_WAIT_SECONDS
@@ -357,9 +357,9 @@ class Services:
         """Apply a changed configuration. Servers with an unchanged entry stay connected."""
         self.configuration = configuration
         self.revision += 1
-        self._caller_cache.change(configuration.bundles)
+        self._caller_cache.set_bundles(configuration.bundles)
         touched = await self.parts.update_configuration(configuration)
-        self.gateway_notices.changed(None, touched)
+        self.gateway_notices.notify_servers_changed(None, touched)
         if self.settings.warm:
             self.spawn(self.connect_shared_servers(touched))
 
@@ -397,7 +397,7 @@ class Services:
                 if calls.can_see_unknown_tool(server_id, name, caller):
                     calls.redact_error(failure)
                     raise failure
-        visible_tools = calls.shown(tool_directory.known_listing(caller.principal), caller)
+        visible_tools = calls.visible_tools(tool_directory.known_listing(caller.principal), caller)
         if name not in visible_tools:
             raise build_refusal(name, visible_tools)
         return visible_tools[name]
@@ -470,7 +470,7 @@ class Services:
             details=details,
         )
 
-    async def changed(self, visitor: RequestUser, action: str, target: str, **details: object) -> None:
+    async def record_change(self, visitor: RequestUser, action: str, target: str, **details: object) -> None:
         """Write an audit entry about a change that a user made.
 
         If the database is unavailable, the entry is queued: the change has happened, so its request must not

@@ -175,7 +175,7 @@ async def _record_acceptance(
 ) -> None:
     """Write an audit entry, and notify clients that the tool list changed."""
     tools = [change.tool or change.kind.value for change in accepted_changes]
-    await site.changed(
+    await site.record_change(
         visitor, "lock.accept", target, name=name, accepted=tools[:100], count=len(accepted_changes)
     )
     site.mcp.gateway.client_subscriptions.notify_tools_changed()

@@ -56,7 +56,7 @@ async def parts(leaks: None, tree: Tree, records: list[CallRecord]) -> AsyncIter
 
 
 async def shown(parts: Parts, caller: Caller) -> list[str]:
-    return list(parts.call_path.shown(await parts.tool_directory.refresh(caller.principal), caller))
+    return list(parts.call_path.visible_tools(await parts.tool_directory.refresh(caller.principal), caller))
 
 
 # Who sees them.

@@ -40,7 +40,7 @@ async def test_a_call_that_needs_a_yes_waits_and_nobody_works_on_it(house: House
     [ask] = only(events, Kind.APPROVAL_REQUEST)
     assert ask["id"] == only(events, Kind.CALL)[0]["id"]
     assert "write" in ask["reason"] or "read" in ask["reason"]
-    [waiting] = await house.database.approvals.waiting(ME)
+    [waiting] = await house.database.approvals.list_pending(ME)
     assert (waiting.id, waiting.tool, waiting.name) == (ask["approval"], "s/put", "s_put")
     assert (waiting.chat_id, waiting.call_id, waiting.arguments) == (chat.id, ask["id"], {"text": "a"})
     assert house.calls() == ['look {"text": "b"}']
@@ -105,7 +105,7 @@ async def test_an_answer_counts_after_a_restart_by_whoever_gets_it(opened: Openi
 
 async def test_a_yes_can_reach_further_and_be_taken_back(house: House) -> None:
     chat, turn, events = await asked(house, PUT)
-    remember = GrantScope(3600, "any", here=True)
+    remember = GrantScope(3600, "any", this_chat_only=True)
     await house.chats.answer_approval(
         ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True, remember=remember
     )
@@ -129,12 +129,12 @@ async def test_a_yes_to_any_arguments_answers_the_other_calls_that_wait(house: H
         ME,
         only(events, Kind.APPROVAL_REQUEST)[0]["approval"],
         yes=True,
-        remember=GrantScope(60, "any", here=True),
+        remember=GrantScope(60, "any", this_chat_only=True),
     )
     events = await house.over(chat, turn)
     assert [body["yes"] for body in only(events, Kind.APPROVAL_ANSWER)] == [True, True]
     assert sorted(house.calls()) == ['put {"text": "a"}', 'put {"text": "b"}']
-    assert await house.database.approvals.waiting(ME) == []
+    assert await house.database.approvals.list_pending(ME) == []
 
 
 async def test_a_tool_that_changed_since_the_yes_is_not_called(opened: Opening, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_a_tool_that_changed_since_the_yes_is_not_called(opened: Opening, 
     waiting = await house.waits(chat, await house.chats.send(ME, chat.id, PUT))
     [approval] = [
         each
-        for each in await house.database.approvals.waiting(ME)
+        for each in await house.database.approvals.list_pending(ME)
         if each.id == only(waiting, Kind.APPROVAL_REQUEST)[0]["approval"]
     ]
     grants = await house.database.approvals.list_grants(ME, time.time())
@@ -161,7 +161,7 @@ async def test_a_call_through_the_meta_tools_is_asked_about_as_what_it_is(opened
     chat, turn, events = await asked(
         house, 'call tools_call {"name": "s_put", "arguments": {"text": "a"}}', agent="far"
     )
-    [approval] = await house.database.approvals.waiting(ME)
+    [approval] = await house.database.approvals.list_pending(ME)
     assert (approval.tool, approval.name, approval.arguments) == ("s/put", "s_put", {"text": "a"})
     await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
     events = await house.over(chat, turn)
@@ -189,7 +189,7 @@ async def test_a_turn_that_waits_can_be_stopped(house: House) -> None:
     # It is known what the tool did.
     [result] = only(events, Kind.RESULT)
     assert result["text"] == "not called: the turn ended before the user approved or denied it"
-    assert await house.database.approvals.waiting(ME) == []
+    assert await house.database.approvals.list_pending(ME) == []
     with pytest.raises(ChatRefused):
         await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
     assert await house.database.approvals.list_grants(ME, time.time()) == []
@@ -208,7 +208,7 @@ async def test_an_approval_is_answered_once_and_by_its_owner(house: House) -> No
     for seconds in (0.0, -1.0, 1e12, float("nan")):
         with pytest.raises(ChatRefused):
             await house.chats.answer_approval(
-                ME, second, yes=True, remember=GrantScope(seconds, "any", here=False)
+                ME, second, yes=True, remember=GrantScope(seconds, "any", this_chat_only=False)
             )
     await house.chats.answer_approval(ME, second, yes=False)
     await house.over(chat, turn)
@@ -273,7 +273,7 @@ def test_a_yes_is_bound_to_what_it_was_said_to() -> None:
     once = create_grant(approval, None, 100.0)
     assert (once.uses, once.chat_id, once.predicate) == (1, "c", {"": {"equal": {"a": 1}}})
     assert (once.tool, once.definition_hash, once.expires_at > 100.0) == ("s/put", "hash", True)
-    longer = create_grant(approval, GrantScope(60, "any", here=False), 100.0)
+    longer = create_grant(approval, GrantScope(60, "any", this_chat_only=False), 100.0)
     assert (longer.uses, longer.chat_id, longer.predicate, longer.expires_at) == (None, None, {}, 160.0)
-    words = describe_grant_scope(GrantScope(172_800, "these", here=False))
+    words = describe_grant_scope(GrantScope(172_800, "these", this_chat_only=False))
     assert words == "with these arguments, everywhere, for 2 days"

@@ -60,15 +60,21 @@ def test_the_third_time_is_refused_whether_in_one_answer_or_in_three() -> None:
 
 def test_who_asks_again_after_being_refused_has_reached_a_limit() -> None:
     key = call_key("t", {"a": 1})
-    assert find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 1})), made=Counter({key: 2}))) is None
-    assert find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 2})), made=Counter({key: 3}))) is None
     assert (
-        find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 1})), made=Counter({key: 3})))
+        find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 1})), call_counts=Counter({key: 2})))
+        is None
+    )
+    assert (
+        find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 2})), call_counts=Counter({key: 3})))
+        is None
+    )
+    assert (
+        find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 1})), call_counts=Counter({key: 3})))
         is not None
     )
     # It was looked at before the person was asked.
     asked = replace(calls({"a": 1})[0], approval="x", yes=True)
-    assert find_repeated_call(TurnSnapshot(open_calls=(asked,), made=Counter({key: 3}))) is None
+    assert find_repeated_call(TurnSnapshot(open_calls=(asked,), call_counts=Counter({key: 3}))) is None
 
 
 def test_the_rules_come_from_the_settings(tmp_path: Path) -> None:
@@ -147,11 +153,11 @@ def test_how_far_a_turn_is_stands_in_its_events() -> None:
         event(15, Kind.TEXT, "step-2", delta="y"),
     ]
     standing = TurnSnapshot.from_events(events)
-    assert (standing.steps, standing.tokens, standing.by_hand, standing.is_ended) == (1, 15, False, False)
+    assert (standing.steps, standing.tokens, standing.is_manual, standing.is_ended) == (1, 15, False, False)
     assert standing.open_calls == (OpenCall("y", "t", "broken", "p", True), OpenCall("z", "t", {}, "q", None))
     assert standing.pending_approval_ids == ("q",)
     assert standing.open_question_ids == ("w",)
-    assert standing.made == {call_key("t", {"a": 1}): 1}
+    assert standing.call_counts == {call_key("t", {"a": 1}): 1}
     [(part, piece)] = standing.partial_answers.items()
     assert (part, piece.text, piece.reasoning) == ("step-2", "Hey", "hm")
     assert (
@@ -218,13 +224,13 @@ async def test_what_was_gathered_is_written_before_what_follows(
 
 async def test_progress_is_told_rarely_and_the_newest_stays(database: Database, scribe: EventWriter) -> None:
     for n in range(1, 101):
-        scribe.progress("x", {"progress": n, "total": 100, "message": "m" * 900})
+        scribe.report_progress("x", {"progress": n, "total": 100, "message": "m" * 900})
     found: list[ChatEvent] = []
     while not found or found[-1].body["progress"] != 100:
         found += await database.chats.wait_for_events("c", found[-1].seq if found else 1, 10)
     assert len(found) <= 3
     assert (found[-1].part, len(found[-1].body["message"])) == ("x", 500)
-    scribe.progress("x", {"progress": float("nan"), "total": True, "message": 7})
+    scribe.report_progress("x", {"progress": float("nan"), "total": True, "message": 7})
     await scribe.append([failure_event("x", "over")])
     await scribe.finish()
     assert [each.kind for each in await read_chat_events(database.chats, "c", after=1)] == [Kind.RESULT]

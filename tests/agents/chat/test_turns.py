@@ -90,7 +90,7 @@ async def test_a_picture_reaches_a_model_that_sees(house: House) -> None:
     assert [each["kind"] for each in result["media"]] == ["image"]
     assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "image: yes"
     [seq] = [event.seq for event in events if event.kind is Kind.RESULT]
-    kept = await house.chats.result(ME, chat.id, seq)
+    kept = await house.chats.get_full_result(ME, chat.id, seq)
     assert kept is not None
     assert (kept.text, [each.mime for each in kept.media]) == ("a picture", ["image/png"])
     # Once more, in the next turn: what was seen stays seen.
@@ -120,7 +120,7 @@ async def test_a_long_result_is_kept_whole_and_can_be_read_on(house: House) -> N
     events = await house.say(chat, 'call s_big {"size": 100000}', "then", "tools?")
     [result] = [event for event in events if event.kind is Kind.RESULT]
     assert (len(result.body["text"]), result.body["handle"] is None) == (4_000, False)
-    kept = await house.chats.result(ME, chat.id, result.seq)
+    kept = await house.chats.get_full_result(ME, chat.id, result.seq)
     assert kept is not None
     assert len(kept.text) == result.body["length"] > 60_000
     assert "result_read" in only(events, Kind.MODEL_MESSAGE)[-1]["text"].split()
@@ -317,7 +317,7 @@ async def test_the_picker_says_of_each_tool_whether_it_is_hidden_and_why(opened:
     agent = Agent("careful", "Careful", tools=("s_*", "!s_big"))
     house = await opened(agents=[agent])
     chat = await house.chat(agent="careful", choice=["s/look"])
-    views = {view.name: view for view in await house.chats.tools(ME, chat.id)}
+    views = {view.name: view for view in await house.chats.list_tools(ME, chat.id)}
     assert list(views) == sorted(views)
     assert (views["s_look"].shown, views["s_look"].why, views["s_look"].asks) == (True, "", False)
     assert (views["s_fail"].shown, views["s_put"].shown, views["s_put"].asks) == (True, True, True)
@@ -436,8 +436,8 @@ async def test_a_chat_is_its_owners_alone(house: House) -> None:
         chats.list_events("mallory", chat.id),
         chats.list_latest_events("mallory", chat.id),
         chats.wait_for_events("mallory", chat.id, 0, 0.01),
-        chats.result("mallory", chat.id, 1),
-        chats.tools("mallory", chat.id),
+        chats.get_full_result("mallory", chat.id, 1),
+        chats.list_tools("mallory", chat.id),
     ):
         with pytest.raises(NoSuchChat):
             await attempt

@@ -261,7 +261,9 @@ def test_of_what_a_provider_says_no_more_is_looked_at_than_is_shown(monkeypatch:
         return text
 
     monkeypatch.setattr("toolyard.agents.models.model_ref.redact_secrets", redact)
-    said = ModelRef(ProviderAccess("openai", "http://127.0.0.1/v1", "key"), "m").words("word " * 1_000_000)
+    said = ModelRef(ProviderAccess("openai", "http://127.0.0.1/v1", "key"), "m").sanitize_message(
+        "word " * 1_000_000
+    )
     assert said.startswith("word word")
     assert len(looked[0]) < 100_000
 

@@ -109,7 +109,7 @@ class BearerAuthenticator:
             settings.oidc_issuer, settings.oidc_client_id, settings.oidc_client_secret, net, clock
         )
 
-    async def issuer(self) -> str:
+    async def get_issuer(self) -> str:
         """Return the issuer in the provider's metadata, or the configured one if it cannot be fetched."""
         try:
             return (await self._provider.get_metadata()).issuer

@@ -53,7 +53,7 @@ async def find_or_create_account(storage: AccountStorage, identity: Identity, *,
     email = identity.verified_email.casefold() if identity.verified_email else None
     if email != user.verified_email and (complete or email is not None):
         await storage.set_verified_email(user.id, email)
-        user = await storage.user(user.id) or user
+        user = await storage.get_user(user.id) or user
     return user
 
 

@@ -36,7 +36,7 @@ class CancellationToken:
         """Request the work to stop. May be called from any thread."""
         self._cancelled.set()
 
-    def check(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise NativeToolError if the work must stop without a result."""
         if self.should_stop:
             raise NativeToolError(f"took longer than {self._seconds:g} s; narrow the request")

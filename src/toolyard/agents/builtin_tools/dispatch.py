@@ -94,34 +94,34 @@ class NativeTools:
     # The tools.
 
     async def _view_file(self, workspace: Workspace, tool_arguments: ToolArguments) -> ContentBlocks:
-        path, offset = tool_arguments.text("path"), tool_arguments.number("offset", 1, 1)
-        limit = tool_arguments.number("limit", 1000, 1, MAX_VIEWED_LINES)
+        path, offset = tool_arguments.require_text("path"), tool_arguments.get_int("offset", 1, 1)
+        limit = tool_arguments.get_int("limit", 1000, 1, MAX_VIEWED_LINES)
         work = partial(view_file, workspace, path, offset, limit, self._max_body_characters)
         return await self._threads.run(work, self._limits.read_seconds)
 
     async def _list_folder(self, workspace: Workspace, tool_arguments: ToolArguments) -> ContentBlocks:
         path, limit = (
             tool_arguments.get_text("path") or ".",
-            tool_arguments.number("limit", 500, 1, MAX_LISTED_FILES),
+            tool_arguments.get_int("limit", 500, 1, MAX_LISTED_FILES),
         )
         work = partial(list_folder, workspace, path, limit, self._max_body_characters)
         return text_block(await self._threads.run(work, self._limits.read_seconds))
 
     async def _find_files(self, workspace: Workspace, tool_arguments: ToolArguments) -> ContentBlocks:
-        pattern, path = tool_arguments.text("pattern"), tool_arguments.get_text("path") or "."
-        limit = tool_arguments.number("limit", 200, 1, MAX_LISTED_FILES)
+        pattern, path = tool_arguments.require_text("pattern"), tool_arguments.get_text("path") or "."
+        limit = tool_arguments.get_int("limit", 200, 1, MAX_LISTED_FILES)
         work = partial(find_files, workspace, pattern, path, limit, self._max_body_characters)
         return text_block(await self._threads.run(work, self._limits.search_seconds))
 
     async def _grep_files(self, workspace: Workspace, tool_arguments: ToolArguments) -> ContentBlocks:
         glob = tool_arguments.get_text("glob")
         query = GrepQuery(
-            tool_arguments.text("pattern"),
+            tool_arguments.require_text("pattern"),
             tool_arguments.get_text("path") or ".",
             None if not glob else compile_glob(glob),
             tool_arguments.get_bool("ignore_case"),
         )
-        limit = tool_arguments.number("limit", 100, 1, MAX_GREP_MATCHES)
+        limit = tool_arguments.get_int("limit", 100, 1, MAX_GREP_MATCHES)
         engine = self._select_engine(workspace)
         seconds = self._limits.search_seconds
         return text_block(
@@ -129,7 +129,7 @@ class NativeTools:
         )
 
     async def _fetch_page(self, tool_arguments: ToolArguments) -> ContentBlocks:
-        url, offset = tool_arguments.text("url"), tool_arguments.number("offset", 0, 0)
+        url, offset = tool_arguments.require_text("url"), tool_arguments.get_int("offset", 0, 0)
         return text_block(await self._fetcher.fetch(url, offset, self._limits.max_characters))
 
     @property

@@ -52,7 +52,7 @@ class FileMatches:
     """Line numbers of the matches in one file, in order. ``path`` is relative to the workspace root."""
 
     path: str
-    lines: Sequence[int]
+    line_numbers: Sequence[int]
 
 
 class IncompleteSearch(Exception):
@@ -109,7 +109,7 @@ async def _read_matching_lines(
 def format_matches(workspace: Workspace, matches: FileMatches) -> list[str]:
     """Return the matching lines as they are now; none for a file that is gone, binary or outside."""
     try:
-        with workspace.file(matches.path) as file:
+        with workspace.open_file(matches.path) as file:
             data = read_text_bytes(file)
     except NativeToolError:
         return []
@@ -118,7 +118,7 @@ def format_matches(workspace: Workspace, matches: FileMatches) -> list[str]:
     lines = data.split(b"\n")
     return [
         f"{escape_path(matches.path)}:{number}: {_truncate_line(lines[number - 1])}"
-        for number in matches.lines
+        for number in matches.line_numbers
         if number <= len(lines)
     ]
 

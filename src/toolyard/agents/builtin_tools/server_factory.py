@@ -114,7 +114,7 @@ class NativeServerSetup:
 
     server: Server
     catalogue: Catalogue
-    transport: Callable[[], MemoryTransport]
+    make_transport: Callable[[], MemoryTransport]
     tools: NativeTools
 
     async def close(self) -> None:

@@ -117,7 +117,7 @@ def view_file(
 
     Raises NativeToolError for any other file.
     """
-    with workspace.file(path) as file:
+    with workspace.open_file(path) as file:
         head = os.pread(file.fd, HEAD_BYTES, 0)
         kind = detect_file_type(head)
         if kind.image_mime_type is not None:
@@ -194,14 +194,14 @@ def _open_text(fd: int, encoding: str) -> io.TextIOWrapper:
 def _read_line(stream: io.TextIOWrapper, cancellation: CancellationToken) -> str | None:
     """Return the next line without its end, truncated for display; None at the end of the file."""
     piece = stream.readline(_READ_CHUNK_SIZE)
-    cancellation.check()
+    cancellation.raise_if_stopped()
     if not piece:
         return None
     shown, length = piece[: _MAX_LINE_CHARACTERS + 1], len(piece)
     # Read past the rest of a long line piece by piece, without holding it in memory.
     while not piece.endswith("\n"):
         piece = stream.readline(_READ_CHUNK_SIZE)
-        cancellation.check()
+        cancellation.raise_if_stopped()
         length += len(piece)
         if not piece:
             break

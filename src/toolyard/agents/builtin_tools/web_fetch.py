@@ -106,7 +106,7 @@ _REQUEST_HEADERS = {
 @dataclass(frozen=True, slots=True)
 class _FetchedPage:
     address: str
-    kind: str
+    media_type: str
     charset: str | None
     body: bytes
     is_truncated: bool
@@ -146,7 +146,7 @@ class PageFetcher:
         """Return the page, or the target of its redirect."""
         import aiohttp  # Imported late: slow to load, and needed for requests only.
 
-        session, options = self._net.session(guarded=True), self._net.options(url, guarded=True)
+        session, options = self._net.session(guarded=True), self._net.request_options(url, guarded=True)
         try:
             async with session.get(
                 url, headers=_REQUEST_HEADERS, auto_decompress=False, **options
@@ -206,7 +206,7 @@ async def _decompress_body(response: aiohttp.ClientResponse) -> AsyncGenerator[b
 
 
 async def _extract_text(page: _FetchedPage) -> tuple[str, str]:
-    if page.kind not in _HTML_MEDIA_TYPES:
+    if page.media_type not in _HTML_MEDIA_TYPES:
         return "", decode_body(page.body, page.charset)
     text = decode_body(page.body, page.charset)
     async with WorkerProcess("html_text_worker") as program:

@@ -156,7 +156,7 @@ class Workspace:
             yield found
 
     @contextmanager
-    def file(self, path: str) -> Generator[OpenedPath]:
+    def open_file(self, path: str) -> Generator[OpenedPath]:
         """Open a file. Raises NativeToolError."""
         with self.open(path) as found:
             if found.is_folder:

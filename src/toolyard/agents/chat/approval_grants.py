@@ -46,7 +46,7 @@ class GrantScope:
 
     seconds: float
     arguments: Literal["these", "any"]
-    here: bool
+    this_chat_only: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def create_grant(approval: Approval, remember: GrantScope | None, now: float) ->
     ChatRefused for an invalid duration.
     """
     if remember is None:
-        remember, uses = GrantScope(_SINGLE_USE_SECONDS, "these", here=True), 1
+        remember, uses = GrantScope(_SINGLE_USE_SECONDS, "these", this_chat_only=True), 1
     else:
         uses = None
     if not 0 < remember.seconds <= _MAX_GRANT_SECONDS:
@@ -141,7 +141,7 @@ def create_grant(approval: Approval, remember: GrantScope | None, now: float) ->
         else {_ALL_ARGUMENTS_KEY: {"equal": dict(approval.arguments)}},
         created_at=now,
         expires_at=now + remember.seconds,
-        chat_id=approval.chat_id if remember.here else None,
+        chat_id=approval.chat_id if remember.this_chat_only else None,
         uses=uses,
     )
 
@@ -149,7 +149,7 @@ def create_grant(approval: Approval, remember: GrantScope | None, now: float) ->
 def describe_grant_scope(remember: GrantScope) -> str:
     """Describe for users how far an approval extends."""
     what = "with any arguments" if remember.arguments == "any" else "with these arguments"
-    where = "in this chat" if remember.here else "everywhere"
+    where = "in this chat" if remember.this_chat_only else "everywhere"
     return f"{what}, {where}, for {_format_duration(remember.seconds)}"
 
 

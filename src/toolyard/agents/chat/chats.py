@@ -147,7 +147,7 @@ class ChatService:
         ``search_text`` searches titles and messages. ``before`` is ``(updated_at, id)`` of the last chat of
         the previous page.
         """
-        return await self._store.chats(owner, search_text=search_text, before=before, limit=limit)
+        return await self._store.list_chats(owner, search_text=search_text, before=before, limit=limit)
 
     async def change(
         self,
@@ -297,7 +297,7 @@ class ChatService:
     async def stop_all_turns(self, owner: str) -> None:
         """Stop all turns of a user, in any process, for example when the account is disabled."""
         before: tuple[float, str] | None = None
-        while chats := await self._store.chats(owner, before=before, limit=_CHATS_PER_PAGE):
+        while chats := await self._store.list_chats(owner, before=before, limit=_CHATS_PER_PAGE):
             for chat in chats:
                 if chat.state is not TurnState.IDLE:
                     await self._turn_runner.stop(chat, STOPPED_BY_USER)
@@ -331,23 +331,23 @@ class ChatService:
         await self.get(owner, chat_id)
         return await self._store.wait_for_events(chat_id, after, seconds)
 
-    async def result(self, owner: str, chat_id: str, seq: int) -> FullResult | None:
+    async def get_full_result(self, owner: str, chat_id: str, seq: int) -> FullResult | None:
         """Return the full result of a RESULT event, or None if the event at ``seq`` is not a RESULT."""
         await self.get(owner, chat_id)
         events = await self._store.list_events(chat_id, after=seq - 1, limit=1)
         if not events or events[0].seq != seq or events[0].kind is not Kind.RESULT:
             return None
-        kept_data = await self._store.kept(chat_id, seq) if events[0].has_kept else None
+        kept_data = await self._store.get_kept_data(chat_id, seq) if events[0].has_kept else None
         return read_full_result(events[0].body, kept_data)
 
-    async def tools(self, owner: str, chat_id: str) -> Sequence[ToolView]:
+    async def list_tools(self, owner: str, chat_id: str) -> Sequence[ToolView]:
         """Return every known tool, and for a hidden tool the reason given by the rule that hides it.
 
         Ignores the tools selected for this chat.
         """
         return await self._list_tool_views(await self.get(owner, chat_id))
 
-    async def offered(self, owner: str, *, agent: str | None = None) -> Sequence[ToolView]:
+    async def list_tools_for_new_chat(self, owner: str, *, agent: str | None = None) -> Sequence[ToolView]:
         """Return the tools, as ``tools`` does, for a chat that does not exist yet."""
         chat = Chat(secrets.token_hex(12), owner, "", 0.0, 0.0, agent)
         try:

@@ -58,7 +58,7 @@ class ActiveCall:
     principal_id: str
     server_id: str | None
     call_id: str
-    label: str
+    server_label: str
     event_writer: EventWriter
     find_server: Callable[[str], Server | None]
     """Return the definition of one of the user's servers."""
@@ -66,7 +66,7 @@ class ActiveCall:
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     open_question_ids: set[str] = field(default_factory=set[str])
     """Questions without an answer yet."""
-    asked: list[str] = field(default_factory=list[str])
+    question_ids: list[str] = field(default_factory=list[str])
     """Ids of all questions of this call."""
 
 
@@ -130,7 +130,7 @@ class ServerQuestions:
         if active_call is None or active_call.sampling_handler is None:
             raise Declined("no user is available to allow a model request")
         request = SamplingRequest.from_params(params)
-        words = request.words
+        words = request.display_text
         if len(words) > MAX_SAMPLING_REQUEST_CHARACTERS:
             # A user must not approve a request that cannot be displayed in full.
             raise Declined(
@@ -169,16 +169,16 @@ class ServerQuestions:
         """Return the user's answer; ``cancel`` after the timeout, at a limit, or when the call ends."""
         limits = self._limits
         if (
-            len(active_call.asked) >= limits.max_questions_per_call
+            len(active_call.question_ids) >= limits.max_questions_per_call
             or len(active_call.open_question_ids) >= limits.max_open_questions
         ):
             log.warning(
                 "a question of %s was cancelled: too many questions in one call",
-                active_call.label,
+                active_call.server_label,
             )
             return CANCEL_RESULT
         id = secrets.token_hex(8)
-        active_call.asked.append(id)
+        active_call.question_ids.append(id)
         active_call.open_question_ids.add(id)
         try:
             return await self._ask_and_wait(active_call, call_id, question_body, id)
@@ -193,13 +193,13 @@ class ServerQuestions:
             **empty_fields,
             "id": question_id,
             "call": call_id,
-            "server": active_call.label,
+            "server": active_call.server_label,
             **question_body,
         }
         try:
             stored_events = await active_call.event_writer.append([NewChatEvent(Kind.QUESTION, body)])
         except ToolyardError as error:
-            log.warning("a question of %s cannot be stored: %s", active_call.label, error.cause)
+            log.warning("a question of %s cannot be stored: %s", active_call.server_label, error.cause)
             return CANCEL_RESULT
         # Wait for the first of: the answer, the end of the call, the timeout. An answer that arrives together
         # with the end of the call still counts.
@@ -240,7 +240,7 @@ class ServerQuestions:
         action = str(event.body.get("action"))
         if action != "accept":
             return {"action": action}
-        kept_data = await self._store.kept(event.chat_id, event.seq) if event.has_kept else None
+        kept_data = await self._store.get_kept_data(event.chat_id, event.seq) if event.has_kept else None
         return {"action": action} if not kept_data else {"action": action, "content": orjson.loads(kept_data)}
 
 

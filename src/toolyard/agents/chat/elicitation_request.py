@@ -58,7 +58,7 @@ class SamplingRequest:
         )
 
     @property
-    def words(self) -> str:
+    def display_text(self) -> str:
         """The whole request as text, for the user's review; nothing is omitted."""
         message_lines = [f"{'model' if own else 'server'}: {text}" for own, text in self.messages]
         lines = (

@@ -54,7 +54,7 @@ class EventWriter:
         self._pending_pieces.append(NewChatEvent(kind, {"delta": delta}, part))
         self._ensure_batch_task()
 
-    def progress(self, call_id: str, params: Mapping[str, Any]) -> None:
+    def report_progress(self, call_id: str, params: Mapping[str, Any]) -> None:
         """Queue a progress report.
 
         Reports that follow each other too quickly are dropped, except the newest.
@@ -182,7 +182,7 @@ class TurnLog:
     def __init__(self, event_writer: EventWriter, events: Iterable[ChatEvent]) -> None:
         self.event_writer = event_writer
         self.events = [event for event in events if event.kind not in TRANSIENT_KINDS]
-        self.kept: dict[int, bytes] = {}
+        self.kept_data_by_seq: dict[int, bytes] = {}
 
     @property
     def chat_id(self) -> str:
@@ -198,7 +198,9 @@ class TurnLog:
         """Write events and add them to the log. Raises NotHeld, or the store's errors."""
         written = await self.event_writer.append(events, next_state=next_state)
         self.events += written
-        self.kept |= {done.seq: new.kept for new, done in zip(events, written, strict=True) if new.kept}
+        self.kept_data_by_seq |= {
+            done.seq: new.kept for new, done in zip(events, written, strict=True) if new.kept
+        }
 
 
 async def read_chat_events(

@@ -66,7 +66,7 @@ async def _render_event(
         return _RENDERERS.get(event.kind, _render_nothing)(event.body)
     if read_full_text is not None:
         return _render_result(event.body, await read_full_text(event))
-    full_result = await chats.result(chat.owner, chat.id, event.seq) if event.has_kept else None
+    full_result = await chats.get_full_result(chat.owner, chat.id, event.seq) if event.has_kept else None
     return _render_result(
         event.body, str(event.body.get("text", "")) if full_result is None else full_result.text
     )

@@ -21,7 +21,7 @@ class ChatStore(Protocol):
 
     async def get(self, owner: str, chat_id: str) -> Chat | None: ...
 
-    async def chats(
+    async def list_chats(
         self,
         owner: str,
         *,
@@ -70,7 +70,7 @@ class ChatStore(Protocol):
         """
         ...
 
-    async def kept(self, chat_id: str, seq: int) -> bytes | None:
+    async def get_kept_data(self, chat_id: str, seq: int) -> bytes | None:
         """Return the data stored beside an event."""
         ...
 
@@ -151,7 +151,7 @@ class ApprovalStore(Protocol):
 
     async def find(self, owner: str, approval_id: str) -> Approval | None: ...
 
-    async def waiting(self, owner: str) -> Sequence[Approval]:
+    async def list_pending(self, owner: str) -> Sequence[Approval]:
         """Return unanswered approvals, oldest first."""
         ...
 

@@ -73,7 +73,7 @@ def _build_tool_view(
         name,
         definition.id,
         definition.server_id,
-        tool_set.label(definition.server_id),
+        tool_set.server_label(definition.server_id),
         definition.server_id == NATIVE_SERVER_ID,
         definition.title,
         definition.description,

@@ -50,7 +50,7 @@ class OfferedTools:
 
     tools: Mapping[str, Definition]
     """By exposed name, sorted by name."""
-    because: str = ""
+    meta_tools_reason: str = ""
     unavailable_servers: tuple[UnavailableServer, ...] = ()
 
 
@@ -58,8 +58,8 @@ class OfferedTools:
 class ToolDescription:
     """A called tool, for display. Fields of an unknown tool are empty."""
 
-    tool: str | None = None
-    server: str = ""
+    tool_id: str | None = None
+    server_label: str = ""
     native: bool = False
     title: str | None = None
     server_id: str | None = None
@@ -72,7 +72,7 @@ class CallOutcome:
 
     result: Result
     ok: bool
-    reconnect: str | None = None
+    reconnect_instance_id: str | None = None
 
 
 class ToolSet:
@@ -124,13 +124,15 @@ class ToolSet:
     async def fetch_offered_tools(self) -> OfferedTools:
         """Return the tools to offer a model, from fresh listings; failed servers are omitted and named."""
         listing = await self.fetch_listing()
-        offer = self._meta_tools.offer(listing, self.caller)
+        offer = self._meta_tools.offer_tools(listing, self.caller)
         meta = dict(offer.meta)
         if not meta and await self._meta_tools.has_stored_results(self.caller):
             meta = {RESULT_READ_TOOL.name: RESULT_READ_TOOL}
         tools = {**offer.direct, **meta}
         unavailable_servers = tuple(self._find_unavailable_servers(listing))
-        return OfferedTools({name: tools[name] for name in sorted(tools)}, offer.because, unavailable_servers)
+        return OfferedTools(
+            {name: tools[name] for name in sorted(tools)}, offer.meta_reason, unavailable_servers
+        )
 
     async def locate(self, name: str) -> None:
         """Load the listing that contains one tool, contacting as few servers as possible.
@@ -146,13 +148,13 @@ class ToolSet:
             is_missing = server_id not in listing.catalogues or isinstance(failure, SignInNeeded)
             if is_missing and self._call_path.can_reach(server_id, self.caller):
                 self._call_path.redact_error(failure)
-                yield UnavailableServer(self.label(server_id), failure.cause, failure.hint)
+                yield UnavailableServer(self.server_label(server_id), failure.cause, failure.hint)
 
     def find_server(self, server_id: str) -> Server | None:
         """Return the definition of a server, or None if the chat's owner has none with this id."""
         return self._manager.find(server_id, self.caller.principal)
 
-    def label(self, server_id: str) -> str:
+    def server_label(self, server_id: str) -> str:
         """Return a server's display name."""
         if server_id in (NATIVE_SERVER_ID, META_SERVER_ID):
             return "Toolyard"
@@ -167,13 +169,15 @@ class ToolSet:
                 None if inner_call is None else self._find_definition(inner_call[0], self._meta_caller)
             )
             server_id = None if definition is None else definition.server_id
-            return ToolDescription(tool.id, self.label(META_SERVER_ID), native=True, server_id=server_id)
+            return ToolDescription(
+                tool.id, self.server_label(META_SERVER_ID), native=True, server_id=server_id
+            )
         definition = self._find_definition(name, self.caller)
         if definition is None:
             return ToolDescription()
         return ToolDescription(
             definition.id,
-            self.label(definition.server_id),
+            self.server_label(definition.server_id),
             definition.server_id == NATIVE_SERVER_ID,
             definition.title or _get_annotation_title(definition),
             definition.server_id,
@@ -181,7 +185,9 @@ class ToolSet:
 
     def _find_definition(self, name: str, caller: Caller) -> Definition | None:
         """Return the tool's definition if this caller can see it."""
-        return self._call_path.shown(self._tool_directory.known_listing(caller.principal), caller).get(name)
+        return self._call_path.visible_tools(
+            self._tool_directory.known_listing(caller.principal), caller
+        ).get(name)
 
     def _parse_meta_call(self, name: str, arguments: JsonObject | str) -> tuple[str, JsonObject] | None:
         """Return name and arguments of the call made through the meta tools; None if there is none or it is
@@ -191,7 +197,7 @@ class ToolSet:
             return None
         try:
             tool_arguments = ToolArguments(META_TOOLS[name], arguments)
-            return tool_arguments.text("name"), tool_arguments.get_object("arguments")
+            return tool_arguments.require_text("name"), tool_arguments.get_object("arguments")
         except InvalidToolArgument:
             return None
 
@@ -245,7 +251,7 @@ class ToolSet:
             return CallOutcome(result, False)
 
     async def _call_meta_tool(self, name: str, arguments: JsonObject, on_progress: OnProgress) -> CallOutcome:
-        result = await self._meta_tools.result(name, arguments, self.caller, on_progress=on_progress)
+        result = await self._meta_tools.call_for_result(name, arguments, self.caller, on_progress=on_progress)
         body: object = result.structured
         ok = isinstance(body, dict) and cast("JsonObject", body).get("ok") is True
         server_id = None if ok else self.describe(name, arguments).server_id

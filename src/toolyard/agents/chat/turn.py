@@ -134,7 +134,7 @@ class Turn:
     async def _continue_turn(self) -> TurnEnd | None:
         events = await read_turn_events(self._context.store, self._chat.id, self._number)
         turn_log = TurnLog(self._event_writer, events)
-        if turn_log.build_snapshot().by_hand:
+        if turn_log.build_snapshot().is_manual:
             return await self._run_manual_call(turn_log)
         return await self._run_conversation(turn_log)
 
@@ -172,7 +172,7 @@ class Turn:
             if any(event.kind is Kind.RESULT and event.body.get("handle") for event in turn_log.events):
                 conversation.add_tool(RESULT_READ_TOOL)
             part = step_part_id(snapshot.steps + 1)
-            messages = conversation.next_messages(turn_log.events, turn_log.kept)
+            messages = conversation.next_messages(turn_log.events, turn_log.kept_data_by_seq)
             if notes := conversation.build_omission_notes(turn_log.events):
                 await turn_log.append(notes)
             answer = await conversation.ask(
@@ -197,7 +197,7 @@ class Turn:
         kept_data = await self._context.store.get_kept_data_by_seq(
             self._chat.id, find_kept_seqs([*earlier_events, *turn_log.events])
         )
-        turn_log.kept |= {
+        turn_log.kept_data_by_seq |= {
             event.seq: kept_data[event.seq] for event in turn_log.events if event.seq in kept_data
         }
         repeated_turn: Any = turn_log.events[0].body.get("again")
@@ -251,8 +251,8 @@ async def close_turn(context: TurnContext, chat_id: str, number: int, end: TurnE
 
 def _build_tool_notes(offered_tools: OfferedTools) -> Iterator[NewChatEvent]:
     """Yield notes for the user about the tools of this turn."""
-    if offered_tools.because:
-        text = f"the model uses tools through the meta tools: {offered_tools.because}"
+    if offered_tools.meta_tools_reason:
+        text = f"the model uses tools through the meta tools: {offered_tools.meta_tools_reason}"
         yield NewChatEvent(Kind.NOTE, {"text": text, "hint": None})
     for unavailable in offered_tools.unavailable_servers:
         text = f"the tools of {unavailable.server} cannot be listed: {unavailable.cause}"

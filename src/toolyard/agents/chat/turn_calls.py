@@ -72,15 +72,16 @@ class TurnCallRunner:
         return not plan.unapproved_calls
 
     async def _plan_calls(self, snapshot: TurnSnapshot) -> _CallPlan:
-        unreviewed = [call for call in snapshot.open_calls if call.approval is None]
-        refusals = find_refused_calls(unreviewed, snapshot.made, self._limits)
+        unreviewed = [call for call in snapshot.open_calls if call.approval_id is None]
+        refusals = find_refused_calls(unreviewed, snapshot.call_counts, self._limits)
         plan, candidates = _CallPlan([], [], []), list[tuple[OpenCall, UnapprovedCall]]()
         for call in snapshot.open_calls:
             reason = refusals.get(call.id) or _find_refusal_reason(call)
             if reason is not None:
                 plan.refusal_events.append(failure_event(call.id, reason))
             elif (
-                call.approval is None and (unapproved_call := self._find_required_approval(call)) is not None
+                call.approval_id is None
+                and (unapproved_call := self._find_required_approval(call)) is not None
             ):
                 candidates.append((call, unapproved_call))
             else:
@@ -121,9 +122,9 @@ class TurnCallRunner:
         assert not isinstance(call.arguments, str)
         async with self._call_slots:
             description = self._tool_set.describe(call.name, call.arguments)
-            label = description.server
+            label = description.server_label
             if description.server_id is not None:
-                label = self._tool_set.label(description.server_id)
+                label = self._tool_set.server_label(description.server_id)
             active_call = ActiveCall(
                 self._tool_set.caller.principal.id,
                 description.server_id,
@@ -138,14 +139,14 @@ class TurnCallRunner:
                 outcome = await self._tool_set.call(
                     call.name,
                     call.arguments,
-                    lambda params: self._turn_log.event_writer.progress(call.id, params),
+                    lambda params: self._turn_log.event_writer.report_progress(call.id, params),
                 )
             event = result_event(
                 call.id,
                 outcome.result,
                 ok=outcome.ok,
                 seconds=time.monotonic() - started_at,
-                reconnect_instance_id=outcome.reconnect,
+                reconnect_instance_id=outcome.reconnect_instance_id,
             )
             await self._turn_log.append([event])
 
@@ -179,8 +180,8 @@ def call_event(tool_set: ToolSet, call_id: str, name: str, arguments: Any) -> Ne
     body: dict[str, Any] = {
         "id": call_id,
         "name": name,
-        "tool": description.tool,
-        "server": description.server,
+        "tool": description.tool_id,
+        "server": description.server_label,
         "native": description.native,
         "title": description.title,
         "arguments": arguments,
@@ -192,7 +193,7 @@ def _find_refusal_reason(call: OpenCall) -> str | None:
     """Return why a call is refused regardless of its tool, or None."""
     if isinstance(call.arguments, str):
         return "not called: the arguments are not a JSON object; send them again as one"
-    return DENIED_MESSAGE if call.yes is False else None
+    return DENIED_MESSAGE if call.approved is False else None
 
 
 def _decrement_uses(grant: Grant) -> Grant:

@@ -73,7 +73,7 @@ def _close_open_items(snapshot: TurnSnapshot, outcome: TurnOutcome) -> Iterator[
     for question in snapshot.open_question_ids:
         yield NewChatEvent(Kind.QUESTION_ANSWER, {"id": question, "action": "cancel"})
     for call in snapshot.open_calls:
-        is_unanswered = call.approval is not None and call.yes is None
+        is_unanswered = call.approval_id is not None and call.approved is None
         yield failure_event(
             call.id, _UNAPPROVED_CALL_MESSAGE if is_unanswered else _UNFINISHED_CALL_MESSAGES[outcome]
         )

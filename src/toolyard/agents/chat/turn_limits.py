@@ -74,8 +74,8 @@ def find_repeated_call(snapshot: TurnSnapshot) -> TurnEnd | None:
     for call in snapshot.open_calls:
         # Calls with an approval passed this check before the approval was requested.
         if (
-            call.approval is None
-            and snapshot.made[call_key(call.name, call.arguments)] >= IDENTICAL_CALL_LIMIT
+            call.approval_id is None
+            and snapshot.call_counts[call_key(call.name, call.arguments)] >= IDENTICAL_CALL_LIMIT
         ):
             return TurnEnd(
                 TurnOutcome.LIMIT,

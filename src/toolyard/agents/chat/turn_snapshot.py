@@ -22,8 +22,8 @@ class OpenCall:
     name: str
     arguments: Mapping[str, Any] | str
     """A string if the model did not send a JSON object."""
-    approval: str | None = None
-    yes: bool | None = None
+    approval_id: str | None = None
+    approved: bool | None = None
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class TurnSnapshot:
     tokens: int = 0
     open_calls: tuple[OpenCall, ...] = ()
     """Calls without a result, in order."""
-    made: Counter[bytes] = field(default_factory=Counter[bytes])
+    call_counts: Counter[bytes] = field(default_factory=Counter[bytes])
     """Number of completed calls, by ``call_key``. Open calls are not counted."""
     open_question_ids: tuple[str, ...] = ()
     """Ids of unanswered questions."""
@@ -52,7 +52,7 @@ class TurnSnapshot:
     is_ended: bool = False
 
     @property
-    def by_hand(self) -> bool:
+    def is_manual(self) -> bool:
         """Whether the user called the tool directly, without a model."""
         return self.first_event is not None and self.first_event.kind is Kind.RUN
 
@@ -60,7 +60,9 @@ class TurnSnapshot:
     def pending_approval_ids(self) -> tuple[str, ...]:
         """Ids of the unanswered approvals."""
         return tuple(
-            call.approval for call in self.open_calls if call.approval is not None and call.yes is None
+            call.approval_id
+            for call in self.open_calls
+            if call.approval_id is not None and call.approved is None
         )
 
     @classmethod

@@ -154,7 +154,7 @@ class _FrontMatterReader:
             self._check_duplicate("tools", at)
             tool_list = parse_tool_list(lines, at)
             for each in tool_list.problems:
-                self._add_problem(each.at, "tools", each.message, each.hint)
+                self._add_problem(each.line_index, "tools", each.message, each.hint)
             self.front_matter.tools = tuple(tool_list.items)
             yaml_lines[at : tool_list.end] = [""] * (tool_list.end - at)
             at = tool_list.end

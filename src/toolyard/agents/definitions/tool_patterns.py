@@ -45,7 +45,7 @@ LIST_HINT = "write tools: [view_file, context7_*], or omit tools for all of them
 class ToolListProblem:
     """A problem and its line, counted from 0."""
 
-    at: int
+    line_index: int
     message: str
     hint: str | None = None
 

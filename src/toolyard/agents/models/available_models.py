@@ -143,7 +143,7 @@ class Models:
         model_ref = ModelRef(self._resolve_access(entry), entry.model.partition(":")[2])
 
         async def get_model() -> tuple[Model, ModelRef]:
-            return await self._provider_clients.model(model_ref), model_ref
+            return await self._provider_clients.get_model(model_ref), model_ref
 
         choice = self._build_choice(entry)
         return PickedModel(choice, get_model, self._silence_timeout, entry.temperature, entry.context)
@@ -169,7 +169,7 @@ class Models:
     def _pick_local(self, local: LocalModel) -> PickedModel:
         async def get_model() -> tuple[Model, ModelRef]:
             model_ref = ModelRef(await local.ensure_running(), LOCAL_MODEL_ID)
-            return await self._provider_clients.model(model_ref), model_ref
+            return await self._provider_clients.get_model(model_ref), model_ref
 
         return PickedModel(
             local.choice, get_model, self._silence_timeout, _context_tokens=_LOCAL_CONTEXT_TOKENS

@@ -75,7 +75,7 @@ class LocalModel:
 
     @property
     def _is_running(self) -> bool:
-        return self._server is not None and not self._server.gone.is_set()
+        return self._server is not None and not self._server.exit_event.is_set()
 
     async def _start_server(self) -> ProviderAccess:
         if find_spec("xllamacpp") is None:
@@ -110,7 +110,7 @@ class _ServerProcess:
 
     def __init__(self) -> None:
         self.key = secrets.token_urlsafe(24)
-        self.gone = asyncio.Event()
+        self.exit_event = asyncio.Event()
         self._address_or_exit = asyncio.Event()
         self._output = bytearray()
         self._error_lines: list[str] = []
@@ -146,11 +146,11 @@ class _ServerProcess:
         child.write_eof()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
-                await self.gone.wait()
+                await self.exit_event.wait()
         child.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
-                await self.gone.wait()
+                await self.exit_event.wait()
 
     # Callbacks of the child process, in the event loop.
 
@@ -174,4 +174,4 @@ class _ServerProcess:
 
     def on_exit(self) -> None:
         self._address_or_exit.set()
-        self.gone.set()
+        self.exit_event.set()

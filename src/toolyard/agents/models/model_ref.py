@@ -62,7 +62,7 @@ class ProviderAccess:
         return self.base_url or DEFAULT_BASE_URLS[self.provider]
 
     @property
-    def place(self) -> str:
+    def provider_label(self) -> str:
         """The provider for messages: its name, or the host of another address."""
         if self.display_name is not None or self.base_url is None:
             return self.display_name or self.provider
@@ -81,7 +81,7 @@ class ModelRef:
     access: ProviderAccess
     name: str
 
-    def words(self, text: str) -> str:
+    def sanitize_message(self, text: str) -> str:
         """Return text fit for a message: short, on one line, with the key redacted."""
         key = self.access.api_key
         return to_single_line(

@@ -67,7 +67,7 @@ def translate_error(error: Exception, model_ref: ModelRef, *, answer_started: bo
     if isinstance(error, ModelError):
         return error
     if isinstance(error, library_errors.ModelTimeoutError):
-        return ModelSilent(f"{model_ref.access.place} did not answer in time", hint="try again")
+        return ModelSilent(f"{model_ref.access.provider_label} did not answer in time", hint="try again")
     if isinstance(error, library_errors.ModelConnectionError):
         return (
             _connection_lost_error(error, model_ref)
@@ -78,13 +78,15 @@ def translate_error(error: Exception, model_ref: ModelRef, *, answer_started: bo
         return _translate_api_error(error, model_ref)
     if isinstance(error, library_errors.UnexpectedModelBehavior):
         return _unexpected_response_error(model_ref, error.message)
-    return ModelFailed(model_ref.words(f"the request to {model_ref.name} failed: {_error_text(error)}"))
+    return ModelFailed(
+        model_ref.sanitize_message(f"the request to {model_ref.name} failed: {_error_text(error)}")
+    )
 
 
 def silence_error(model_ref: ModelRef, seconds: float) -> ModelSilent:
     """Return the error for a model that sent nothing for too long."""
     return ModelSilent(
-        f"{model_ref.name} at {model_ref.access.place} sent nothing for {seconds:g} s",
+        f"{model_ref.name} at {model_ref.access.provider_label} sent nothing for {seconds:g} s",
         hint="try again; if it needs longer, raise the setting model_silence",
     )
 
@@ -92,7 +94,7 @@ def silence_error(model_ref: ModelRef, seconds: float) -> ModelSilent:
 def endless_answer_error(model_ref: ModelRef, characters: int) -> ModelFailed:
     """Return the error for an answer that exceeds the maximum length."""
     return ModelFailed(
-        f"the answer of {model_ref.name} at {model_ref.access.place} was stopped after "
+        f"the answer of {model_ref.name} at {model_ref.access.provider_label} was stopped after "
         f"{characters:,} characters",
         hint="the model may be repeating itself: retry, rephrase your message, or choose another model",
     )
@@ -102,7 +104,7 @@ def unfinished_answer_error(model_ref: ModelRef) -> ModelFailed:
     """Return the error for a stream that ended without a finish reason."""
     return ModelFailed(
         f"the answer of {model_ref.name} was interrupted: "
-        f"{model_ref.access.place} ended it without a finish reason",
+        f"{model_ref.access.provider_label} ended it without a finish reason",
         hint="retry",
     )
 
@@ -114,7 +116,9 @@ def empty_answer_error(model_ref: ModelRef, finish_reason: str | None) -> ModelF
         "length": "the token limit was reached before any text: try a shorter request",
     }
     hint = hints.get(finish_reason or "", "retry, or choose another model")
-    return ModelFailed(f"{model_ref.name} at {model_ref.access.place} sent an empty answer", hint=hint)
+    return ModelFailed(
+        f"{model_ref.name} at {model_ref.access.provider_label} sent an empty answer", hint=hint
+    )
 
 
 # Kinds of failure.
@@ -169,18 +173,25 @@ def _unreachable_error(error: library_errors.ModelConnectionError, model_ref: Mo
         else "check your network connection"
     )
     return ModelFailed(
-        model_ref.words(f"cannot reach {model_ref.access.place}: {_root_cause_text(error)}"), hint=hint
+        model_ref.sanitize_message(
+            f"cannot reach {model_ref.access.provider_label}: {_root_cause_text(error)}"
+        ),
+        hint=hint,
     )
 
 
 def _connection_lost_error(error: library_errors.ModelConnectionError, model_ref: ModelRef) -> ModelFailed:
-    cause = model_ref.words(f"the answer of {model_ref.name} was interrupted: {_root_cause_text(error)}")
+    cause = model_ref.sanitize_message(
+        f"the answer of {model_ref.name} was interrupted: {_root_cause_text(error)}"
+    )
     return ModelFailed(cause, hint="retry")
 
 
 def _unexpected_response_error(model_ref: ModelRef, message: str) -> ModelFailed:
     """Return the error for a response that does not follow the provider's protocol."""
-    cause = model_ref.words(f"{model_ref.access.place} sent an unexpected response: {message}")
+    cause = model_ref.sanitize_message(
+        f"{model_ref.access.provider_label} sent an unexpected response: {message}"
+    )
     if model_ref.access.base_url is None:
         return ModelFailed(cause, hint="retry")
     return ModelFailed(cause, hint="base_url must be the URL of the API; it usually ends with /v1")
@@ -198,7 +209,9 @@ def _key_hint(model_ref: ModelRef) -> str:
 
 def _provider_with_status(error: library_errors.ModelAPIError, model_ref: ModelRef) -> str:
     status = error.status_code if isinstance(error, library_errors.ModelHTTPError) else None
-    return model_ref.access.place if status is None else f"{model_ref.access.place} ({status})"
+    return (
+        model_ref.access.provider_label if status is None else f"{model_ref.access.provider_label} ({status})"
+    )
 
 
 def _provider_message_suffix(error: library_errors.ModelAPIError, model_ref: ModelRef) -> str:
@@ -206,7 +219,7 @@ def _provider_message_suffix(error: library_errors.ModelAPIError, model_ref: Mod
     message = _extract_message(error.body)
     if message is None or message.lstrip().startswith("<"):
         return ""
-    message = model_ref.words(message)
+    message = model_ref.sanitize_message(message)
     return f": {message}" if message else ""
 
 

@@ -36,7 +36,7 @@ class ProviderClients:
         self._models: dict[ModelRef, Model] = {}
         self._build_lock = asyncio.Lock()
 
-    async def model(self, model_ref: ModelRef) -> Model:
+    async def get_model(self, model_ref: ModelRef) -> Model:
         """Return the model, ready for requests.
 
         Raises KeyRefused, or ModelFailed if the libraries are missing.
@@ -80,7 +80,9 @@ class ProviderClients:
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - a provider's library may raise anything
-            raise ModelFailed(model_ref.words(f"{model_ref.name} could not be set up: {error}")) from None
+            raise ModelFailed(
+                model_ref.sanitize_message(f"{model_ref.name} could not be set up: {error}")
+            ) from None
 
     def _get_client(self, access: ProviderAccess) -> httpx2.AsyncClient:
         import httpx2
@@ -116,7 +118,7 @@ def _build_openai_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClien
 
     # Opaque data of an answer, such as encrypted reasoning, is returned only to a provider of the same name.
     provider = OpenAICompatibleProvider(
-        model_ref.access.place, base_url=model_ref.access.url, api_key=key, http_client=client
+        model_ref.access.provider_label, base_url=model_ref.access.url, api_key=key, http_client=client
     )
     return OpenAIChatModel(model_ref.name, provider=provider)
 

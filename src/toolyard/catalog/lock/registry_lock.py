@@ -167,7 +167,7 @@ class RegistryLock:
         """Return the changes, the entry to replace when they are accepted, and its unpacked pins."""
         common, own = await self._storage.read((PinKey(pin_key.server_id), pin_key))
         if not pin_key.instance_id:
-            listed = await self._storage.seen(pin_key.server_id)
+            listed = await self._storage.list_unaccepted(pin_key.server_id)
             locked = _unpack_entry(common)
             return await asyncio.to_thread(_list_server_changes, name, listed, locked), common, locked
         changes, locked = await asyncio.to_thread(_list_instance_changes, name, common, own)

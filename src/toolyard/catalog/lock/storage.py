@@ -56,6 +56,6 @@ class PinEntryStorage(Protocol):
 class RegistryPinStorage(PinEntryStorage, Protocol):
     """Storage of registry locks, shared by all replicas. Entries are deleted with their owner."""
 
-    async def seen(self, server_id: str) -> Sequence[bytes]:
+    async def list_unaccepted(self, server_id: str) -> Sequence[bytes]:
         """Return the ``seen`` fields of the server's lock and of the locks of all its instances."""
         ...

@@ -37,7 +37,7 @@ class InputEnded(Exception):
 class ApprovalReply:
     """The person's answer to an approval question."""
 
-    yes: bool
+    approved: bool
     remember: GrantScope | None = None
 
 

@@ -84,11 +84,11 @@ class CurrentChat:
         agent = f", agent {self.agent}" if self.agent is not None else ""
         return f"{title} with {one_line(self.model or 'no model', 60)}{agent}"
 
-    def agents(self) -> list[tuple[str, str]]:
+    def list_agents(self) -> list[tuple[str, str]]:
         """Return the agents to choose from, with descriptions."""
         return [(each.id, each.description) for each in self._chat_app.agents.values()]
 
-    def models(self) -> list[tuple[str, str]]:
+    def list_models(self) -> list[tuple[str, str]]:
         """Return the models to choose from, with descriptions."""
         return [(each.id, each.base_url or each.provider) for each in self._chat_app.models.choices]
 

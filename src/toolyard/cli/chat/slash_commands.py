@@ -67,7 +67,7 @@ class SlashCommands:
     async def _change_agent(self, name: str) -> None:
         if not name:
             _print_rows(
-                [("-", "no agent: all tools"), *self._current_chat.agents()],
+                [("-", "no agent: all tools"), *self._current_chat.list_agents()],
                 self._current_chat.agent or _NO_AGENT,
             )
             return
@@ -76,13 +76,13 @@ class SlashCommands:
 
     async def _change_model(self, name: str) -> None:
         if not name:
-            _print_rows(self._current_chat.models(), self._current_chat.model or "")
+            _print_rows(self._current_chat.list_models(), self._current_chat.model or "")
             return
         await self._current_chat.choose(model=name)
         _print_message(self._current_chat.describe())
 
     async def _print_tools(self) -> None:
-        tools = await self._chats.tools(LOCAL_OWNER_ID, (await self._current_chat.get_or_create()).id)
+        tools = await self._chats.list_tools(LOCAL_OWNER_ID, (await self._current_chat.get_or_create()).id)
         shown = [tool for tool in tools if tool.shown]
         _print_rows([(_format_tool_name(tool), _format_tool_summary(tool)) for tool in shown])
         hidden = [tool for tool in tools if not tool.shown]

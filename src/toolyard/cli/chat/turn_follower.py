@@ -48,7 +48,7 @@ class EventDisplay(Protocol):
 class TurnResult:
     """The outcome of a turn. ``refused``: something was refused because nobody could be asked."""
 
-    why: TurnOutcome
+    outcome: TurnOutcome
     has_refusals: bool
 
 
@@ -197,7 +197,9 @@ class TurnFollower:
         try:
             if isinstance(answer, ApprovalReply):
                 approval = str(event.body.get("approval"))
-                await self._chats.answer_approval(owner, approval, yes=answer.yes, remember=answer.remember)
+                await self._chats.answer_approval(
+                    owner, approval, yes=answer.approved, remember=answer.remember
+                )
             else:
                 question = str(event.body.get("id"))
                 await self._chats.answer_question(

@@ -40,7 +40,7 @@ class CallRequest:
     """The tool to call, and the caller."""
 
     name: str
-    words: tuple[str, ...]
+    argument_words: tuple[str, ...]
     agent: str | None
     bundles: tuple[str, ...]
     timeout: float | None
@@ -113,21 +113,21 @@ async def _call_tool(
         busy.stop()
         return await _ask_approval(request.name, question.arguments)
 
-    chosen = approve_call if is_interactive() and "-" not in request.words else None
+    chosen = approve_call if is_interactive() and "-" not in request.argument_words else None
     yard_made = open_yard(options, approve=chosen, settings={"result_limit": _UNLIMITED_RESULT_CHARACTERS})
     async with yard_made as yard:
         try:
             async with busy, _make_timeout(request.timeout):
                 if arguments is None:
                     tool = await yard.find(request.name, agent=request.agent, bundles=request.bundles)
-                    arguments = coerce_key_values(request.words, tool.input_schema)
+                    arguments = coerce_key_values(request.argument_words, tool.input_schema)
                 seconds = request.timeout
                 return await yard.call(
                     request.name,
                     arguments,
                     agent=request.agent,
                     bundles=request.bundles,
-                    on_progress=busy.told,
+                    on_progress=busy.on_progress,
                     timeouts=None if seconds is None else Timeouts(silence=seconds, call=seconds),
                 )
         except TimeoutError:

@@ -168,7 +168,7 @@ async def _open_current_chat(chat_app: ChatApp, chat_options: ChatOptions) -> Cu
 
 _MAX_LISTED_CHATS = 100
 _COLUMNS = (
-    Column("chat", style="cyan", whole=True),
+    Column("chat", style="cyan", never_truncate=True),
     Column("title", wraps=True),
     Column("agent"),
     Column("model"),
@@ -181,7 +181,9 @@ async def list_chats(options: Options) -> int:
     """Print the chats, the last changed first. No server is connected."""
     async with open_existing_database(options) as database:
         chats = (
-            () if database is None else await database.chats.chats(LOCAL_OWNER_ID, limit=_MAX_LISTED_CHATS)
+            ()
+            if database is None
+            else await database.chats.list_chats(LOCAL_OWNER_ID, limit=_MAX_LISTED_CHATS)
         )
     if options.json:
         from toolyard.web.api.chat_models import build_chat_model  # as the API shows them
@@ -257,5 +259,5 @@ async def run_single_turn(
 
 
 def _choose_exit_code(turn_result: TurnResult) -> int:
-    code = EXIT_CODES[turn_result.why]
+    code = EXIT_CODES[turn_result.outcome]
     return _REFUSED_EXIT_CODE if turn_result.has_refusals and code == 0 else code

@@ -57,7 +57,7 @@ async def _run_doctor(options: Options, server_ids: tuple[str, ...]) -> int:
     except (ConfigError, Usage) as error:
         return report_error(error, options, environment=machine)
     examined = await _check_servers(chosen, options)
-    broken = [one for one in examined if not one.ok and not one.is_skipped]
+    broken = [one for one in examined if not one.is_ok and not one.is_skipped]
     if options.json:
         print_json(
             {
@@ -189,7 +189,7 @@ def _machine_check_json(machine_check: MachineCheck) -> dict[str, Any]:
 def _server_check_json(server_check: ServerCheck) -> dict[str, Any]:
     return {
         "server": server_check.server.id,
-        "ok": server_check.ok,
+        "ok": server_check.is_ok,
         "enabled": not server_check.is_skipped,
         "cause": server_check.cause,
         "hint": server_check.hint,

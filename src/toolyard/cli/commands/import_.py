@@ -28,7 +28,7 @@ from toolyard.types.server import HttpSpec, Server
 __all__ = ["command"]
 
 _COLUMNS = (
-    Column("server", style="cyan", whole=True),
+    Column("server", style="cyan", never_truncate=True),
     Column(""),
     Column("client"),
     Column("what it runs, or where it connects", wraps=True),

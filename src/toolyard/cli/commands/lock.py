@@ -73,9 +73,9 @@ class _LockComparison:
 
     path: Path
     lock: PinsByServer | None
-    now: Mapping[str, ServerPins]
+    current_pins: Mapping[str, ServerPins]
     changes: list[Change]
-    gone: list[str]
+    removed_servers: list[str]
     """Servers in the lock that are no longer configured."""
     unpinned_packages: Mapping[str, str]
     failures: Mapping[str, str]
@@ -115,7 +115,7 @@ async def _run_lock(options: Options, task: str, names: tuple[str, ...]) -> int:
     if found.failures:
         return _UNREACHABLE_EXIT_CODE
     missing = task == "check" and found.lock is None
-    different = bool(left or found.gone) if task == "check" else bool(left)
+    different = bool(left or found.removed_servers) if task == "check" else bool(left)
     return _DIFFERENT_EXIT_CODE if (different or missing) and task in ("check", "write") else 0
 
 
@@ -220,8 +220,10 @@ def _build_lock(comparison: _LockComparison, to_accept: list[Change], task: str)
 
     before = comparison.lock or {}
     # A server that could not be listed, or is disabled, keeps its accepted definitions.
-    written = {id: pins for id, pins in before.items() if id not in comparison.gone or task == "accept"}
-    for server_id, now in comparison.now.items():
+    written = {
+        id: pins for id, pins in before.items() if id not in comparison.removed_servers or task == "accept"
+    }
+    for server_id, now in comparison.current_pins.items():
         mine = [change for change in to_accept if change.server_id == server_id]
         if mine or (server_id not in before and task != "accept"):
             written[server_id] = apply_changes(comparison.baseline.get(server_id), now, mine)
@@ -266,7 +268,7 @@ def _show_outcome(
         print(f"accepted {change.id}: {change.kind.value}")
     for change in remaining:
         show_change(change.kind.value, change.id, change.was, change.diff() if task == "diff" else ())
-    for server_id in comparison.gone:
+    for server_id in comparison.removed_servers:
         show_note(f"server '{server_id}' is in the lock and not configured any more")
     if written is not None:
         tools = sum(len(pins.tools) for pins in written.values())
@@ -275,7 +277,12 @@ def _show_outcome(
             f"{comparison.path} {state}: {format_count(tools, 'tool')} of "
             f"{format_count(len(written), 'server')}"
         )
-    elif not remaining and comparison.lock is not None and not comparison.gone and not comparison.failures:
+    elif (
+        not remaining
+        and comparison.lock is not None
+        and not comparison.removed_servers
+        and not comparison.failures
+    ):
         print("nothing is different")
     for server_id, package in comparison.unpinned_packages.items():
         show_note(
@@ -305,7 +312,7 @@ def _comparison_json(
         "written": written,
         "accepted": [change_json(change) for change in to_accept],
         "changes": [change_json(change) for change in remaining],
-        "not_configured": comparison.gone,
+        "not_configured": comparison.removed_servers,
         "unpinned": dict(comparison.unpinned_packages),
         "failures": dict(comparison.failures),
     }
@@ -315,7 +322,7 @@ def _comparison_json(
 class _RemoteServer:
     """A server or an instance of the remote."""
 
-    path: str
+    api_path: str
     name: str
 
 
@@ -324,12 +331,12 @@ class _RemoteChange:
     """One change, as the API reports it."""
 
     place: _RemoteServer
-    told: dict[str, Any]
+    record: dict[str, Any]
 
     @property
     def id(self) -> str:
         """Return the id by which the change is accepted."""
-        tool = self.told["tool"]
+        tool = self.record["tool"]
         return f"{self.place.name}/{tool}" if tool else self.place.name
 
 
@@ -345,12 +352,12 @@ async def lock_remotely(options: Options, task: str, names: tuple[str, ...]) -> 
         # In sequence, because a change that is accepted for a server is no longer a change of its instances.
         async for place in _iter_servers(remote):
             found = [
-                _RemoteChange(place, one) for one in (await remote.get(f"{place.path}/changes"))["items"]
+                _RemoteChange(place, one) for one in (await remote.get(f"{place.api_path}/changes"))["items"]
             ]
             wanted = [each for each in found if task == "all" or _is_selected(each, names)]
             if wanted:
-                keys = [each.told["key"] for each in wanted]
-                await remote.post(f"{place.path}/changes", {"keys": keys})
+                keys = [each.record["key"] for each in wanted]
+                await remote.post(f"{place.api_path}/changes", {"keys": keys})
             done += wanted
             left += [each for each in found if each not in wanted]
     for name in names:
@@ -389,7 +396,7 @@ async def _fetch_admin_servers(remote: RemoteClient) -> list[_RemoteServer]:
     found += [_RemoteServer(f"/servers/{quote_path_segment(one['id'])}", one["name"]) for one in registered]
     try:
         if found:
-            await remote.get(f"{found[0].path}/changes")
+            await remote.get(f"{found[0].api_path}/changes")
     except ToolRefused:
         return []
     return found
@@ -406,10 +413,10 @@ def _show_changes(
         print_json(told)
         return
     for each in accepted:
-        print(f"accepted {one_line(each.id)}: {each.told['kind']}")
+        print(f"accepted {one_line(each.id)}: {each.record['kind']}")
     for each in remaining:
-        diff = each.told["diff"] if task == "diff" else ()
-        show_change(each.told["kind"], each.id, each.told["was"], diff)
+        diff = each.record["diff"] if task == "diff" else ()
+        show_change(each.record["kind"], each.id, each.record["was"], diff)
     if not accepted and not remaining:
         print("nothing is different")
     if remaining and task in ("check", "write"):
@@ -417,5 +424,5 @@ def _show_changes(
 
 
 def _change_json(change: _RemoteChange) -> dict[str, Any]:
-    told = change.told
+    told = change.record
     return {"id": change.id, **{name: told[name] for name in ("kind", "was", "reason", "diff")}}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_COLUMNS = (Column("tool", style="cyan", whole=True), Column("what it does"))
+_COLUMNS = (Column("tool", style="cyan", never_truncate=True), Column("what it does"))
 _MAX_DESCRIPTION_CHARACTERS = 200
 
 

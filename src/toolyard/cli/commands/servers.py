@@ -57,7 +57,7 @@ class ServerView:
         return State.FAILED if failed else self.status.state
 
     @property
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
         return self.server.enabled and (self.failure is not None or self.state is State.FAILED)
 
     @property
@@ -114,7 +114,7 @@ async def _run_servers(options: Options, fail: bool, no_connect: bool) -> int:
             show_unapproved_file_notice(yard.configuration)
             show_quarantined_tools_notice(yard.known())
             show_server_hints(lines)
-    return _UNREACHABLE_EXIT_CODE if fail and any(line.broken for line in lines) else 0
+    return _UNREACHABLE_EXIT_CODE if fail and any(line.is_broken for line in lines) else 0
 
 
 def _open_yard_for_servers(options: Options, no_connect: bool) -> AbstractAsyncContextManager[Toolyard]:
@@ -147,14 +147,14 @@ def _summarize_view(view: ServerView, no_connect: bool) -> ServerSummary:
         trust=view.server.trust.value,
         origin=str(view.server.provenance),
         about=about,
-        broken=view.broken,
+        is_broken=view.is_broken,
         cause=view.cause,
         hint=view.hint,
         protocol_version=view.protocol_version,
         server_info=view.status.server_info,
-        tools=None if catalogue is None else len(catalogue.definitions),
-        tokens=view.status.token_cost,
-        set_aside=() if catalogue is None else tuple(str(each) for each in catalogue.quarantined),
+        tool_count=None if catalogue is None else len(catalogue.definitions),
+        token_count=view.status.token_cost,
+        quarantined_tools=() if catalogue is None else tuple(str(each) for each in catalogue.quarantined),
         listed_seconds_ago=None if catalogue is None else round(catalogue.age, 3),
-        stderr=tuple(view.stderr_lines),
+        stderr_lines=tuple(view.stderr_lines),
     )

@@ -15,7 +15,7 @@ from toolyard.config.settings.table import SettingValue
 __all__ = ["command"]
 
 _COLUMNS = (
-    Column("setting", style="cyan", whole=True),
+    Column("setting", style="cyan", never_truncate=True),
     Column("value", wraps=True),
     Column("origin"),
     Column("what it is for", wraps=True, style="dim"),

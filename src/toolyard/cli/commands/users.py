@@ -41,11 +41,11 @@ __all__ = ["command", "delete_user", "sign_out_user"]
 T = TypeVar("T")
 
 _COLUMNS = (
-    Column("name", style="cyan", whole=True),
+    Column("name", style="cyan", never_truncate=True),
     Column("role"),
     Column("state"),
     Column("last seen"),
-    Column("id", style="dim", whole=True),
+    Column("id", style="dim", never_truncate=True),
 )
 
 
@@ -93,7 +93,7 @@ def add_account(options: Options, name: str, admin: bool) -> None:
         if await accounts.people.find_user(name) is not None:
             raise NameTaken(f"there is a user '{name}' already", hint=f"toolyard users invite '{name}'")
         text = await accounts.people.invite(name, Role.ADMIN if admin else Role.USER)
-        return await accounts.link(text, "user.add", await accounts.get_user(name))
+        return await accounts.create_invite_link(text, "user.add", await accounts.get_user(name))
 
     _show_link(options, name, _run_with_accounts(options, create_account))
 
@@ -112,7 +112,7 @@ def invite_account(options: Options, name: str) -> None:
 
     async def create_link(accounts: _AccountAdmin) -> str:
         user = await accounts.get_user(name)
-        return await accounts.link(
+        return await accounts.create_invite_link(
             await accounts.people.invite_user(user, by=AUDIT_ACTOR_NAME), "user.invite", user
         )
 
@@ -178,7 +178,7 @@ class _AccountAdmin:
 
         from toolyard.accounts.account_status import effective_role
 
-        found = await self.database.accounts.users()
+        found = await self.database.accounts.list_users()
         return [replace(user, role=effective_role(user, self.settings)) for user in found]
 
     async def get_user(self, name: str) -> User:
@@ -189,7 +189,7 @@ class _AccountAdmin:
             raise NoSuchUser(f"there is no user '{name}'", hint="toolyard users list shows who there is")
         return user
 
-    async def link(self, text: str, action: str, user: User) -> str:
+    async def create_invite_link(self, text: str, action: str, user: User) -> str:
         from toolyard.accounts.startup import build_invite_link, public_base_url  # the help needs none of it
 
         await self.record_action(action, user)

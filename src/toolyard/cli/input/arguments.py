@@ -48,7 +48,7 @@ class SchemaNode:
         names = [name for name in self._collect_properties() if key.startswith(f"{name}.")]
         return max(names, key=len, default=key.partition(".")[0])
 
-    def items(self) -> SchemaNode:
+    def get_items(self) -> SchemaNode:
         """Return the schema of list items."""
         return SchemaNode(self._find_keyword("items"), self._root)
 
@@ -63,7 +63,7 @@ class SchemaNode:
                 found.add("object")
         return found
 
-    def choices(self) -> list[Any]:
+    def allowed_values(self) -> list[Any]:
         """Return the enumerated values."""
         found: list[Any] = []
         for branch in self._iter_branches():
@@ -159,7 +159,7 @@ def coerce_key_values(words: Sequence[str], schema: Schema) -> dict[str, Any]:
         path, part = _resolve_key(key, SchemaNode(schema))
         holder = _find_parent(arguments, path, key)
         if not found["raw"] and _is_list_item(text, part):
-            _append_item(holder, path[-1], _coerce_text(text, part.items(), key), key)
+            _append_item(holder, path[-1], _coerce_text(text, part.get_items(), key), key)
         else:
             _set_value(
                 holder,
@@ -218,7 +218,7 @@ def _is_list_item(text: str, node: SchemaNode) -> bool:
 
 
 def _coerce_text(text: str, node: SchemaNode, key: str) -> Any:
-    types, choices = node.allowed_types(), node.choices()
+    types, choices = node.allowed_types(), node.allowed_values()
     if text not in choices:
         for choice in choices:
             if not isinstance(choice, str) and json.dumps(choice) == text:

@@ -15,7 +15,7 @@ from toolyard.cli.output.terminal import is_terminal, style_text
 __all__ = ["ServerSummary", "describe_server_info", "servers_json", "show_server_hints", "show_servers"]
 
 _COLUMNS = (
-    Column("server", style="cyan", whole=True),
+    Column("server", style="cyan", never_truncate=True),
     Column("state"),
     Column("tools", align_right=True),
     Column("~tokens", align_right=True),
@@ -43,17 +43,17 @@ class ServerSummary:
     trust: str
     origin: str
     about: str
-    broken: bool = False
+    is_broken: bool = False
     cause: str | None = None
     hint: str | None = None
     protocol_version: str | None = None
     server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    tools: int | None = None
-    tokens: int | None = None
-    set_aside: tuple[str, ...] = ()
+    tool_count: int | None = None
+    token_count: int | None = None
+    quarantined_tools: tuple[str, ...] = ()
     listed_seconds_ago: float | None = None
     """Seconds since its tools were listed."""
-    stderr: tuple[str, ...] = ()
+    stderr_lines: tuple[str, ...] = ()
 
 
 def show_servers(summaries: Sequence[ServerSummary]) -> None:
@@ -64,12 +64,12 @@ def show_servers(summaries: Sequence[ServerSummary]) -> None:
 def show_server_hints(summaries: Sequence[ServerSummary]) -> None:
     """Print hints for servers that do not work, on standard error, so that a pipe gets only the table."""
     for line in summaries:
-        if not line.broken or not (line.hint or line.stderr):
+        if not line.is_broken or not (line.hint or line.stderr_lines):
             continue
         if is_terminal(sys.stderr):
             print(file=sys.stderr)
         name = style_text(f"{line.server}:", "cyan", sys.stderr)
-        for words in line.stderr:
+        for words in line.stderr_lines:
             print(f"{name} {style_text(f'stderr: {words}', 'dim', sys.stderr)}", file=sys.stderr)
         if line.hint:
             show_message("hint", f"{line.server}: {line.hint}", None, sys.stderr)
@@ -88,11 +88,11 @@ def servers_json(summaries: Sequence[ServerSummary]) -> list[dict[str, Any]]:
             "origin": line.origin,
             "protocol_version": line.protocol_version,
             "server_info": dict(line.server_info),
-            "tools": line.tools,
-            "tokens_estimated": line.tokens,
-            "set_aside": list(line.set_aside),
+            "tools": line.tool_count,
+            "tokens_estimated": line.token_count,
+            "set_aside": list(line.quarantined_tools),
             "listed_seconds_ago": line.listed_seconds_ago,
-            "stderr": list(line.stderr) if line.broken else [],
+            "stderr": list(line.stderr_lines) if line.is_broken else [],
         }
         for line in summaries
     ]
@@ -114,8 +114,8 @@ def _make_row(summary: ServerSummary) -> Row:
     return (
         summary.server,
         Cell(summary.state, style),
-        "-" if summary.tools is None else str(summary.tools),
-        "-" if summary.tokens is None else str(summary.tokens),
+        "-" if summary.tool_count is None else str(summary.tool_count),
+        "-" if summary.token_count is None else str(summary.token_count),
         summary.protocol_version or "-",
         about,
     )

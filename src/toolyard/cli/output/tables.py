@@ -21,7 +21,7 @@ class Column:
     title: str
     align_right: bool = False
     wraps: bool = False
-    whole: bool = False
+    never_truncate: bool = False
     style: str = ""
 
 
@@ -73,7 +73,7 @@ def _show_on_terminal(columns: Sequence[Column], rows: Sequence[Row]) -> None:
             style=column.style,
             no_wrap=not column.wraps,
             overflow="fold" if column.wraps else "ellipsis",
-            min_width=widths[place] if column.whole else None,
+            min_width=widths[place] if column.never_truncate else None,
             # A last column that cannot wrap gets the remaining width.
             max_width=max(room, _MIN_LAST_COLUMN_CHARACTERS)
             if place == len(columns) - 1 and not column.wraps

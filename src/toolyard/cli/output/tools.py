@@ -15,7 +15,7 @@ from toolyard.types.tool import Tool
 __all__ = ["show_change", "show_tools", "show_unaccepted_changes_notice", "tools_json"]
 
 
-_COLUMNS = (Column("tool", style="cyan", whole=True), Column("what it does"))
+_COLUMNS = (Column("tool", style="cyan", never_truncate=True), Column("what it does"))
 
 
 def show_tools(tools: Sequence[Tool]) -> None:

@@ -19,7 +19,7 @@ def read_allow_tools(entry: CheckedObject) -> tuple[str, ...] | None:
     An empty one is a problem: it would block every tool.
     """
     if entry.value.get(_ALLOW_TOOLS_KEY) == []:
-        entry.report.problem(
+        entry.report.add_problem(
             (*entry.path, _ALLOW_TOOLS_KEY),
             "expected at least one tool, found an empty list",
             hint="leave allowTools out to allow every tool of a trusted server",
@@ -36,7 +36,7 @@ def report_bare_stars(patterns: tuple[str, ...] | None, path: JsonPath, report: 
     """Report patterns that match everything, which are not allowed for an untrusted server."""
     for index, pattern in enumerate(patterns or ()):
         if is_bare_star(pattern):
-            report.problem(
+            report.add_problem(
                 (*path, _ALLOW_TOOLS_KEY, index),
                 f'expected the name of a tool or a narrower glob, found "{pattern}"',
                 hint=BARE_STAR_HINT,

@@ -165,7 +165,7 @@ class CheckedObject:
     ) -> None:
         """Report a missing or unexpected value. Use ``show_value`` only if it cannot be a secret."""
         if key not in self.value:
-            self.report.problem((*self.path, key), f"missing; expected {expected}", hint=hint)
+            self.report.add_problem((*self.path, key), f"missing; expected {expected}", hint=hint)
             return
         found = describe_type(value)
         if show_value and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -181,15 +181,15 @@ class CheckedObject:
                 continue
             path = (*self.path, key)
             if self.strict:
-                self.report.problem(
+                self.report.add_problem(
                     path, "unknown key", hint=did_you_mean(key, self._known_keys), at_key=True
                 )
             else:
                 suggestion = did_you_mean(key, self._known_keys, list_known=False)
-                self.report.hint(path, "unknown key, ignored", hint=suggestion)
+                self.report.add_hint(path, "unknown key, ignored", hint=suggestion)
 
     def _report_unexpected(self, path: JsonPath, expected: str, found: str, hint: str | None) -> None:
-        self.report.problem(path, f"expected {expected}, found {found}", hint=hint)
+        self.report.add_problem(path, f"expected {expected}, found {found}", hint=hint)
 
 
 def _finite_number(value: JsonValue) -> float | None:

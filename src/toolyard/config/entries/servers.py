@@ -99,14 +99,14 @@ def _infer_transport_type(entry: CheckedObject) -> Literal["http", "stdio"] | No
     has_url, has_command = entry.get("url") is not None, entry.get("command") is not None
     if has_url and has_command:
         hint = 'add "type": "http" or "type": "stdio"'
-        entry.report.problem(entry.path, "both 'url' and 'command' are given", hint=hint)
+        entry.report.add_problem(entry.path, "both 'url' and 'command' are given", hint=hint)
         return None
     if not has_url and not has_command:
         alias = next((key for key in _URL_ALIASES if entry.get(key) is not None), None)
         hint = "set the URL of the server, or the command that starts it"
         if alias is not None:
             hint = f"rename '{alias}' to 'url', or convert the file with `toolyard import`"
-        entry.report.problem(entry.path, "expected 'url' or 'command', found neither", hint=hint)
+        entry.report.add_problem(entry.path, "expected 'url' or 'command', found neither", hint=hint)
         return None
     return "http" if has_url else "stdio"
 
@@ -172,12 +172,12 @@ def _read_scopes(inner: CheckedObject) -> tuple[str, ...]:
 def _check_client_credentials(inner: CheckedObject, spec: OAuthSpec) -> None:
     proof = spec.client_secret or spec.private_key_file
     if spec.grant == "client_credentials" and not proof:
-        inner.report.problem(
+        inner.report.add_problem(
             inner.path,
             "the grant client_credentials needs 'clientSecret' or 'privateKeyFile', found neither",
         )
     elif proof and not spec.client_id:
-        inner.report.problem(inner.path, "expected 'clientId' beside the secret or key, found none")
+        inner.report.add_problem(inner.path, "expected 'clientId' beside the secret or key, found none")
 
 
 _PLACEHOLDER_TRANSPORT = StdioSpec(command="")
@@ -235,7 +235,7 @@ def _read_server(
     if server.trust is Trust.UNTRUSTED:
         report_bare_stars(server.allow_tools, entry.path, entry.report)
     if server.oauth is not None and isinstance(transport, StdioSpec):
-        entry.report.hint((*entry.path, "oauth"), "has no effect on a stdio server")
+        entry.report.add_hint((*entry.path, "oauth"), "has no effect on a stdio server")
     usable = server if transport is not None else None
     return RawServer(usable, entry.path, transport_path, entry.report)
 
@@ -266,7 +266,7 @@ def _read_enabled(entry: CheckedObject) -> bool | None:
     """Read ``enabled``, or ``disabled`` as other clients write it. If both are present, they must agree."""
     enabled, disabled = entry.flag("enabled"), entry.flag("disabled")
     if enabled is not None and disabled is not None and enabled is disabled:
-        entry.report.problem(
+        entry.report.add_problem(
             (*entry.path, "disabled"),
             "contradicts 'enabled'",
             hint="keep one of the two",

@@ -121,7 +121,7 @@ def translate_opencode_server(name: str, raw: Mapping[str, JsonValue]) -> Foreig
         work.put("command", command)
     work.put("env", work.pop("environment"))
     work.put("type", {"local": "stdio", "remote": "http"}.get(kind) if isinstance(kind, str) else None)
-    work.seconds("timeout", "connect", scale=1000)
+    work.set_timeouts("timeout", "connect", scale=1000)
     work.put("oauth", _translate_opencode_oauth(work))
     work.entry = {key: _rewrite_variables(value) for key, value in work.entry.items()}
     if "{file:" in str(work.entry):
@@ -168,10 +168,10 @@ def translate_codex_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignSe
     token = work.pop("bearer_token_env_var")
     if isinstance(token, str):
         work.merge("headers", {"Authorization": f"Bearer ${{{token}}}"})
-    work.seconds("startup_timeout_ms", "connect", scale=1000)
-    work.seconds("startup_timeout_sec", "connect")
+    work.set_timeouts("startup_timeout_ms", "connect", scale=1000)
+    work.set_timeouts("startup_timeout_sec", "connect")
     # Codex limits the whole call, so a shorter limit for silence must not end it sooner.
-    work.seconds("tool_timeout_sec", "silence", "call")
+    work.set_timeouts("tool_timeout_sec", "silence", "call")
     work.put("allowTools", work.pop("enabled_tools"))
     work.put("denyTools", work.pop("disabled_tools"))
     _translate_codex_oauth(work)

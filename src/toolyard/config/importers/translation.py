@@ -56,7 +56,7 @@ class EntryTranslation:
             current = self.entry.get(key)
             self.entry[key] = {**(current if isinstance(current, dict) else {}), **values}
 
-    def seconds(self, key: str, *targets: str, scale: float = 1) -> None:
+    def set_timeouts(self, key: str, *targets: str, scale: float = 1) -> None:
         """Translate a time limit into one or more ``timeouts``, divided by ``scale``."""
         value = self.pop(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:

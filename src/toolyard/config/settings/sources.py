@@ -204,7 +204,7 @@ class _SettingsCollector:
         found = "something else" if row.secret else _shorten_value(value)
         default_fault = ValueFault((), f"expected {row.kind.expected}, found {found}")
         for fault in error.faults or (default_fault,):
-            keys = (row.name, *fault.at)
+            keys = (row.name, *fault.keys)
             hint = fault.hint or row.description
             line = _find_nested_key_line(keys, text)
             self.problems.append(Problem(fault.message, file=file, line=line, path=".".join(keys), hint=hint))

@@ -38,7 +38,7 @@ _TRUE_WORDS, _FALSE_WORDS = ("1", "true", "yes", "on"), ("0", "false", "no", "of
 class ValueFault:
     """Fault inside a value: the keys that lead to it, and a message without secrets."""
 
-    at: tuple[str, ...]
+    keys: tuple[str, ...]
     message: str
     hint: str | None = None
 

@@ -78,7 +78,7 @@ def _require_string_key(key: object, path: JsonPath, name: str | None) -> str:
 def _read_layer(root: JsonValue, layer: ConfigLayer) -> ConfigLayer:
     report = layer.report
     if not isinstance(root, dict):
-        report.problem((), f"expected an object at the top level, found {describe_type(root)}")
+        report.add_problem((), f"expected an object at the top level, found {describe_type(root)}")
         return layer
     # Other clients store further data in a file with "mcpServers", so unknown keys are problems only in a
     # file in our own dialect.
@@ -89,7 +89,7 @@ def _read_layer(root: JsonValue, layer: ConfigLayer) -> ConfigLayer:
         layer.servers[server_id] = read_strict_server(server_id, entry)
     for server_id, entry in _read_entries(top, "mcpServers", strict=False):
         if server_id in layer.servers:
-            report.problem(
+            report.add_problem(
                 entry.path, "the same id is also under 'servers'", hint="keep one of the two", at_key=True
             )
         layer.servers[server_id] = read_compatible_server(server_id, entry)
@@ -99,7 +99,7 @@ def _read_layer(root: JsonValue, layer: ConfigLayer) -> ConfigLayer:
     for key in [key for key in _OTHER_CLIENT_KEYS if strict and key in root]:
         top.get(key)
         hint = "convert the file with `toolyard import`"
-        report.problem((key,), f"unknown key, used by {_OTHER_CLIENT_KEYS[key]}", hint=hint, at_key=True)
+        report.add_problem((key,), f"unknown key, used by {_OTHER_CLIENT_KEYS[key]}", hint=hint, at_key=True)
     top.report_unknown_keys()
     return layer
 
@@ -117,9 +117,9 @@ def _read_entries(top: CheckedObject, key: str, *, strict: bool) -> list[tuple[s
         # An entry with an invalid id is still parsed, so that its other problems are reported as well.
         fault = id_fault(identifier)
         if fault is not None:
-            top.report.problem(path, fault, at_key=True)
+            top.report.add_problem(path, fault, at_key=True)
         if isinstance(value, dict):
             entries.append((identifier, CheckedObject(value, path, top.report, strict=strict)))
         else:
-            top.report.problem(path, f"expected an object, found {describe_type(value)}")
+            top.report.add_problem(path, f"expected an object, found {describe_type(value)}")
     return entries

@@ -95,7 +95,7 @@ def load_from_file(
         layers,
         env,
         file=str(file.path) if file_layer.exists else None,
-        waiting=str(file.path) if file_layer.waiting else None,
+        waiting=str(file.path) if file_layer.awaits_approval else None,
         unapproved_reason=f"not approved: run `{_approve_command(file)}`",
         hints=file_layer.hints,
     )
@@ -113,7 +113,7 @@ def _resolve_cwd(cwd: str | os.PathLike[str] | None) -> Path:
 class _FileLayer:
     layer: ConfigLayer
     exists: bool = True
-    waiting: bool = False
+    awaits_approval: bool = False
     hints: tuple[Problem, ...] = ()
 
 
@@ -142,12 +142,12 @@ def _read_discovered_file(file: ConfigFile, content: bytes, approvals: FileAppro
     if last is None:
         layer = layer_from_text(decode_utf8(content, name), "file", name=name, approved=False)
         hint = _approval_hint(file, "needs your approval")
-        return _FileLayer(layer, waiting=True, hints=(*record_problems, hint))
+        return _FileLayer(layer, awaits_approval=True, hints=(*record_problems, hint))
     layer = layer_from_text(last.content, "file", name=name)
     if last.sha256 == hash_content(content):
         return _FileLayer(layer, hints=record_problems)
     hint = _approval_hint(file, "changed since it was approved; the approved content stays in use")
-    return _FileLayer(layer, waiting=True, hints=(*record_problems, hint))
+    return _FileLayer(layer, awaits_approval=True, hints=(*record_problems, hint))
 
 
 def _approval_hint(file: ConfigFile, message: str) -> Problem:

@@ -24,7 +24,7 @@ def check_references(servers: Mapping[str, RawServer], bundles: Mapping[str, Raw
             continue
         target = servers.get(raw.bundle.server_id)
         if target is None:
-            raw.report.problem(
+            raw.report.add_problem(
                 (*raw.path, "serverId"),
                 f"there is no server '{raw.bundle.server_id}'",
                 hint=did_you_mean(raw.bundle.server_id, servers),
@@ -41,7 +41,7 @@ def check_references(servers: Mapping[str, RawServer], bundles: Mapping[str, Raw
 def _check_untrusted_bundle(raw: RawBundle, bundle: Bundle) -> None:
     report_bare_stars(bundle.allow_tools, raw.path, raw.report)
     if bundle.mode == "direct":
-        raw.report.problem(
+        raw.report.add_problem(
             (*raw.path, "mode"),
             f'expected "meta", found "direct": the server \'{bundle.server_id}\' is untrusted',
             hint="models use an untrusted server through meta mode only",
@@ -53,7 +53,7 @@ def _check_untrusted_server(raw: RawServer, server: Server, bundles: list[Bundle
         return
     if bundles and all(bundle.allow_tools is not None for bundle in bundles):
         return
-    raw.report.problem(
+    raw.report.add_problem(
         raw.path,
         "an untrusted server needs 'allowTools', on the server or on each of its bundles; found neither",
         hint='add "allowTools" with the names of the tools you need',

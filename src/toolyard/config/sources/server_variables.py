@@ -222,7 +222,7 @@ class _VariableResolver:
     def _add_problem(
         self, path: JsonPath, message: str, *, hint: str | None = None, at_key: bool = False
     ) -> None:
-        self._raw_server.report.problem(path, message, hint=hint, at_key=at_key)
+        self._raw_server.report.add_problem(path, message, hint=hint, at_key=at_key)
 
 
 def _required_argument_fault(text: str) -> str | None:

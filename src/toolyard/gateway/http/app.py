@@ -76,7 +76,7 @@ class HttpGateway:
                 await self._handle_post(http, front)
             elif scope["method"] == "GET":
                 with self._stream_limits.hold(front.caller.principal.id):
-                    await self._legacy_http.get(http, front)
+                    await self._legacy_http.handle_get(http, front)
             elif scope["method"] == "DELETE":
                 await self._legacy_http.handle_delete(http, front)
             else:
@@ -180,15 +180,15 @@ class HttpGateway:
         listening = asyncio.ensure_future(front.listen(id, request))
         writing: asyncio.Future[bool] | None = None
         try:
-            more = asyncio.ensure_future(stream.more())
+            more = asyncio.ensure_future(stream.wait_for_message())
             await asyncio.wait((listening, more), return_when=asyncio.FIRST_COMPLETED)
             more.cancel()
-            if listening.done() and stream.empty:
+            if listening.done() and stream.is_empty:
                 failure = _listen_failure(listening)
                 await http.respond_error(http_status(failure), id, failure)
                 return
             writing = asyncio.ensure_future(stream.write_to(http.send))
-            with self.listeners.kept(http.scope, listening.cancel):
+            with self.listeners.track(http.scope, listening.cancel):
                 await asyncio.wait((listening,))
             if not listening.cancelled():
                 stream.put(build_result_message(id, listening.result()))

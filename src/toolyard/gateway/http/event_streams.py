@@ -86,7 +86,7 @@ class EventStream:
         self._wakeup = asyncio.Event()
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether no message was ever added."""
         return self._last_number == 0
 
@@ -137,7 +137,7 @@ class EventStream:
         self._writer_number += 1
         self._wakeup.set()
 
-    async def more(self) -> None:
+    async def wait_for_message(self) -> None:
         """Wait for a new message or the end."""
         await self._wakeup.wait()
 

@@ -189,7 +189,7 @@ class ListenRequests:
         self._open_requests: dict[object, tuple[Scope, Callable[[], object]]] = {}
 
     @contextlib.contextmanager
-    def kept(self, scope: Scope, end: Callable[[], object]) -> Generator[None]:
+    def track(self, scope: Scope, end: Callable[[], object]) -> Generator[None]:
         """Register a request while it listens; ``end`` ends it."""
         key = object()
         self._open_requests[key] = (scope, end)

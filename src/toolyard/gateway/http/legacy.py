@@ -126,7 +126,7 @@ class LegacyHttp:
             self._respond_into_stream(front, held, cast("RequestId", body["id"]), request, stream)
         )
         async with DisconnectWatcher(http.receive) as watched:
-            more = asyncio.ensure_future(stream.more())
+            more = asyncio.ensure_future(stream.wait_for_message())
             try:
                 pause = None if stream.name is None else _STREAM_AFTER_SECONDS
                 await asyncio.wait((work, more), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
@@ -169,7 +169,7 @@ class LegacyHttp:
         session = request.session
         task = asyncio.current_task()
         if session is not None:
-            session.requests.append(request)
+            session.active_requests.append(request)
         try:
             if session is not None and task is not None:
                 session.cancellable_requests.begin(id, task)
@@ -182,7 +182,7 @@ class LegacyHttp:
             task = None
             request.is_finished = True
             if session is not None:
-                session.requests.remove(request)
+                session.active_requests.remove(request)
                 session.cancellable_requests.end(id)
         if stream.has_started:
             stream.put(answer)
@@ -201,7 +201,7 @@ class LegacyHttp:
             raise HttpErrorResponse(404, "Session not found", code=_SESSION_NOT_FOUND)
         return found
 
-    async def get(self, http: HttpExchange, endpoint: Endpoint) -> None:
+    async def handle_get(self, http: HttpExchange, endpoint: Endpoint) -> None:
         """Send a stream, from its beginning or from where it broke off."""
         held = self._find_session(http, endpoint)
         if held is None:
@@ -215,7 +215,7 @@ class LegacyHttp:
             raise HttpErrorResponse(410, "the stream of this event is not there any more")
         stream, after = found
         async with DisconnectWatcher(http.receive):
-            with self._listeners.kept(http.scope, stream.disconnect_reader):
+            with self._listeners.track(http.scope, stream.disconnect_reader):
                 await stream.write_to(http.send, after=after)
 
     async def handle_delete(self, http: HttpExchange, endpoint: Endpoint) -> None:

@@ -100,7 +100,7 @@ class CallApprovals:
         """Return the open approval of this call, and record one if there is none."""
         made = self._build_approval(question)
         async with self._create_lock:
-            waiting = [each for each in await self._store.waiting(made.owner) if each.chat_id is None]
+            waiting = [each for each in await self._store.list_pending(made.owner) if each.chat_id is None]
             for each in waiting:
                 if _is_same_call(each, made):
                     return each
@@ -162,7 +162,7 @@ class MemoryApprovalStore:
         found = self._approvals.get(approval_id)
         return found if found is not None and found.owner == owner else None
 
-    async def waiting(self, owner: str) -> Sequence[Approval]:
+    async def list_pending(self, owner: str) -> Sequence[Approval]:
         return [each for each in self._approvals.values() if each.owner == owner and each.yes is None]
 
     async def answer(

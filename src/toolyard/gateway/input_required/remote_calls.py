@@ -116,7 +116,7 @@ class CallHost:
             return {"gone": True}
         parked.receive_round(request)
         try:
-            result = await parked.outcome(parked.task)
+            result = await parked.wait_for_outcome(parked.task)
         except asyncio.CancelledError:
             if parked.task.cancelled():
                 return {"gone": True}
@@ -187,7 +187,7 @@ class RoundOutcome:
     """Outcome of a round: the result of the call, or questions for the client."""
 
     result: dict[str, Any] | None = None
-    asks: dict[str, Any] = field(default_factory=dict[str, Any])
+    input_requests: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class RemoteCalls:
@@ -200,7 +200,7 @@ class RemoteCalls:
         redact_error: Callable[[ServerError], None],
     ) -> None:
         """``redact_error`` removes secrets from an error."""
-        self.me = secrets.token_urlsafe(12)
+        self.replica_id = secrets.token_urlsafe(12)
         """Id of this process, and the name of its mailbox."""
         self._mailbox = mailbox
         self.call_host = None if mailbox is None else CallHost(suspended_calls, mailbox.post, redact_error)
@@ -213,7 +213,7 @@ class RemoteCalls:
 
         Raises what the call raises, and RpcErrorResponse if its host is gone.
         """
-        if self._mailbox is None or not isinstance(host_id, str) or host_id == self.me:
+        if self._mailbox is None or not isinstance(host_id, str) or host_id == self.replica_id:
             raise _call_lost_error()
         round_id = secrets.token_urlsafe(12)
         heard = self._round_events[round_id] = asyncio.Event()
@@ -261,12 +261,12 @@ class RemoteCalls:
                 for waiting in self._round_events.values() if box == "" else (self._round_events.get(box),):
                     if waiting is not None:
                         waiting.set()
-                if box in ("", self.me):
+                if box in ("", self.replica_id):
                     await self._read_messages(self._mailbox)
 
     async def _read_messages(self, mail: Mailbox) -> None:
         try:
-            letters = await mail.take(self.me)
+            letters = await mail.take(self.replica_id)
         except ToolyardError as error:
             log.warning("letters of other replicas cannot be read: %s", error.cause)
         else:

@@ -84,7 +84,7 @@ class InputRequiredRunner:
         outcome, place = await self._round_outcome(request, content, work)
         result = outcome.result
         if result is None:
-            return build_input_required_result(outcome.asks, self.seal_state(request, place))
+            return build_input_required_result(outcome.input_requests, self.seal_state(request, place))
         state = result.get("requestState")
         if result.get("resultType") == "input_required" and isinstance(state, str):
             more = {"upstream": state}
@@ -107,10 +107,10 @@ class InputRequiredRunner:
                 content.get("at"), content["parked"], request
             ), content
         assert parked.task is not None
-        result = await parked.outcome(parked.task)
+        result = await parked.wait_for_outcome(parked.task)
         return RoundOutcome(result, parked.input_requests()), {
             "parked": parked.id,
-            "at": gateway.remote_calls.me,
+            "at": gateway.remote_calls.replica_id,
         }
 
     def _start_call(

@@ -95,7 +95,7 @@ class SuspendedCall:
             name = f"input-{self._unnamed_count}"
         return name, params
 
-    async def outcome(self, task: asyncio.Task[dict[str, Any]]) -> dict[str, Any] | None:
+    async def wait_for_outcome(self, task: asyncio.Task[dict[str, Any]]) -> dict[str, Any] | None:
         """Return the result of the call, or None if the client has to answer first. Raises what the call
         raises."""
         ripe = asyncio.ensure_future(self._input_required.wait())

@@ -77,7 +77,7 @@ class StdioSession:
                 return
             request = read
             if request.session is not None:
-                request.session.requests.append(request)
+                request.session.active_requests.append(request)
             self._send_to_client(await self._handle_request(id, request))
         finally:
             self._running_tasks.pop(id, None)
@@ -85,7 +85,7 @@ class StdioSession:
             if request is not None:
                 request.is_finished = True
                 if request.session is not None:
-                    request.session.requests.remove(request)
+                    request.session.active_requests.remove(request)
 
     def _parse_request(self, method: str, body: Message) -> ClientRequest | RpcFailure:
         params = as_object(body.get("params"))

@@ -83,7 +83,7 @@ class ListingCache:
             return flight.previous
         return await asyncio.shield(flight.task)
 
-    def waiting(self, principal_id: str, method: str | None = None) -> set[str]:
+    def pending_server_ids(self, principal_id: str, method: str | None = None) -> set[str]:
         """Return the servers whose first listing is still being fetched, for one method or any."""
         return {
             key[0]

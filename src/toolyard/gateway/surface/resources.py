@@ -58,7 +58,7 @@ class ResourceHandlers:
         uri = request.params.get("uri")
         if (kept := await read_stored_result(uri, self._view)) is not None:
             return kept
-        server_id, own = await self.place(uri)
+        server_id, own = await self.locate(uri)
         try:
             return await self._runner.run(
                 request, lambda send: send(server_id, "resources/read", {"uri": own}, repeatable=True)
@@ -77,7 +77,7 @@ class ResourceHandlers:
             found = (self._view.only_server_id, uri)
         else:
             found = (await self._fetch_resource_map()).find_template(uri)
-        server_id, own = found or await self.place(uri)
+        server_id, own = found or await self.locate(uri)
         params = {key: value for key, value in request.params.items() if key in ("argument", "context")}
         params["ref"] = {**ref, "uri": own}
         return await self._runner.run(
@@ -88,7 +88,7 @@ class ResourceHandlers:
         """Handle ``resources/subscribe`` of the legacy era. Raises RpcErrorResponse without a session."""
         if request.session is None or request.session.subscription is None:
             raise method_not_found(request.method)
-        server_id, own = await self.place(request.params.get("uri"))
+        server_id, own = await self.locate(request.params.get("uri"))
         hub = self._view.gateway.client_subscriptions
         await hub.subscribe(request.session.subscription, server_id, own, request.params["uri"])
         return {}
@@ -97,13 +97,13 @@ class ResourceHandlers:
         """Handle ``resources/unsubscribe``."""
         if request.session is None or request.session.subscription is None:
             raise method_not_found(request.method)
-        server_id, own = await self.place(request.params.get("uri"))
+        server_id, own = await self.locate(request.params.get("uri"))
         await self._view.gateway.client_subscriptions.unsubscribe(
             request.session.subscription, server_id, own
         )
         return {}
 
-    async def place(self, uri: object) -> tuple[str, str]:
+    async def locate(self, uri: object) -> tuple[str, str]:
         """Return the server of a resource, and the server's own URI. Raises RpcErrorResponse."""
         if not isinstance(uri, str) or not uri:
             raise RpcErrorResponse(INVALID_PARAMS, "uri must be a string")

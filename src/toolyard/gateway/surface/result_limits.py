@@ -126,7 +126,7 @@ def is_within_limits(result: Mapping[str, Any], limits: ResultLimits) -> bool:
             room -= len(text)
         elif (data := _get_media_data(block)) is None:
             room -= estimate_characters(block, room)
-        elif len(data) * 3 > limits.media * 4:
+        elif len(data) * 3 > limits.media_bytes * 4:
             return False
         if room < 0:
             return False
@@ -201,7 +201,7 @@ class ResultLimiter:
 
     async def _limit_media(self, block: Any, media: Media) -> list[Any]:
         if _get_media_data(block) is not None:
-            fits = media.size <= self._limits.media
+            fits = media.size <= self._limits.media_bytes
         elif fits := len(media.data) <= self._remaining_file_characters:
             self._remaining_file_characters -= len(media.data)
         if fits:

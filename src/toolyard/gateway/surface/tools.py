@@ -68,7 +68,7 @@ class ToolHandlers:
         known = self._encoded_lists.get(modern)
         if known is None or known[0] is not offer.direct or known[1] is not offer.meta:
             only = self._view.only_server_id
-            written = partial(self._view.gateway.written, modern=modern)
+            written = partial(self._view.gateway.encode_tool, modern=modern)
             tools = [
                 (name, written(name if only is None else each.name, each))
                 for name, each in offer.direct.items()
@@ -84,10 +84,10 @@ class ToolHandlers:
         mode = self._mode
         if mode is None and self._view.only_server_id is not None:
             mode = "direct"
-        return self._parts.meta_tools.offer(roster, self._view.caller, mode)
+        return self._parts.meta_tools.offer_tools(roster, self._view.caller, mode)
 
     def _visible_tools(self, roster: ToolListing) -> Mapping[str, Definition]:
-        return self._parts.call_path.shown(roster, self._view.caller)
+        return self._parts.call_path.visible_tools(roster, self._view.caller)
 
     async def call(self, request: ClientRequest) -> dict[str, Any]:
         """Handle ``tools/call`` through the common call path."""
@@ -119,7 +119,7 @@ class ToolHandlers:
         params = request.params
         if needs_dedicated_connection(request) or "inputResponses" in params or "requestState" in params:
             result = await self._runner.run(request, lambda send: self._pass_through(exposed, given, send))
-        elif self._parts.manager.offers:
+        elif self._parts.manager.has_client_capabilities:
             result = await self._pass_through(exposed, given, self._runner.single_round_sender(request))
         else:
             progress = request.send_progress if request.progress_token is not None else None
@@ -170,7 +170,9 @@ class ToolHandlers:
             if name == TOOLS_CALL_NAME and self._needs_client_capabilities(request):
                 return await self._runner.run(request, partial(self._call_through_meta, given, request))
             return _build_meta_result(
-                await meta.result(name, given, caller, on_progress=progress, raise_approval_needed=True),
+                await meta.call_for_result(
+                    name, given, caller, on_progress=progress, raise_approval_needed=True
+                ),
                 request,
             )
 
@@ -194,7 +196,7 @@ class ToolHandlers:
     def _needs_client_capabilities(self, request: ClientRequest) -> bool:
         """Return whether servers must be told this client's capabilities, or that it has none."""
         rounds = "inputResponses" in request.params or "requestState" in request.params
-        return rounds or needs_dedicated_connection(request) or self._parts.manager.offers
+        return rounds or needs_dedicated_connection(request) or self._parts.manager.has_client_capabilities
 
     async def _call_through_meta(
         self, given: dict[str, Any], request: ClientRequest, send: SendUpstream
@@ -209,7 +211,7 @@ class ToolHandlers:
             server: Server, definition: Definition, arguments: Mapping[str, Any], repeatable: bool
         ) -> dict[str, Any]:
             params = {"name": definition.name, "arguments": arguments}
-            within, way = server.timeouts.within(meta.seconds), send
+            within, way = server.timeouts.within(meta.call_timeout_seconds), send
             if server.trust is Trust.UNTRUSTED:
                 # Untrusted servers may not ask questions.
                 way = self._runner.single_round_sender(
@@ -225,7 +227,7 @@ class ToolHandlers:
             return raw
 
         meta, caller = self._parts.meta_tools, self._view.caller
-        result = await meta.result(
+        result = await meta.call_for_result(
             TOOLS_CALL_NAME, given, caller, raise_approval_needed=True, route=send_call
         )
         return asked[0] if asked else _build_meta_result(result, request)

@@ -84,7 +84,7 @@ class HttpResponse:
         """True if the whole body has arrived and has been read."""
         return self._complete and not self._has_data
 
-    async def more(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         """Return the next chunk of the body, or b"" at its end. Raise aiohttp.ClientError."""
         while True:
             if self._has_data:

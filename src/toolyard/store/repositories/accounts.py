@@ -113,7 +113,7 @@ class SqlAccountStorage:
 
     # Users.
 
-    async def user(self, user_id: str) -> User | None:
+    async def get_user(self, user_id: str) -> User | None:
         return await self._find_user(users.c.id == user_id)
 
     async def find_user_by_name(self, name: str) -> User | None:
@@ -122,7 +122,7 @@ class SqlAccountStorage:
     async def find_user_by_subject(self, subject: str) -> User | None:
         return await self._find_user(users.c.subject == subject)
 
-    async def users(self) -> Sequence[User]:
+    async def list_users(self) -> Sequence[User]:
         rows = await self._executor.read(lambda connection: connection.execute(select(*_USER_COLUMNS)).all())
         return sorted(map(_user_from_row, rows), key=lambda user: (fold_case(user.name), user.name))
 
@@ -351,7 +351,7 @@ class SqlAccountStorage:
         row = await self._find_row(_SELECT_BY_TOKEN, of=digest, now=now)
         return None if row is None else (_token_from_row(row), _user_from_row(row))
 
-    async def tokens(self, user_id: str) -> Sequence[ApiToken]:
+    async def list_tokens(self, user_id: str) -> Sequence[ApiToken]:
         """Return the tokens of a user, newest first."""
         query = select(*_TOKEN_COLUMNS).where(api_tokens.c.user_id == user_id)
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())

@@ -64,7 +64,7 @@ class SqlApprovalStore:
         )
         return None if row is None else _approval_from_row(row)
 
-    async def waiting(self, owner: str) -> Sequence[Approval]:
+    async def list_pending(self, owner: str) -> Sequence[Approval]:
         is_waiting = (approvals.c.owner == owner) & approvals.c.answered_at.is_(None)
         query = select(approvals).where(is_waiting).order_by(approvals.c.asked_at, approvals.c.id)
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())

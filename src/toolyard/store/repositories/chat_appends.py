@@ -89,7 +89,7 @@ class _AppendBatch:
     changed_rows: dict[str, _ChatRow] = field(default_factory=dict[str, _ChatRow])
     claimed_ids: set[str] = field(default_factory=set[str])
     new_event_rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    replaced: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    replacements: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
 # Rows are locked in the order of their ids, so that two batches cannot deadlock.
@@ -154,10 +154,10 @@ def append_events(
     if batch.new_event_rows:
         insert_many(connection, chat_events, batch.new_event_rows)
     # Measure the replaced events before they are deleted, to keep the byte counter right.
-    for replaced in batch.replaced:
+    for replaced in batch.replacements:
         batch.rows[replaced["of"]].bytes -= _replaced_bytes(connection, replaced)
-    if batch.replaced:
-        connection.execute(_DELETE_REPLACED_EVENTS, batch.replaced)
+    if batch.replacements:
+        connection.execute(_DELETE_REPLACED_EVENTS, batch.replacements)
     if batch.changed_rows:
         update_many(connection, chats, "id", [row.values() for row in batch.changed_rows.values()])
     if batch.claimed_ids:
@@ -223,7 +223,7 @@ def _append_to_batch(batch: _AppendBatch, row: _ChatRow, request: AppendRequest)
         events.append(prepared.to_event(row.id, seq, row.turn, request.appended_at))
         if prepared.part and prepared.kind not in TRANSIENT_KINDS:
             replaced = {"of": row.id, "from_turn": row.turn, "before": seq, "of_part": prepared.part}
-            batch.replaced.append(replaced)
+            batch.replacements.append(replaced)
     if events:
         row.last, row.updated_at = events[-1].seq, request.appended_at
     return AppendedEvents(after, events, [len(prepared.body) for prepared in request.prepared_events])

@@ -115,7 +115,7 @@ class SqlChatStore:
         )
         return None if row is None else chat_from_row(row)
 
-    async def chats(
+    async def list_chats(
         self,
         owner: str,
         *,
@@ -164,7 +164,7 @@ class SqlChatStore:
     async def wait_for_events(self, chat_id: str, after: int, seconds: float) -> Sequence[ChatEvent]:
         return await self._waiters.wait(chat_id, after, seconds)
 
-    async def kept(self, chat_id: str, seq: int) -> bytes | None:
+    async def get_kept_data(self, chat_id: str, seq: int) -> bytes | None:
         return (await self.get_kept_data_by_seq(chat_id, [seq])).get(seq)
 
     async def get_kept_data_by_seq(self, chat_id: str, seqs: Sequence[int]) -> Mapping[int, bytes]:

@@ -46,7 +46,7 @@ class SqlPinStorage:
         entries = {row.digest: _entry_from_row(row) for row in rows}
         return tuple(entries.get(digest, PinEntry()) for digest in digests)
 
-    async def seen(self, server_id: str) -> Sequence[bytes]:
+    async def list_unaccepted(self, server_id: str) -> Sequence[bytes]:
         table = self._table
         query = select(table.c.seen).where(table.c.server_id == server_id, table.c.seen.is_not(None))
         query = query.distinct().order_by(self._table.c.seen).limit(_MAX_SEEN_LISTINGS)

@@ -235,7 +235,7 @@ class SqlRegistryStorage:
 
     # Servers.
 
-    async def servers(self) -> Sequence[RegistryServer]:
+    async def list_servers(self) -> Sequence[RegistryServer]:
         def work(connection: Connection) -> list[RegistryServer]:
             rows = connection.execute(SELECT_SERVERS).all()
             return servers_from_rows(rows, connection.execute(SELECT_CHOICES).all(), self._cipher)
@@ -243,7 +243,7 @@ class SqlRegistryStorage:
         all_servers = await self._executor.read(work)
         return sorted(all_servers, key=lambda server: (fold_case(server.name), server.name))
 
-    async def server(self, server_id: str) -> RegistryServer | None:
+    async def get_server(self, server_id: str) -> RegistryServer | None:
         return await self._executor.read_or_default(
             lambda connection: self._read_server(connection, server_id), None
         )
@@ -312,7 +312,7 @@ class SqlRegistryStorage:
 
     # Instances.
 
-    async def instances(self, user_id: str) -> Sequence[tuple[Instance, RegistryServer]]:
+    async def list_instances(self, user_id: str) -> Sequence[tuple[Instance, RegistryServer]]:
         def work(connection: Connection) -> list[tuple[Instance, RegistryServer]]:
             rows = connection.execute(_SELECT_USER_INSTANCES, {"user": user_id}).all()
             if not rows:
@@ -332,7 +332,7 @@ class SqlRegistryStorage:
         pairs = await self._executor.read_or_default(work, ())
         return sorted(pairs, key=lambda pair: (fold_case(pair[0].slug), pair[0].slug))
 
-    async def instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer] | None:
+    async def get_instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer] | None:
         def work(connection: Connection) -> tuple[Instance, RegistryServer] | None:
             row = connection.execute(
                 SELECT_INSTANCES.where(_owner_condition(user_id, instance_id))

@@ -41,7 +41,7 @@ class DatabaseResultStore(PrincipalResultStores):
         super().__init__(retention, clock)
         self._executor = executor
 
-    def within(self, retention: Retention) -> DatabaseResultStore:
+    def with_retention(self, retention: Retention) -> DatabaseResultStore:
         """Return a store of the same database with other limits."""
         return DatabaseResultStore(self._executor, self.clock, retention)
 

@@ -88,7 +88,7 @@ class SqlAuthStorage:
 
     # Grants.
 
-    async def grant(self, key: str) -> OAuthGrant | None:
+    async def get_grant(self, key: str) -> OAuthGrant | None:
         row_digest = compute_digest(key)
         body = await self._read_body(auth_grants, row_digest)
         return (
@@ -134,7 +134,7 @@ class SqlAuthStorage:
 
     # Client registrations.
 
-    async def client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
+    async def get_client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
         """Return a client; None if it is missing or cannot be decrypted, so that it is registered again."""
         row_digest = compute_digest(issuer, redirect_uri)
         body = await self._read_body(auth_clients, row_digest)

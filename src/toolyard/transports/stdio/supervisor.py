@@ -79,7 +79,7 @@ class ProcessSupervisor:
         """True if the maximum number of children is running."""
         return self._max_children is not None and len(self._process_groups) >= self._max_children
 
-    def mark(self) -> tuple[str, str]:
+    def make_marker(self) -> tuple[str, str]:
         """Return the name and a new value of the marker variable, which each child must carry."""
         self._spawn_count += 1
         return watchdog.MARKER_VARIABLE, f"{self._marker}:{self._spawn_count}"

@@ -29,7 +29,7 @@ class CallerCache:
         self._bundles = bundles
         self._callers_by_key: OrderedDict[tuple[object, ...], Caller] = OrderedDict()
 
-    def change(self, bundles: Mapping[str, Bundle]) -> None:
+    def set_bundles(self, bundles: Mapping[str, Bundle]) -> None:
         """Use new bundles, and drop all callers."""
         self._bundles = bundles
         self._callers_by_key.clear()

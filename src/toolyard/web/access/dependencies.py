@@ -58,7 +58,7 @@ class RequestUser:
 
     user: User
     scope: TokenScope | None
-    browser: str
+    browser_id: str
     csrf: str
     address: str
     signed_in: bool = False

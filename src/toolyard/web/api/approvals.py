@@ -17,8 +17,8 @@ from toolyard.web.api.dependencies import (
     ChatApprover,
     ChatReader,
     ChatWriter,
-    Given,
     PathId,
+    RequestModel,
     problem_responses,
     require_media_types,
     to_datetime,
@@ -31,7 +31,7 @@ router = APIRouter(tags=["approvals"], dependencies=[Depends(require_media_types
 _MAX_REMEMBER_SECONDS = 31_622_400
 
 
-class RememberGiven(Given):
+class RememberGiven(RequestModel):
     """Further calls that an approval covers, and for how long."""
 
     model_config = ConfigDict(
@@ -47,7 +47,7 @@ class RememberGiven(Given):
     here: bool = Field(default=True, description="Cover calls in this chat only.")
 
 
-class AnswerGiven(Given):
+class AnswerGiven(RequestModel):
     """Decision about a call."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"yes": True, "remember": None}]})
@@ -99,7 +99,7 @@ class GrantList(BaseModel):
 @router.get("/approvals", responses=problem_responses(), summary="List calls that need approval")
 async def list_approvals(site: AppServices, visitor: ChatReader) -> ApprovalList:
     """Return the calls that need your approval, oldest first."""
-    pending = await site.database.approvals.waiting(visitor.user.id)
+    pending = await site.database.approvals.list_pending(visitor.user.id)
     return ApprovalList(items=[_build_approval_model(each) for each in pending])
 
 
@@ -116,7 +116,7 @@ async def answer_approval(site: AppServices, visitor: ChatApprover, id: PathId, 
     remember = None if given.remember is None else _create_remember(given.remember)
     await site.chats.answer_approval(visitor.user.id, id, yes=given.yes, remember=remember)
     details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
-    await site.changed(
+    await site.record_change(
         visitor, "approval.answer", id, yes=given.yes, remembered=remember is not None, **details
     )
 
@@ -136,11 +136,11 @@ async def revoke_grant(site: AppServices, visitor: ChatWriter, id: PathId) -> No
     """Revoke a standing approval: such calls need approval again."""
     if not await site.database.approvals.revoke(visitor.user.id, id):
         raise NotFound("there is no such standing approval", hint="it may have expired or been revoked")
-    await site.changed(visitor, "grant.revoke", id)
+    await site.record_change(visitor, "grant.revoke", id)
 
 
 def _create_remember(given: RememberGiven) -> GrantScope:
-    return GrantScope(seconds=given.seconds, arguments=given.arguments, here=given.here)
+    return GrantScope(seconds=given.seconds, arguments=given.arguments, this_chat_only=given.here)
 
 
 def _build_approval_model(approval: Approval) -> ApprovalShown:

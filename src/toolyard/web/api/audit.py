@@ -112,7 +112,7 @@ async def export_audit(
     form: Annotated[Literal["jsonl", "csv"], Query(alias="format")] = "jsonl",
 ) -> StreamingResponse:
     """Stream all entries, oldest first, as one JSON object per line or as CSV."""
-    await site.changed(visitor, "audit.export", form)
+    await site.record_change(visitor, "audit.export", form)
     entries = site.audit.export()
     lines = _export_csv(entries) if form == "csv" else _export_jsonl(entries)
     headers = {"Content-Disposition": f'attachment; filename="toolyard-audit.{form}"'}

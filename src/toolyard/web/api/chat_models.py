@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from toolyard.agents.chat.sanitize import is_storable_json
 from toolyard.agents.chat.tool_picker import ToolView
 from toolyard.types.chat import Chat, ChatEvent, Kind
-from toolyard.web.api.dependencies import PLAIN_TEXT_PATTERN, Given, to_datetime
+from toolyard.web.api.dependencies import PLAIN_TEXT_PATTERN, RequestModel, to_datetime
 
 __all__ = [
     "ChatChanges",
@@ -56,7 +56,7 @@ JsonFields = Annotated[dict[str, Any], AfterValidator(_require_valid_json)]
 # Requests.
 
 
-class ChatGiven(Given):
+class ChatGiven(RequestModel):
     """A chat to create."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"agent": "planner", "model": "fast"}]})
@@ -73,7 +73,7 @@ class ChatGiven(Given):
     )
 
 
-class ChatChanges(Given):
+class ChatChanges(RequestModel):
     """Changes to a chat; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"title": "Retries", "choice": None}]})
@@ -88,7 +88,7 @@ class ChatChanges(Given):
     )
 
 
-class MessageGiven(Given):
+class MessageGiven(RequestModel):
     """A message to the model."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Which issues are about retries?"}]})
@@ -96,7 +96,7 @@ class MessageGiven(Given):
     text: str = Field(min_length=1, max_length=200_000, pattern=r"^[^\x00]*[^\x00\s][^\x00]*$")
 
 
-class RunGiven(Given):
+class RunGiven(RequestModel):
     """A tool call by the user, without a model."""
 
     model_config = ConfigDict(
@@ -112,7 +112,7 @@ class RunGiven(Given):
     arguments: JsonFields = Field(default_factory=dict[str, Any])
 
 
-class ReplyGiven(Given):
+class ReplyGiven(RequestModel):
     """Reply to a question of a server."""
 
     model_config = ConfigDict(

@@ -116,12 +116,16 @@ async def load_full_text(site: Services, visitor: RequestUser, event: ChatEvent)
     stored = await site.parts.call_path.result_store(visitor.principal).read(handle) if handle else None
     if stored is not None and stored.text is not None:
         return stored.text
-    full = await site.chats.result(visitor.user.id, event.chat_id, event.seq) if event.has_kept else None
+    full = (
+        await site.chats.get_full_result(visitor.user.id, event.chat_id, event.seq)
+        if event.has_kept
+        else None
+    )
     return text if full is None else full.text
 
 
 async def _load_stored_result(site: Services, visitor: RequestUser, chat_id: str, seq: int) -> FullResult:
-    result = await site.chats.result(visitor.user.id, chat_id, seq)
+    result = await site.chats.get_full_result(visitor.user.id, chat_id, seq)
     if result is None:
         raise _build_no_result_error()
     return result

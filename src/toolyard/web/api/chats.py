@@ -86,7 +86,7 @@ async def create_chat(
     chat = await site.chats.create(
         visitor.user.id, agent=agent, model=given.model, choice=given.choice, title=given.title or ""
     )
-    await site.changed(visitor, "chat.create", chat.id, agent=chat.agent, model=chat.model)
+    await site.record_change(visitor, "chat.create", chat.id, agent=chat.agent, model=chat.model)
     response.headers["Location"] = f"/api/v1/chats/{chat.id}"
     return build_chat_model(chat)
 
@@ -118,14 +118,14 @@ async def edit_chat(site: AppServices, visitor: ChatWriter, id: PathId, given: C
 async def delete_chat(site: AppServices, visitor: ChatWriter, id: PathId) -> None:
     """Delete a chat with all its events. A running turn is stopped."""
     await site.chats.delete(visitor.user.id, id)
-    await site.changed(visitor, "chat.delete", id)
+    await site.record_change(visitor, "chat.delete", id)
 
 
 @router.get("/{id}/tools", responses=problem_responses(404, 409), summary="List the tools of a chat")
 async def list_chat_tools(site: AppServices, visitor: ChatReader, id: PathId) -> ChatTools:
     """Return all your tools, whether the model of the chat can use them, and the reason for hidden ones."""
     return ChatTools(
-        items=[build_chat_tool_model(each) for each in await site.chats.tools(visitor.user.id, id)]
+        items=[build_chat_tool_model(each) for each in await site.chats.list_tools(visitor.user.id, id)]
     )
 
 

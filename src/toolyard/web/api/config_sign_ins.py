@@ -36,7 +36,7 @@ async def sign_in_to_server(
     """Start an OAuth sign-in for yourself. It must be completed in the same browser; programs without a
     browser session are refused."""
     server = find_config_server(site, visitor, id)
-    if not visitor.browser:
+    if not visitor.browser_id:
         raise NotAllowed(
             "signing in requires a browser, because it leads to the provider's page and back",
             hint=f"open {site.base_url(request)}/ui/ and select the server there",

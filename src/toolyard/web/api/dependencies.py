@@ -28,8 +28,8 @@ __all__ = [
     "ChatReader",
     "ChatWriter",
     "EventNumber",
-    "Given",
     "PathId",
+    "RequestModel",
     "UserWithCall",
     "UserWithManage",
     "UserWithRead",
@@ -63,7 +63,7 @@ HTTP_URL_PATTERN = r"^[Hh][Tt][Tt][Pp][Ss]?://[^\x00-\x20\x7f\\]+$"
 # These patterns are only documented in the schema. The services validate the values, with better messages.
 
 
-class Given(BaseModel):
+class RequestModel(BaseModel):
     """Base class of request bodies: unknown keys are rejected and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)

@@ -69,7 +69,7 @@ async def _stream_status_events(
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 2000\n\n"
     checked_at = time.monotonic()
-    async for change in site.live_updates.changes(
+    async for change in site.live_updates.subscribe(
         site.get_caller(visitor), heartbeat_seconds=HEARTBEAT_SECONDS
     ):
         if time.monotonic() - checked_at >= HEARTBEAT_SECONDS:
@@ -94,7 +94,7 @@ async def is_still_authorized(request: Request) -> bool:
 
 
 def _encode_status_event(change: LiveUpdate[ServerRecord]) -> bytes:
-    if change.now is None:
+    if change.record is None:
         kind, _, id_ = change.id.partition(":")
         return b"event: gone\ndata: " + orjson.dumps({"kind": kind, "id": id_}) + b"\n\n"
-    return b"event: status\ndata: " + build_status_model(change.now).model_dump_json().encode() + b"\n\n"
+    return b"event: status\ndata: " + build_status_model(change.record).model_dump_json().encode() + b"\n\n"

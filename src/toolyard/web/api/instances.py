@@ -17,8 +17,8 @@ from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     PLAIN_TEXT_PATTERN,
     AppServices,
-    Given,
     PathId,
+    RequestModel,
     UserWithManage,
     UserWithRead,
     problem_responses,
@@ -67,7 +67,7 @@ ToolFilter = Annotated[
 ]
 
 
-class InstanceGiven(Given):
+class InstanceGiven(RequestModel):
     """An instance to create."""
 
     model_config = ConfigDict(
@@ -93,7 +93,7 @@ class InstanceGiven(Given):
     enabled: bool = True
 
 
-class InstanceChanges(Given):
+class InstanceChanges(RequestModel):
     """Changes to an instance; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"tool_filter": ["search", "get_issue"]}]})
@@ -149,7 +149,7 @@ class ConnectUrl(BaseModel):
 def _build_instance_model(
     site: Services, visitor: RequestUser, instance: Instance, server: RegistryServer
 ) -> InstanceShown:
-    choice = server.choice(instance.choice_id)
+    choice = server.find_choice(instance.choice_id)
     return InstanceShown(
         id=instance.id,
         server_id=server.id,
@@ -169,7 +169,7 @@ def _build_instance_model(
 
 async def _load_instance_model(site: Services, visitor: RequestUser, instance_id: str) -> InstanceShown:
     """Return the instance after a change, synchronised with the core."""
-    return _build_instance_model(site, visitor, *await site.instance(visitor, instance_id))
+    return _build_instance_model(site, visitor, *await site.find_instance(visitor, instance_id))
 
 
 # Reading.
@@ -201,7 +201,7 @@ async def get_instance(site: AppServices, visitor: UserWithRead, id: PathId) -> 
 @router.get("/{id}/tools", responses=problem_responses(404), summary="List the tools of an instance")
 async def list_instance_tools(site: AppServices, visitor: UserWithRead, id: PathId) -> ToolList:
     """List the tools of the server now, and return those that the filter and your token allow."""
-    instance, server = await site.instance(visitor, id)
+    instance, server = await site.find_instance(visitor, id)
     return await list_server_tools(site, visitor, site.registry.build_instance_server(instance, server).id)
 
 
@@ -223,15 +223,17 @@ async def create_instance(
             visitor, (given.slug or "").strip() or await _propose_server_slug(site, visitor, given)
         )
     instance = await site.registry.create_instance(visitor.user.id, InstanceDraft(**fields))
-    await site.changed(visitor, "instance.create", instance.id, slug=instance.slug, server=instance.server_id)
+    await site.record_change(
+        visitor, "instance.create", instance.id, slug=instance.slug, server=instance.server_id
+    )
     response.headers["Location"] = f"/api/v1/instances/{instance.id}"
     await site.sync_instances(visitor)
-    _, server = await site.registry.instance(visitor.user.id, instance.id)
+    _, server = await site.registry.get_instance(visitor.user.id, instance.id)
     return _build_instance_model(site, visitor, instance, server)
 
 
 async def _propose_server_slug(site: Services, visitor: RequestUser, given: InstanceGiven) -> str:
-    server = await site.registry.server(given.server_id)
+    server = await site.registry.get_server(given.server_id)
     return await site.registry.propose_slug(visitor.user.id, server.url)
 
 
@@ -250,7 +252,7 @@ async def edit_instance(
     site: AppServices, visitor: UserWithManage, id: PathId, given: InstanceChanges
 ) -> InstanceShown:
     """Change the given fields. After a change of the sign-in choice, a new sign-in or value is needed."""
-    old, server = await site.instance(visitor, id)
+    old, server = await site.find_instance(visitor, id)
     tool_filter = old.tool_filter if "tool_filter" not in given.model_fields_set else given.tool_filter
     fields = given.model_dump()
     fields["tool_filter"] = None if tool_filter is None else tuple(tool_filter)
@@ -259,7 +261,7 @@ async def edit_instance(
     draft = InstanceDraft(server_id=server.id, **fields)
     instance = await site.registry.edit_instance(visitor.user.id, id, draft)
     fields_set = sorted(given.model_fields_set)
-    await site.changed(visitor, "instance.edit", id, slug=instance.slug, fields=fields_set)
+    await site.record_change(visitor, "instance.edit", id, slug=instance.slug, fields=fields_set)
     await site.sync_instances(visitor)
     return _build_instance_model(site, visitor, instance, server)
 
@@ -267,10 +269,10 @@ async def edit_instance(
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete an instance")
 async def delete_instance(site: AppServices, visitor: UserWithManage, id: PathId) -> None:
     """Delete an instance and its sign-in."""
-    instance, _ = await site.instance(visitor, id)
+    instance, _ = await site.find_instance(visitor, id)
     await site.sign_outs.delete_instance(site.registry, visitor.user.id, id)
     await site.sync_instances(visitor)
-    await site.changed(visitor, "instance.delete", id, slug=instance.slug)
+    await site.record_change(visitor, "instance.delete", id, slug=instance.slug)
 
 
 @router.post("/{id}/enable", responses=problem_responses(404), summary="Enable an instance")
@@ -288,17 +290,17 @@ async def disable_instance(site: AppServices, visitor: UserWithManage, id: PathI
 async def _set_instance_enabled(
     site: Services, visitor: RequestUser, instance_id: str, on: bool
 ) -> InstanceShown:
-    instance, _ = await site.instance(visitor, instance_id)
+    instance, _ = await site.find_instance(visitor, instance_id)
     await site.registry.set_instance_enabled(visitor.user.id, instance_id, on)
     action = "instance.enable" if on else "instance.disable"
-    await site.changed(visitor, action, instance_id, slug=instance.slug)
+    await site.record_change(visitor, action, instance_id, slug=instance.slug)
     return await _load_instance_model(site, visitor, instance_id)
 
 
 @router.post("/{id}/test", responses=problem_responses(404), summary="Test an instance")
 async def test_instance(site: AppServices, visitor: UserWithManage, id: PathId) -> InstanceShown:
     """Reconnect an instance and list its tools; `status` holds the result."""
-    await site.reconnect_instance(visitor, *await site.instance(visitor, id))
+    await site.reconnect_instance(visitor, *await site.find_instance(visitor, id))
     return await _load_instance_model(site, visitor, id)
 
 
@@ -310,13 +312,13 @@ async def connect_instance(
 ) -> ConnectUrl:
     """Start an OAuth sign-in. It must be completed in the same browser; programs without a browser session
     are refused."""
-    await site.instance(visitor, id)
-    if not visitor.browser:
+    await site.find_instance(visitor, id)
+    if not visitor.browser_id:
         raise NotAllowed(
             "signing in requires a browser, because it leads to the provider's page and back",
             hint=f"open {site.base_url(request)}/ui/mcp and press Connect or Reconnect",
         )
     client_identity = site.build_client_identity(site.base_url(request))
-    url = await site.sign_ins.begin(visitor.user.id, id, visitor.browser, client_identity)
-    await site.changed(visitor, "instance.connect", id)
+    url = await site.sign_ins.begin(visitor.user.id, id, visitor.browser_id, client_identity)
+    await site.record_change(visitor, "instance.connect", id)
     return ConnectUrl(url=url)

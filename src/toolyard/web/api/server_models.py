@@ -12,7 +12,7 @@ from toolyard.registry.form_input import ChoiceDraft, ServerDraft
 from toolyard.registry.issuer_confirmation import ClientIssuer
 from toolyard.types.registry import AuthChoice, RegistryServer
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.api.dependencies import HTTP_URL_PATTERN, PLAIN_TEXT_PATTERN, Given, to_datetime
+from toolyard.web.api.dependencies import HTTP_URL_PATTERN, PLAIN_TEXT_PATTERN, RequestModel, to_datetime
 from toolyard.web.api.previews import PreviewShown
 
 __all__ = [
@@ -51,7 +51,7 @@ AllowPatterns = Annotated[list[ToolPattern], Field(max_length=500, json_schema_e
 DenyPatterns = Annotated[list[ToolPattern], Field(max_length=500)]
 
 
-class ChoiceGiven(Given):
+class ChoiceGiven(RequestModel):
     """A sign-in choice of a server."""
 
     id: str | None = Field(default=None, description="Id of the choice to replace; null to add a choice.")
@@ -89,7 +89,7 @@ class ChoiceGiven(Given):
         return ChoiceDraft(**fields)
 
 
-class ServerGiven(Given):
+class ServerGiven(RequestModel):
     """A server to add."""
 
     model_config = ConfigDict(
@@ -127,7 +127,7 @@ class ServerGiven(Given):
         return _create_server_draft({name: getattr(self, name) for name in type(self).model_fields})
 
 
-class ServerChanges(Given):
+class ServerChanges(RequestModel):
     """Changes to a server; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"description": "Our own repositories"}]})
@@ -190,7 +190,7 @@ def _copy_choice(choice: AuthChoice) -> ChoiceGiven:
     )
 
 
-class IssuerGiven(Given):
+class IssuerGiven(RequestModel):
     """Confirmation of the issuer of a sign-in choice."""
 
     model_config = ConfigDict(

@@ -43,7 +43,7 @@ router = APIRouter(
 @router.get("", responses=problem_responses(), summary="List registry servers")
 async def list_servers(site: AppServices, visitor: UserWithRead) -> ServerList:
     """Return all registry servers with their sign-in choices, sorted by name. Secrets are never returned."""
-    servers = await site.registry.servers()
+    servers = await site.registry.list_servers()
     counts = await site.registry.count_instances() if visitor.is_admin else {}
     return ServerList(items=[build_server_model(each, visitor, counts.get(each.id, 0)) for each in servers])
 
@@ -51,21 +51,21 @@ async def list_servers(site: AppServices, visitor: UserWithRead) -> ServerList:
 @router.get("/{id}", responses=problem_responses(404), summary="Get a registry server")
 async def get_server(site: AppServices, visitor: UserWithRead, id: PathId) -> ServerShown:
     """Return a server with its sign-in choices."""
-    return await _build_counted_server_model(site, visitor, await site.registry.server(id))
+    return await _build_counted_server_model(site, visitor, await site.registry.get_server(id))
 
 
 @router.get("/{id}/preview", responses=problem_responses(404), summary="Preview a server")
 async def preview_server(site: AppServices, visitor: AdminUser, id: PathId) -> PreviewShown:
     """Connect and list tools, resources and prompts now, with your own sign-in if you have an instance that
     is ready. If that fails, `error` holds the problem."""
-    return build_preview_model(await fetch_server_preview(site, visitor, await site.registry.server(id)))
+    return build_preview_model(await fetch_server_preview(site, visitor, await site.registry.get_server(id)))
 
 
 @router.get("/{id}/issuer", responses=problem_responses(404), summary="List unconfirmed issuers")
 async def list_issuers(site: AppServices, visitor: AdminUser, id: PathId) -> IssuerList:
     """Discover the issuer for each client secret without a confirmed one. No credentials are sent to the
     server."""
-    return issuer_list(await site.issuers.unconfirmed(await site.registry.server(id)))
+    return issuer_list(await site.issuers.unconfirmed(await site.registry.get_server(id)))
 
 
 # Changing.
@@ -89,7 +89,7 @@ async def add_server(
 ) -> ServerShown:
     """Add a server. Toolyard does not connect to it unless `preview=true`."""
     server = await site.registry.add_server(given.draft())
-    await site.changed(visitor, "server.add", server.id, name=server.name, url=server.url)
+    await site.record_change(visitor, "server.add", server.id, name=server.name, url=server.url)
     response.headers["Location"] = f"/api/v1/servers/{server.id}"
     model = build_server_model(server, visitor, 0)
     if with_preview:
@@ -100,8 +100,10 @@ async def add_server(
 @router.patch("/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change a server")
 async def edit_server(site: AppServices, visitor: AdminUser, id: PathId, given: ServerChanges) -> ServerShown:
     """Change the given fields. If the host of the URL changes, the sign-ins of all instances are deleted."""
-    server = await site.registry.edit_server(id, given.draft(await site.registry.server(id)))
-    await site.changed(visitor, "server.edit", id, name=server.name, fields=sorted(given.model_fields_set))
+    server = await site.registry.edit_server(id, given.draft(await site.registry.get_server(id)))
+    await site.record_change(
+        visitor, "server.edit", id, name=server.name, fields=sorted(given.model_fields_set)
+    )
     return await _build_counted_server_model(site, visitor, server)
 
 
@@ -109,14 +111,14 @@ async def edit_server(site: AppServices, visitor: AdminUser, id: PathId, given: 
 async def delete_server(site: AppServices, visitor: AdminUser, id: PathId) -> None:
     """Delete a server with the instances of all users and their sign-ins."""
     server = await site.sign_outs.delete_server(site.registry, id)
-    await site.changed(visitor, "server.delete", id, name=server.name)
+    await site.record_change(visitor, "server.delete", id, name=server.name)
 
 
 @router.post("/{id}/enable", responses=problem_responses(404), summary="Enable a server")
 async def enable_server(site: AppServices, visitor: AdminUser, id: PathId) -> ServerShown:
     """Enable a server, so that its instances can be used."""
     server = await site.registry.set_server_enabled(id, True)
-    await site.changed(visitor, "server.enable", id, name=server.name)
+    await site.record_change(visitor, "server.enable", id, name=server.name)
     return await _build_counted_server_model(site, visitor, server)
 
 
@@ -124,7 +126,7 @@ async def enable_server(site: AppServices, visitor: AdminUser, id: PathId) -> Se
 async def disable_server(site: AppServices, visitor: AdminUser, id: PathId) -> ServerShown:
     """Disable a server: nobody can use it until it is enabled again. Nothing is deleted."""
     server = await site.registry.set_server_enabled(id, False)
-    await site.changed(visitor, "server.disable", id, name=server.name)
+    await site.record_change(visitor, "server.disable", id, name=server.name)
     return await _build_counted_server_model(site, visitor, server)
 
 
@@ -140,7 +142,7 @@ async def confirm_server_issuer(
     reports another issuer, nothing is stored (422)."""
     server = await site.issuers.confirm(id, given.choice_id, given.issuer)
     details = {"choice": given.choice_id, "issuer": given.issuer}
-    await site.changed(visitor, "server.confirm_issuer", id, name=server.name, **details)
+    await site.record_change(visitor, "server.confirm_issuer", id, name=server.name, **details)
     return await _build_counted_server_model(site, visitor, server)
 
 

@@ -76,11 +76,11 @@ async def end_session(site: AppServices, visitor: BrowserUser, id: PathId) -> No
     """Sign out one browser."""
     if not await site.people.end_session(visitor.user, id):
         raise NotFound("there is no such session", hint="it may have ended already")
-    await site.changed(visitor, "sign_out", id)
+    await site.record_change(visitor, "sign_out", id)
 
 
 @router.delete("", status_code=204, responses=problem_responses(), summary="Sign out everywhere")
 async def end_sessions(site: AppServices, visitor: BrowserUser) -> None:
     """Sign out all browsers, including the current one. API tokens stay valid."""
     await site.people.sign_out_everywhere(visitor.user)
-    await site.changed(visitor, "sign_out", "everywhere")
+    await site.record_change(visitor, "sign_out", "everywhere")

@@ -15,8 +15,8 @@ from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AppServices,
     BrowserUser,
-    Given,
     PathId,
+    RequestModel,
     UserWithRead,
     problem_responses,
     require_media_types,
@@ -34,7 +34,7 @@ RightName = Literal["read", "call", "approve", "manage", "admin"]
 ScopeEntries = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)]
 
 
-class ScopeGiven(Given):
+class ScopeGiven(RequestModel):
     """Limits of a token. null means no limit beyond the rights of its owner."""
 
     rights: list[RightName] = Field(min_length=1, max_length=len(Right))
@@ -43,7 +43,7 @@ class ScopeGiven(Given):
     agents: ScopeEntries | None = Field(default=None, description="Globs of agent ids.")
 
 
-class TokenGiven(Given):
+class TokenGiven(RequestModel):
     """A token to create."""
 
     model_config = ConfigDict(
@@ -129,7 +129,7 @@ async def list_tokens(site: AppServices, visitor: UserWithRead) -> TokenList:
     return TokenList(
         items=[
             _build_token_model(each, site.clock())
-            for each in await site.database.accounts.tokens(visitor.user.id)
+            for each in await site.database.accounts.list_tokens(visitor.user.id)
         ]
     )
 
@@ -145,8 +145,8 @@ async def make_token(site: AppServices, visitor: BrowserUser, given: TokenGiven)
     )
     is_lifetime_given = "expires_in" in given.model_fields_set
     lifetime = given.expires_in if is_lifetime_given else site.people.token_lifetime
-    token, text = await site.people.make_token(visitor.user, given.name, scope, lifetime)
-    await site.changed(visitor, "token.make", token.id, name=token.name)
+    token, text = await site.people.create_token(visitor.user, given.name, scope, lifetime)
+    await site.record_change(visitor, "token.make", token.id, name=token.name)
     return TokenMade(**_build_token_model(token, site.clock()).model_dump(), token=text)
 
 
@@ -155,4 +155,4 @@ async def delete_token(site: AppServices, visitor: BrowserUser, id: PathId) -> N
     """Delete a token, which becomes invalid at once."""
     if not await site.database.accounts.delete_token(visitor.user.id, id):
         raise NotFound("there is no such token", hint="it may have been deleted")
-    await site.changed(visitor, "token.delete", id)
+    await site.record_change(visitor, "token.delete", id)

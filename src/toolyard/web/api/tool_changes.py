@@ -13,8 +13,8 @@ from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AdminUser,
     AppServices,
-    Given,
     PathId,
+    RequestModel,
     UserWithManage,
     UserWithRead,
     problem_responses,
@@ -54,7 +54,7 @@ class ChangeList(BaseModel):
     items: list[ChangeShown]
 
 
-class Acceptance(Given):
+class Acceptance(RequestModel):
     """Changes to accept."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"keys": ["5f1c0a9b3d7e2f4a6b8c0d1e"]}]})
@@ -76,7 +76,7 @@ async def list_server_changes(site: AppServices, visitor: AdminUser, id: PathId)
     server = site.configuration.servers.get(id)
     if server is not None:
         return _build_change_list(await find_file_changes(site, visitor, server))
-    return _build_change_list(await find_registry_changes(site, await site.registry.server(id)))
+    return _build_change_list(await find_registry_changes(site, await site.registry.get_server(id)))
 
 
 @router.post(
@@ -93,7 +93,7 @@ async def accept_server_changes(
     server = site.configuration.servers.get(id)
     if server is not None:
         return _build_change_list(await accept_changes_in_file(site, visitor, server, given.keys))
-    registered = await site.registry.server(id)
+    registered = await site.registry.get_server(id)
     return _build_change_list(await accept_changes_for_everyone(site, visitor, registered, given.keys))
 
 
@@ -105,7 +105,7 @@ async def accept_server_changes(
 )
 async def list_instance_changes(site: AppServices, visitor: UserWithRead, id: PathId) -> ChangeList:
     """Return the changes in the last listing of your instance that neither you nor an admin accepted."""
-    instance, _ = await site.instance(visitor, id)
+    instance, _ = await site.find_instance(visitor, id)
     return _build_change_list(await find_instance_changes(site, instance))
 
 
@@ -120,7 +120,7 @@ async def accept_instance_changes(
 ) -> ChangeList:
     """Accept exactly the given changes for this instance only, and return them. If one has changed since it
     was listed, nothing is accepted (409)."""
-    instance, _ = await site.instance(visitor, id)
+    instance, _ = await site.find_instance(visitor, id)
     return _build_change_list(await accept_changes_in_instance(site, visitor, instance, given.keys))
 
 

@@ -21,7 +21,7 @@ from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AppServices,
-    Given,
+    RequestModel,
     UserWithCall,
     UserWithRead,
     problem_responses,
@@ -77,7 +77,7 @@ class ToolList(BaseModel):
     )
 
 
-class CallGiven(Given):
+class CallGiven(RequestModel):
     """Arguments and context of a tool call."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"arguments": {"query": "retry"}}]})
@@ -218,7 +218,7 @@ async def _build_tool_list(
         for id_, server in manager.visible_servers(caller.principal).items()
         if scope_covers_server(caller.scope, server) and (server_ids is None or id_ in server_ids)
     }
-    shown = calls.shown(listing, caller)
+    shown = calls.visible_tools(listing, caller)
     return ToolList(
         items=[_build_tool_model(name, each) for name, each in shown.items() if each.server_id in covered],
         failures=[

@@ -16,8 +16,8 @@ from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AdminUser,
     AppServices,
-    Given,
     PathId,
+    RequestModel,
     UserWithRead,
     problem_responses,
     require_media_types,
@@ -34,7 +34,7 @@ RoleName = Literal["admin", "user"]
 UserName = Annotated[str, Field(min_length=1, max_length=100, examples=["ada"])]
 
 
-class UserGiven(Given):
+class UserGiven(RequestModel):
     """A user to invite."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ada", "role": "user"}]})
@@ -43,7 +43,7 @@ class UserGiven(Given):
     role: RoleName = "user"
 
 
-class UserChanges(Given):
+class UserChanges(RequestModel):
     """Changes to a user; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"role": "admin"}]})

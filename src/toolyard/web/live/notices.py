@@ -35,7 +35,7 @@ class GatewayNotices:
         self._changed_ids.add(changed_id)
         self._check_due.set()
 
-    def changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
+    def notify_servers_changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
         """Notify the clients of a principal (None: of everyone) about changed servers."""
         self._services.mcp.gateway.on_servers_changed(principal, server_ids)
 
@@ -72,7 +72,7 @@ class GatewayNotices:
             each.core_id for each in instances if await self._refresh_quarantine(principal, each.core_id)
         }
         if signed_in_ids or accepted_ids:
-            self.changed(principal, signed_in_ids | accepted_ids)
+            self.notify_servers_changed(principal, signed_in_ids | accepted_ids)
 
     async def _refresh_quarantine(self, principal: Principal, server_id: str) -> bool:
         """Read the accepted tools again; return True if the set of quarantined tools changed."""

@@ -34,7 +34,7 @@ class LiveUpdate(NamedTuple, Generic[T]):
     """The new record of an id; None if it was removed."""
 
     id: str
-    now: T | None
+    record: T | None
 
 
 _UpdateQueue: TypeAlias = asyncio.Queue[LiveUpdate[T] | None]
@@ -57,7 +57,7 @@ class LiveUpdates(Generic[K, T]):
         self._closed = False
         self._poll_requested = asyncio.Event()
 
-    async def changes(self, key: K, *, heartbeat_seconds: float) -> AsyncGenerator[LiveUpdate[T] | None]:
+    async def subscribe(self, key: K, *, heartbeat_seconds: float) -> AsyncGenerator[LiveUpdate[T] | None]:
         """Yield all records, then each change, and None after ``heartbeat_seconds`` without a change.
 
         Ends on ``close``, and when the listener is too slow to keep up.

@@ -121,7 +121,7 @@ class RequestBodyLimits:
         anonymous_bytes: int = _MAX_ANONYMOUS_BYTES,
     ) -> None:
         """``timeout_seconds`` limits the arrival of a body; ``anonymous_…`` limit public forms."""
-        self.seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self.user_memory = BodyMemory(settings.request_memory_per_person, settings.request_memory)
         self.anonymous_memory = BodyMemory(anonymous_bytes_per_address, anonymous_bytes)
 
@@ -162,7 +162,7 @@ class RequestBody:
             before = 0 if self._reservation is None else self._reservation[2]
             self._reservation = (memory, owner, before + count)
 
-        seconds = self._limits.seconds
+        seconds = self._limits.timeout_seconds
         try:
             # The HTTP server itself has no timeout for bodies.
             async with asyncio.timeout(seconds):

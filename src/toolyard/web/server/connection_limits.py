@@ -49,7 +49,7 @@ class ConnectionLimits:
         is_exempt: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """``is_exempt`` returns True for addresses to which only the total limit applies."""
-        self.total = max_connections
+        self.max_connections = max_connections
         self._max_per_address = max_per_address
         self._is_exempt = is_exempt
         self._open_connections: dict[EvictableConnection, str] = {}
@@ -66,7 +66,7 @@ class ConnectionLimits:
         if self._count_by_address[group] >= self._max_per_address and not self._is_exempt(address):
             self._log_refusal("refusing connections: %d from %s are open", group)
             return False
-        if len(self._open_connections) >= self.total:
+        if len(self._open_connections) >= self.max_connections:
             if not self._idle_connections:
                 self._log_refusal("refusing connections: %d are open and none is idle")
                 return False

@@ -55,4 +55,4 @@ async def show_metrics(
     site: Services = request.app.state.site
     if not visitor.is_admin and site.settings.people_mode is not PeopleMode.NONE:
         raise NotAllowed("only admins may read the metrics")
-    return Response(site.metrics.text(), media_type=METRICS_CONTENT_TYPE)
+    return Response(site.metrics.render(), media_type=METRICS_CONTENT_TYPE)

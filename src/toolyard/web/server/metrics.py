@@ -57,7 +57,7 @@ class Metrics:
             times = self._request_durations[method, route] = _DurationHistogram(_REQUEST_BUCKETS_SECONDS)
         times.add(seconds)
 
-    def text(self) -> bytes:
+    def render(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
         from prometheus_client import CollectorRegistry, generate_latest  # imported late: slow to load
 

@@ -96,7 +96,7 @@ class HttpServer:
         if state.connections:
             log.warning("%d requests did not complete in time", len(state.connections))
 
-    async def end(self, work: Awaitable[None]) -> None:
+    async def wait_for_shutdown_work(self, work: Awaitable[None]) -> None:
         """Wait for shutdown work, but only briefly after a second ``stop``. Raises its errors."""
         task, hurry_task = asyncio.ensure_future(work), asyncio.ensure_future(self._hurry_requested.wait())
         await asyncio.wait((task, hurry_task), return_when=asyncio.FIRST_COMPLETED)
@@ -162,7 +162,7 @@ async def run_server(
         # depend on is ended, so that they can still respond, and finally the rest is cancelled.
         on_stopping()
         await server.drain()
-        await server.end(end_work())
+        await server.wait_for_shutdown_work(end_work())
         await server.cancel_open_requests()
 
 

@@ -75,7 +75,7 @@ async def show_home(request: Request, me: Annotated[RequestUser, Depends(require
     """Show the home page of the signed-in person."""
     site: Services = request.app.state.site
     caller = site.get_caller(me)
-    instances = await site.instances(me.principal)
+    instances = await site.list_instances(me.principal)
     files = [build_config_record(site, caller, each) for each in site.configuration.servers.values()]
     states = [each.state for each in files]
     states += [_get_instance_state(each) for each in instances]
@@ -85,7 +85,7 @@ async def show_home(request: Request, me: Annotated[RequestUser, Depends(require
     # Only the instances that are shown get a row.
     rows = [build_instance_row(site, me, instance, server) for instance, server in urgent]
     # The number is only needed for the step that suggests the first instance.
-    registered = 0 if instances else len(await site.registry.servers())
+    registered = 0 if instances else len(await site.registry.list_servers())
     page = HomePage(
         groups=[(key, text, sum(state in group for state in states)) for key, text, group in _STATE_GROUPS],
         total=len(states),
@@ -110,7 +110,7 @@ def _get_instance_state(pair: tuple[Instance, RegistryServer]) -> str:
 
 async def _build_approval_steps(site: Services, me: RequestUser) -> list[NextStep]:
     """Return one step if calls need approval."""
-    waiting = await site.database.approvals.waiting(me.user.id)
+    waiting = await site.database.approvals.list_pending(me.user.id)
     if not waiting:
         return []
     title = f"{count(len(waiting), 'call')} {'needs' if len(waiting) == 1 else 'need'} your approval"

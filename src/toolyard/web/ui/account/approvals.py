@@ -35,9 +35,9 @@ CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _HOUR_SECONDS, _WEEK_SECONDS = 3_600.0, 7 * 86_400.0
 _REMEMBER_BY_ANSWER: Mapping[str, GrantScope | None] = {
     "once": None,
-    "these": GrantScope(_HOUR_SECONDS, "these", here=False),
-    "any": GrantScope(_HOUR_SECONDS, "any", here=False),
-    "here": GrantScope(_WEEK_SECONDS, "any", here=True),
+    "these": GrantScope(_HOUR_SECONDS, "these", this_chat_only=False),
+    "any": GrantScope(_HOUR_SECONDS, "any", this_chat_only=False),
+    "here": GrantScope(_WEEK_SECONDS, "any", this_chat_only=True),
 }
 """Standing approval that each answer creates; None for a single call."""
 
@@ -75,7 +75,7 @@ async def show_approvals(request: Request, me: CurrentUser) -> Response:
     site: Services = request.app.state.site
     stored, titles = site.database.approvals, _ChatTitles(site, me)
     waiting: list[PendingApproval] = []
-    for each in await stored.waiting(me.user.id):
+    for each in await stored.list_pending(me.user.id):
         waiting.append(
             PendingApproval(
                 each, FragmentContext.to_approve(each.arguments), await titles.get_title(each.chat_id)
@@ -109,7 +109,7 @@ async def answer_approval(request: Request, me: CurrentUser, approval_id: str) -
         return _render_failure(request, form.text("next"), error)
     details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
     remembered = _REMEMBER_BY_ANSWER.get(answer) is not None
-    await site.changed(
+    await site.record_change(
         me, "approval.answer", approval_id, yes=answer != "no", remembered=remembered, **details
     )
     if is_fragment_request(request):
@@ -124,7 +124,7 @@ async def revoke_grant(request: Request, me: CurrentUser, grant_id: str) -> Resp
     site: Services = request.app.state.site
     if not await site.database.approvals.revoke(me.user.id, grant_id):
         raise NotFound("approval not found", hint="it may have expired or been revoked")
-    await site.changed(me, "grant.revoke", grant_id)
+    await site.record_change(me, "grant.revoke", grant_id)
     return redirect_with_message("/ui/approvals", "Approval revoked. Such calls need approval again.")
 
 

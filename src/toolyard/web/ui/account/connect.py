@@ -83,7 +83,7 @@ class ConnectPage:
     program: Snippet | None
     """Snippet with a local command; None if clients run on other machines."""
     mode: PeopleMode
-    here_too: str
+    location_options: str
     """Command-line options for the data directory and configuration of this Toolyard."""
     made: ApiToken | None = None
     text: str | None = field(default=None, repr=False)
@@ -123,13 +123,13 @@ async def make_token(request: Request, me: BrowserUser) -> Response:
     client = _resolve_client(form.text("client"))
     chosen = _find_offer(await _list_offers(site, me), form.text("offer"))
     try:
-        made, text = await site.people.make_token(
+        made, text = await site.people.create_token(
             me.user, CLIENT_FORMATS[client].title, chosen.scope, site.people.token_lifetime
         )
     except Invalid as error:
         words = "; ".join(problem.message for problem in error.problems)
         return await _render_connect_page(request, me, client, chosen.value, status=422, error=words)
-    await site.changed(me, "token.make", made.id, name=made.name)
+    await site.record_change(me, "token.make", made.id, name=made.name)
     return await _render_connect_page(request, me, client, chosen.value, new_token=made, secret=text)
 
 
@@ -187,7 +187,7 @@ def _build_url_snippet(client: str, method: ConnectionMethod) -> Snippet | None:
 
 async def _list_offers(site: Services, me: RequestUser) -> list[GatewayOffer]:
     """Return all scopes that have a gateway URL, beginning with everything."""
-    configured, own = site.configuration, await site.registry.instances(me.user.id)
+    configured, own = site.configuration, await site.registry.list_instances(me.user.id)
     return [
         GatewayOffer(),
         *(GatewayOffer("agent", each.id, f"Agent {each.name}") for each in site.agents.values()),

@@ -295,7 +295,7 @@ async def _render_invite_page(request: Request, user: User, errors: dict[str, st
         form_csrf=ensure_browser(request).csrf,
         name=user.name,
         is_reset=user.has_password,
-        tokens=len(await _get_site(request).database.accounts.tokens(user.id)),
+        tokens=len(await _get_site(request).database.accounts.list_tokens(user.id)),
         errors=errors or {},
         shortest=MIN_PASSWORD_CHARACTERS,
     )

@@ -114,12 +114,12 @@ async def make_token(request: Request, me: BrowserUser) -> Response:
     lifetime = None if entered.expires == "never" else float(entered.expires) * _DAY_SECONDS
     try:
         # The service checks names, rights and lifetime, for the API as well.
-        made, text = await site.people.make_token(me.user, entered.name, scope, lifetime)
+        made, text = await site.people.create_token(me.user, entered.name, scope, lifetime)
     except (Invalid, NotAllowed) as error:
         return await _render_tokens_page(
             request, me, status=422, form=entered, errors=_map_field_errors(error)
         )
-    await site.changed(me, "token.make", made.id, name=made.name)
+    await site.record_change(me, "token.make", made.id, name=made.name)
     return await _render_tokens_page(request, me, new_token=made, secret=text)
 
 
@@ -143,12 +143,12 @@ async def revoke_token(request: Request, me: BrowserUser, token_id: str) -> Resp
     site: Services = request.app.state.site
     token = await _find_token(site, me, token_id)
     await site.database.accounts.delete_token(me.user.id, token.id)
-    await site.changed(me, "token.delete", token.id, name=token.name)
+    await site.record_change(me, "token.delete", token.id, name=token.name)
     return redirect_with_message("/ui/tokens", f"“{token.name}” is revoked.")
 
 
 async def _find_token(site: Services, me: RequestUser, token_id: str) -> ApiToken:
-    for token in await site.database.accounts.tokens(me.user.id):
+    for token in await site.database.accounts.list_tokens(me.user.id):
         if token.id == token_id:
             return token
     raise NotFound("token not found", hint="it may have been revoked")
@@ -166,14 +166,14 @@ async def _render_tokens_page(
 ) -> Response:
     site: Services = request.app.state.site
     configured = [(each.id, each.label or each.id) for each in site.configuration.servers.values()]
-    own = [(instance.slug, instance.name) for instance, _ in await site.registry.instances(me.user.id)]
+    own = [(instance.slug, instance.name) for instance, _ in await site.registry.list_instances(me.user.id)]
     rights = [
         (right.value, label)
         for right, label in _RIGHT_LABELS.items()
         if right is not Right.ADMIN or me.is_admin
     ]
     page = TokensPage(
-        await site.database.accounts.tokens(me.user.id),
+        await site.database.accounts.list_tokens(me.user.id),
         [*configured, *own],
         rights,
         site.clock(),

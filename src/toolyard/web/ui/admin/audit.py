@@ -92,6 +92,6 @@ async def show_audit_log(
         found = found[:_ENTRIES_PER_PAGE]
         query = {"action": action, "actor": actor, "before": str(found[-1].id)}
         older = f"/ui/admin/audit?{urlencode({key: value for key, value in query.items() if value})}"
-    users = await site.database.accounts.users()
+    users = await site.database.accounts.list_users()
     page = AuditLogPage(found, users, action, actor, older, before_id is None)
     return render_page(request, "audit.html", page=page)

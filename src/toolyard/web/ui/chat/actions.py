@@ -128,7 +128,7 @@ async def _start_turn_in_chat(
     except ToolyardError:
         await site.chats.delete(me.user.id, chat.id)
         raise
-    await site.changed(me, "chat.create", chat.id, agent=chat.agent, model=chat.model)
+    await site.record_change(me, "chat.create", chat.id, agent=chat.agent, model=chat.model)
     return chat
 
 

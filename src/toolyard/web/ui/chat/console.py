@@ -118,8 +118,8 @@ async def _build_console(
 async def list_chat_tools(site: Services, me: RequestUser, chat: Chat | None) -> Sequence[ToolView]:
     """Return all tools of a chat, or of a new one."""
     if chat is None:
-        return await site.chats.offered(me.user.id)
-    return await site.chats.tools(me.user.id, chat.id)
+        return await site.chats.list_tools_for_new_chat(me.user.id)
+    return await site.chats.list_tools(me.user.id, chat.id)
 
 
 def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:

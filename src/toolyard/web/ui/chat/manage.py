@@ -84,7 +84,7 @@ async def delete_chat(request: Request, me: CurrentUser, chat_id: str) -> Respon
     site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
     await site.chats.delete(me.user.id, chat_id)
-    await site.changed(me, "chat.delete", chat_id)
+    await site.record_change(me, "chat.delete", chat_id)
     return redirect_with_message("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” is deleted.")
 
 
@@ -93,7 +93,7 @@ async def show_result(request: Request, me: CurrentUser, chat_id: str, seq: int)
     """Show a part of a long result, starting at the character ``from``."""
     site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
-    result = await site.chats.result(me.user.id, chat_id, seq)
+    result = await site.chats.get_full_result(me.user.id, chat_id, seq)
     if result is None:
         raise NotFound("result not found", hint="it may have been deleted with its chat")
     offset = request.query_params.get("from", "")
@@ -124,7 +124,7 @@ async def show_tool_picker(request: Request, me: CurrentUser, chat_id: str) -> R
     """Show all tools, with a checkbox for each available one."""
     site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
-    tools = await site.chats.tools(me.user.id, chat_id)
+    tools = await site.chats.list_tools(me.user.id, chat_id)
     page = ToolPickerPage(
         chat,
         site.agents.get(chat.agent or ""),

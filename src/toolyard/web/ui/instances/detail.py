@@ -83,7 +83,7 @@ async def show_instance(request: Request, me: CurrentUser, instance_id: str) -> 
     """Show an instance without its tools, which the page loads separately."""
     site: Services = request.app.state.site
     return render_page(
-        request, "instance.html", page=_build_page(site, me, *await site.instance(me, instance_id))
+        request, "instance.html", page=_build_page(site, me, *await site.find_instance(me, instance_id))
     )
 
 
@@ -91,14 +91,14 @@ async def show_instance(request: Request, me: CurrentUser, instance_id: str) -> 
 async def show_instance_tools(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Show an instance with a fresh list of its tools, or only the tools as a fragment for the script."""
     site: Services = request.app.state.site
-    instance, server = await site.instance(me, instance_id)
+    instance, server = await site.find_instance(me, instance_id)
     page = _build_page(site, me, instance, server)
     if page.can_list:
         fetched = await fetch_server_listing(
             site, me.principal, site.registry.build_instance_server(instance, server)
         )
         # Listing may have changed the state, for example to needs_reauth.
-        instance, server = await site.instance(me, instance_id)
+        instance, server = await site.find_instance(me, instance_id)
         changes = await find_instance_changes(site, instance)
         page = _build_page(site, me, instance, server, _build_tools(site, me, instance, fetched, changes))
     return render_page(
@@ -111,7 +111,7 @@ async def save_tool_filter(request: Request, me: CurrentUser, instance_id: str) 
     """Save the tool selection."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
-    instance, _ = await site.instance(me, instance_id)
+    instance, _ = await site.find_instance(me, instance_id)
     kind = form.text("filter")
     selection = None if kind == "all" else () if kind == "none" else form.all_values("tool")
     try:
@@ -122,7 +122,7 @@ async def save_tool_filter(request: Request, me: CurrentUser, instance_id: str) 
         message = " ".join(field_errors(error, {"tool_filter": "The filter"}).values())
         return redirect_with_message(f"/ui/mcp/{instance.id}", message, kind="bad")
     await site.sync_instances(me)
-    await site.changed(me, "instance.filter", saved.id, slug=saved.slug)
+    await site.record_change(me, "instance.filter", saved.id, slug=saved.slug)
     enabled = "All tools" if selection is None else count(len(selection), "tool") if selection else "No tools"
     return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}”: {enabled} enabled.")
 

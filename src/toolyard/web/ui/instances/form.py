@@ -89,7 +89,7 @@ async def show_new_instance_form(
     site: Services = request.app.state.site
     if not server:
         return await _render_server_choice(request, site, me, q, page)
-    chosen = await site.registry.server(server)
+    chosen = await site.registry.get_server(server)
     if not chosen.enabled:
         return redirect_with_message(
             "/ui/mcp/new", f"“{chosen.name}” is disabled.", kind="bad", hint="ask an admin to enable it"
@@ -111,14 +111,14 @@ async def _render_server_choice(
     request: Request, site: Services, me: RequestUser, query: str, page: str
 ) -> Response:
     words = query.casefold().split()
-    offered = [server for server in await site.registry.servers() if server.enabled]
+    offered = [server for server in await site.registry.list_servers() if server.enabled]
     matches = [
         server
         for server in offered
         if all(word in f"{server.name}\n{server.url}\n{server.description}".casefold() for word in words)
     ]
     counts: dict[str, int] = {}
-    for _, server in await site.registry.instances(me.user.id):
+    for _, server in await site.registry.list_instances(me.user.id):
         counts[server.id] = counts.get(server.id, 0) + 1
     shown, pages = paginate(matches, page, "/ui/mcp/new", {"q": query}, per_page=_SERVERS_PER_PAGE)
     return render_page(
@@ -131,7 +131,7 @@ async def create_instance(request: Request, me: CurrentUser, server: str = "") -
     """Create an instance and redirect to its page, where it can be connected."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
-    chosen = await site.registry.server(server)
+    chosen = await site.registry.get_server(server)
     draft = _read_draft(form, chosen, None)
     try:
         created = await site.registry.create_instance(me.user.id, draft)
@@ -148,8 +148,8 @@ async def create_instance(request: Request, me: CurrentUser, server: str = "") -
         )
         return render_page(request, "instance_form.html", status=422, page=page)
     await site.sync_instances(me)
-    await site.changed(me, "instance.create", created.id, slug=created.slug, server=chosen.id)
-    choice = chosen.choice(created.choice_id)
+    await site.record_change(me, "instance.create", created.id, slug=created.slug, server=chosen.id)
+    choice = chosen.find_choice(created.choice_id)
     # For OAuth, the next page shows its own message about the remaining step.
     leaving = choice is not None and choice.kind is AuthKind.OAUTH
     return redirect_with_message(
@@ -163,7 +163,7 @@ async def check_slug(request: Request, me: CurrentUser, slug: str = "", of: str 
     site: Services = request.app.state.site
     if (fault := slug_fault(slug.strip())) is not None:
         return PlainTextResponse(format_field_error(_FIELD_LABELS["slug"], fault))
-    for instance, _ in await site.registry.instances(me.user.id):
+    for instance, _ in await site.registry.list_instances(me.user.id):
         if instance.id != of and instance.slug.casefold() == slug.strip().casefold():
             return PlainTextResponse(f"You have an instance with this slug: “{instance.name}”.")
     return PlainTextResponse("")
@@ -173,7 +173,7 @@ async def check_slug(request: Request, me: CurrentUser, slug: str = "", of: str 
 async def show_edit_form(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Show the form of an existing instance."""
     site: Services = request.app.state.site
-    instance, server = await site.registry.instance(me.user.id, instance_id)
+    instance, server = await site.registry.get_instance(me.user.id, instance_id)
     page = _build_edit_form(site, instance, server, InstanceDraft(slug=instance.slug, name=instance.name))
     return render_page(request, "instance_form.html", page=page)
 
@@ -183,7 +183,7 @@ async def save_instance(request: Request, me: CurrentUser, instance_id: str) -> 
     """Save an instance. An empty value keeps the stored one."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
-    instance, server = await site.registry.instance(me.user.id, instance_id)
+    instance, server = await site.registry.get_instance(me.user.id, instance_id)
     draft = _read_draft(form, server, instance)
     try:
         saved = await site.registry.edit_instance(me.user.id, instance_id, draft)
@@ -191,7 +191,7 @@ async def save_instance(request: Request, me: CurrentUser, instance_id: str) -> 
         page = _build_edit_form(site, instance, server, draft, _map_field_errors(error, draft))
         return render_page(request, "instance_form.html", status=422, page=page)
     await site.sync_instances(me)
-    await site.changed(me, "instance.edit", saved.id, slug=saved.slug)
+    await site.record_change(me, "instance.edit", saved.id, slug=saved.slug)
     return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}” is saved.")
 
 

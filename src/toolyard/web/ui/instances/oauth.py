@@ -93,14 +93,14 @@ async def connect_instance(request: Request, me: BrowserUser, instance_id: str) 
     site: Services = request.app.state.site
     wants_json = "application/json" in request.headers.get("accept", "")
     try:
-        instance, _ = await site.registry.instance(me.user.id, instance_id)
+        instance, _ = await site.registry.get_instance(me.user.id, instance_id)
         client_identity = site.build_client_identity(site.base_url(request))
-        url = await site.sign_ins.begin(me.user.id, instance_id, me.browser, client_identity)
+        url = await site.sign_ins.begin(me.user.id, instance_id, me.browser_id, client_identity)
     except _SIGN_IN_ERRORS as error:
         if wants_json:
             return build_problem_response(*describe_error(error))
         return await _render_problem(request, me, error)
-    await site.changed(me, "instance.connect", instance_id, slug=instance.slug)
+    await site.record_change(me, "instance.connect", instance_id, slug=instance.slug)
     if wants_json:
         return JSONResponse({"url": url}, headers={"Cache-Control": "no-store"})
     page = LeavePage(instance.name, url, extract_host(url), f"/ui/mcp/{instance_id}")
@@ -120,7 +120,7 @@ async def finish_sign_in(request: Request, me: BrowserUser, digest: str = "") ->
         response = AuthorizationResponse.from_query(address, request.query_params.multi_items())
         # The state parameter must belong to this person and this browser, which prevents CSRF on the
         # callback.
-        pending = await site.sign_ins.take_pending(response.params, me.user.id, me.browser)
+        pending = await site.sign_ins.take_pending(response.params, me.user.id, me.browser_id)
         if is_config_sign_in(pending, me):
             kind = "server"
             server = await complete_config_sign_in(site, me, pending, response)
@@ -131,12 +131,12 @@ async def finish_sign_in(request: Request, me: BrowserUser, digest: str = "") ->
         instance = await site.sign_ins.complete(pending, response, me.user.id)
     except _SIGN_IN_ERRORS as error:
         why = type(error).__name__
-        await site.changed(me, f"{kind}.sign_in_failed", getattr(error, "server", ""), why=why)
+        await site.record_change(me, f"{kind}.sign_in_failed", getattr(error, "server", ""), why=why)
         return await _render_problem(request, me, error)
-    await site.changed(me, "instance.sign_in", instance.id, slug=instance.slug)
+    await site.record_change(me, "instance.sign_in", instance.id, slug=instance.slug)
     await site.sync_instances(me)
     await site.parts.reconnect(instance.core_id, me.principal)
-    site.gateway_notices.changed(me.principal, (instance.core_id,))
+    site.gateway_notices.notify_servers_changed(me.principal, (instance.core_id,))
     return redirect_with_message(f"/ui/mcp#i-{instance.id}", f"“{instance.name}” is connected.")
 
 
@@ -204,5 +204,5 @@ async def _find_named_instance(request: Request, me: RequestUser, error: Toolyar
     """Return the instance that an error names, if it belongs to the person."""
     named = getattr(error, "server", "")
     site: Services = request.app.state.site
-    own = await site.registry.instances(me.user.id) if named else ()
+    own = await site.registry.list_instances(me.user.id) if named else ()
     return next((instance for instance, _ in own if instance.core_id == named), None)

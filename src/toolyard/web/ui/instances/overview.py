@@ -75,7 +75,7 @@ def build_instance_row(
     site: Services, me: RequestUser, instance: Instance, server: RegistryServer
 ) -> InstanceRow:
     """Return an instance as a row."""
-    choice = server.choice(instance.choice_id)
+    choice = server.find_choice(instance.choice_id)
     template = site.settings.instance_naming_template
     return InstanceRow(
         record=build_instance_record(site, site.get_caller(me), instance, server),
@@ -91,11 +91,11 @@ def build_instance_row(
 async def list_instances(request: Request, me: CurrentUser, q: str = "", page: str = "1") -> Response:
     """Show one page of the person's instances."""
     site: Services = request.app.state.site
-    instances = await site.instances(me.principal)
+    instances = await site.list_instances(me.principal)
     matches = [each for each in instances if _matches_query(each, q)]
     shown, pages = paginate(matches, page, "/ui/mcp", {"q": q})
     # Instances imply servers, which saves reading the registry.
-    any_servers = bool(instances) or any(server.enabled for server in await site.registry.servers())
+    any_servers = bool(instances) or any(server.enabled for server in await site.registry.list_servers())
     rows = [build_instance_row(site, me, instance, server) for instance, server in shown]
     return render_page(
         request, "instances.html", page=InstancesPage(rows, pages, q, bool(instances), any_servers)
@@ -116,9 +116,9 @@ async def check_connection(request: Request, me: CurrentUser, instance_id: str) 
     """Connect, list the tools, and redirect with a message about the result."""
     site: Services = request.app.state.site
     began = time.perf_counter()
-    await site.reconnect_instance(me, *await site.instance(me, instance_id))
+    await site.reconnect_instance(me, *await site.find_instance(me, instance_id))
     seconds = time.perf_counter() - began
-    row = build_instance_row(site, me, *await site.instance(me, instance_id))
+    row = build_instance_row(site, me, *await site.find_instance(me, instance_id))
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), f"/ui/mcp/{instance_id}")
     record = row.record
     if record.state == "ready":
@@ -146,7 +146,7 @@ async def _set_instance_enabled(
 ) -> Response:
     site: Services = request.app.state.site
     instance = await site.registry.set_instance_enabled(me.user.id, instance_id, enabled)
-    await site.changed(
+    await site.record_change(
         me, "instance.enable" if enabled else "instance.disable", instance.id, slug=instance.slug
     )
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), f"/ui/mcp/{instance_id}")
@@ -157,7 +157,7 @@ async def _set_instance_enabled(
 async def show_delete_confirmation(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Show the confirmation page."""
     site: Services = request.app.state.site
-    instance, server = await site.registry.instance(me.user.id, instance_id)
+    instance, server = await site.registry.get_instance(me.user.id, instance_id)
     page = ConfirmPage(
         title=f"Delete “{instance.name}”?",
         text=f"This removes your connection to {server.name}, including its sign-in. "
@@ -174,5 +174,5 @@ async def delete_instance(request: Request, me: CurrentUser, instance_id: str) -
     site: Services = request.app.state.site
     instance = await site.sign_outs.delete_instance(site.registry, me.user.id, instance_id)
     await site.sync_instances(me)
-    await site.changed(me, "instance.delete", instance.id, slug=instance.slug)
+    await site.record_change(me, "instance.delete", instance.id, slug=instance.slug)
     return redirect_with_message("/ui/mcp", f"“{instance.name}” is deleted.")

@@ -176,7 +176,7 @@ async def confirm_issuer(request: Request, me: AdminUser, server_id: str, choice
         return redirect_with_message(
             at, f"The issuer was not confirmed: {error.cause}.", kind="bad", hint=error.hint
         )
-    await site.changed(
+    await site.record_change(
         me, "server.confirm_issuer", server.id, name=server.name, choice=choice_id, issuer=issuer
     )
     return redirect_with_message(at, f"Client secrets of “{server.name}” may now be sent to {issuer}.")
@@ -230,7 +230,7 @@ async def show_file_contents(request: Request, me: AdminUser, server_id: str) ->
 async def _build_page(
     site: Services, server_id: str, contents: ServerContents | None = None
 ) -> RegistryServerPage:
-    server = await site.registry.server(server_id)
+    server = await site.registry.get_server(server_id)
     used = (await site.registry.count_instances()).get(server.id, 0)
     changes = () if contents is not None else await find_registry_changes(site, server)
     return RegistryServerPage(server, used, contents, f"/ui/admin/mcp/{server.id}", changes)

@@ -114,7 +114,7 @@ async def add_server(request: Request, me: AdminUser) -> Response:
             request, draft, None, field_errors(error, _build_field_labels(len(draft.choices)))
         )
         return render_page(request, "server_form.html", status=422, page=page)
-    await site.changed(me, "server.add", server.id, name=server.name, url=server.url)
+    await site.record_change(me, "server.add", server.id, name=server.name, url=server.url)
     return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” was added to the registry.")
 
 
@@ -122,7 +122,7 @@ async def add_server(request: Request, me: AdminUser) -> Response:
 async def show_edit_form(request: Request, me: AdminUser, server_id: str) -> Response:
     """Show the form of an existing server."""
     site: Services = request.app.state.site
-    server = await site.registry.server(server_id)
+    server = await site.registry.get_server(server_id)
     draft = _create_server_draft(server)
     return render_page(request, "server_form.html", page=await _build_form(request, draft, server, {}))
 
@@ -132,7 +132,7 @@ async def save_server(request: Request, me: AdminUser, server_id: str) -> Respon
     """Save the server. An empty client secret keeps the stored one."""
     site: Services = request.app.state.site
     form = await read_submitted_form(request)
-    old = await site.registry.server(server_id)
+    old = await site.registry.get_server(server_id)
     draft = _read_draft(form)
     changed = await _apply_choice_button(request, form, draft, old)
     if changed is not None:
@@ -144,7 +144,7 @@ async def save_server(request: Request, me: AdminUser, server_id: str) -> Respon
             request, draft, old, field_errors(error, _build_field_labels(len(draft.choices)))
         )
         return render_page(request, "server_form.html", status=422, page=page)
-    await site.changed(me, "server.edit", server.id, name=server.name)
+    await site.record_change(me, "server.edit", server.id, name=server.name)
     return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is saved.")
 
 

@@ -60,7 +60,7 @@ class RegistryPage:
 async def list_servers(request: Request, me: AdminUser, q: str = "", page: str = "1") -> Response:
     """Show one page of the registry."""
     site: Services = request.app.state.site
-    servers = await site.registry.servers()
+    servers = await site.registry.list_servers()
     words = q.casefold().split()
     matches = [each for each in servers if all(word in _build_search_text(each) for word in words)]
     shown, pages = paginate(matches, page, "/ui/admin/mcp", {"q": q})
@@ -110,7 +110,9 @@ async def disable_server(request: Request, me: AdminUser, server_id: str) -> Res
 async def _set_server_enabled(request: Request, me: RequestUser, server_id: str, enabled: bool) -> Response:
     site: Services = request.app.state.site
     server = await site.registry.set_server_enabled(server_id, enabled)
-    await site.changed(me, "server.enable" if enabled else "server.disable", server.id, name=server.name)
+    await site.record_change(
+        me, "server.enable" if enabled else "server.disable", server.id, name=server.name
+    )
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), "/ui/admin/mcp")
     return redirect_with_message(back, f"“{server.name}” is {'enabled' if enabled else 'disabled'}.")
 
@@ -119,7 +121,7 @@ async def _set_server_enabled(request: Request, me: RequestUser, server_id: str,
 async def show_delete_confirmation(request: Request, me: AdminUser, server_id: str) -> Response:
     """Show the confirmation page with the number of affected instances."""
     site: Services = request.app.state.site
-    server = await site.registry.server(server_id)
+    server = await site.registry.get_server(server_id)
     used = (await site.registry.count_instances()).get(server.id, 0)
     sign_ins = "its sign-in" if used == 1 else "their sign-ins"
     page = ConfirmPage(
@@ -138,7 +140,7 @@ async def delete_server(request: Request, me: AdminUser, server_id: str) -> Resp
     """Delete a server with all its instances."""
     site: Services = request.app.state.site
     server = await site.sign_outs.delete_server(site.registry, server_id)
-    await site.changed(me, "server.delete", server_id, name=server.name)
+    await site.record_change(me, "server.delete", server_id, name=server.name)
     return redirect_with_message("/ui/admin/mcp", f"“{server.name}” is deleted.")
 
 
@@ -151,6 +153,6 @@ async def restart_server(request: Request, me: AdminUser, server_id: str) -> Res
     await site.parts.manager.restart(server_id)
     # Connect in the background: the page shows the progress through its live status.
     site.spawn(site.connect_shared_servers([server_id]))
-    await site.changed(me, "server.restart", server_id)
+    await site.record_change(me, "server.restart", server_id)
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), "/ui/admin/mcp")
     return redirect_with_message(back, f"“{server_id}” is being restarted.")

@@ -133,7 +133,7 @@ async def accept_file_changes(request: Request, me: AdminUser, server_id: str) -
 async def show_server_changes(request: Request, me: AdminUser, server_id: str) -> Response:
     """Show all changes of the server that no admin has accepted, as listed by any instance."""
     site: Services = request.app.state.site
-    server = await site.registry.server(server_id)
+    server = await site.registry.get_server(server_id)
     changes = await find_registry_changes(site, server)
     return await _render_changes_page(
         request, server.name, f"/ui/admin/mcp/{server.id}", "all instances of this server", changes
@@ -144,7 +144,7 @@ async def show_server_changes(request: Request, me: AdminUser, server_id: str) -
 async def accept_server_changes(request: Request, me: AdminUser, server_id: str) -> Response:
     """Accept changes for all instances."""
     site: Services = request.app.state.site
-    server = await site.registry.server(server_id)
+    server = await site.registry.get_server(server_id)
     at = f"/ui/admin/mcp/{server.id}"
     keys = (await read_submitted_form(request)).all_values("change")
     try:
@@ -161,7 +161,7 @@ async def accept_server_changes(request: Request, me: AdminUser, server_id: str)
 async def show_instance_changes(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Show how a fresh listing of an instance differs from the accepted definitions."""
     site: Services = request.app.state.site
-    instance, registered = await site.instance(me, instance_id)
+    instance, registered = await site.find_instance(me, instance_id)
     fetched = await fetch_server_listing(
         site, me.principal, site.registry.build_instance_server(instance, registered)
     )
@@ -177,7 +177,7 @@ async def show_instance_changes(request: Request, me: CurrentUser, instance_id: 
 async def accept_instance_changes(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Accept changes for this instance only."""
     site: Services = request.app.state.site
-    instance, _ = await site.instance(me, instance_id)
+    instance, _ = await site.find_instance(me, instance_id)
     at = f"/ui/mcp/{instance.id}"
     keys = (await read_submitted_form(request)).all_values("change")
     try:

@@ -124,7 +124,7 @@ async def try_config_tool(
 
 async def _locate_in_instance(request: Request, me: RequestUser, instance_id: str) -> _ToolLocation:
     site: Services = request.app.state.site
-    instance, registered = await site.instance(me, instance_id)
+    instance, registered = await site.find_instance(me, instance_id)
     server = site.registry.build_instance_server(instance, registered)
     return _ToolLocation(server, f"/ui/mcp/{instance.id}", instance.name)
 
