@@ -150,7 +150,7 @@ async def test_tokens_of_password_accounts_after_a_change_of_mode_are_judged_by_
 ) -> None:
     passwords = make_people()
     ann, _ = await passwords.accept_invite(await passwords.invite("ann", Role.ADMIN), "correct horse battery")
-    _, text = await passwords.make_token(ann, "x", TokenScope(frozenset({Right.READ, Right.ADMIN})), None)
+    _, text = await passwords.create_token(ann, "x", TokenScope(frozenset({Right.READ, Right.ADMIN})), None)
     # An identity provider names people by their subject, which an account with a password does not have.
     oidc = make_people("oidc", admins=("ann",), oidc_issuer="https://id.example", oidc_client_id="x")
     assert await oidc.authenticate_token(text) is None

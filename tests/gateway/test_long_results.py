@@ -273,7 +273,7 @@ async def test_a_token_for_one_server_reads_nothing_of_another(
     team = await open_site({"large": LARGE, "one": odd("one")}, people_mode="password")
     person = await team.person("ann")
     scope = TokenScope(frozenset(Right) - {Right.ADMIN}, servers=("one",))
-    _, narrow = await team.site.people.make_token(person.user, "narrow", scope, None)
+    _, narrow = await team.site.people.create_token(person.user, "narrow", scope, None)
     wide = Modern(http, f"{team.url}/mcp", headers={"Authorization": f"Bearer {person.secret}"})
     uri = uri_in(await wide.call("large_text", {"size": LONG}))
     bearer = {"Authorization": f"Bearer {narrow}"}

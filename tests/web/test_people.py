@@ -519,7 +519,7 @@ async def test_a_token_does_what_its_rights_say(team: Any, browse: Callable[...,
 
     root = await team.person("root", Role.ADMIN, scope(Right.READ))
     whole = await team.person("whole", Role.ADMIN, scope(Right.READ, Right.ADMIN))
-    _, call = await team.site.people.make_token(root.user, "x", scope(Right.CALL), None)
+    _, call = await team.site.people.create_token(root.user, "x", scope(Right.CALL), None)
     for secret, path, status in (
         (root.secret, "/api/v1/me", 200),
         (call, "/api/v1/me", 403),

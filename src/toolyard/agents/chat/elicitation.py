@@ -113,7 +113,7 @@ class ServerQuestions:
         if question["kind"] == "url" and _is_private_page(server, question["url"]):
             log.warning(
                 "%s asked to open a page at a private address, which privateAddresses does not allow",
-                active_call.label,
+                active_call.server_label,
             )
             return CANCEL_RESULT
         return await self._ask_within_limits(active_call, call_id, question)
