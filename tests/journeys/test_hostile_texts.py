@@ -1,11 +1,14 @@
-"""A server attacks every page by its texts, in a real browser: nothing runs, loads or takes over the page."""
+"""Servers, models, agents and users attack every page by their texts, in a real browser: nothing runs, loads
+or takes over the page."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +17,20 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Error, Page, Route, expect
 from tests.conftest import Programs
-from tests.servers.hostile_texts_server import ATTACK
+from tests.servers.hostile_texts_server import ATTACK, SHORT
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(300)]
 
-SERVER = Path(__file__).parent.parent / "servers" / "hostile_texts_server.py"
+SERVERS = Path(__file__).parent.parent / "servers"
+SERVER = SERVERS / "hostile_texts_server.py"
+PLAIN = "".join(character for character in ATTACK if character.isprintable())
+AGENT = f"""\
+---
+name: Evil
+description: {json.dumps(ATTACK)}
+---
+{ATTACK}
+"""
 WATCH = """
 window.violations = [];
 addEventListener("securitypolicyviolation", event => window.violations.push(event.violatedDirective));
@@ -40,6 +52,14 @@ PAGES = (
     "/ui/admin/mcp/files/evil/tool?name=show",
     "/ui/admin/mcp/files/evil/tool?name=ask",
     "/ui/admin/audit",
+    "/ui/account",
+    "/ui/admin/people",
+    "/ui/mcp/new",
+    "/ui/admin/mcp/new",
+    "/ui/agents/evil",
+    "/ui/agents/evil/tools",
+    *(f"{path}?q={urllib.parse.quote(SHORT)}" for path in ("/ui/mcp", "/ui/admin/mcp", "/ui/chat")),
+    f"/ui/admin/audit?action={urllib.parse.quote(SHORT)}",
 )
 
 
@@ -52,11 +72,26 @@ class Api:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.server = self.instance = self.token = ""
+        """Ids of a registry server, an instance and a token with hostile texts."""
 
-    def __call__(self, path: str, body: object = None) -> Any:
+    def pages(self) -> list[str]:
+        """Return the addresses of pages about these."""
+        return [
+            *(
+                f"/ui/admin/mcp/{self.server}{part}"
+                for part in ("", "/contents", "/edit", "/delete", "/changes")
+            ),
+            *(f"/ui/mcp/{self.instance}{part}" for part in ("", "/edit", "/delete", "/tools", "/changes")),
+            f"/ui/mcp/{self.instance}/tool?name=show",
+            f"/ui/tokens/{self.token}/delete",
+            f"/ui/mcp/new?server={self.server}",
+        ]
+
+    def __call__(self, path: str, body: object = None, method: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.url}/api/v1{path}", data, headers)
+        request = urllib.request.Request(f"{self.url}/api/v1{path}", data, headers, method=method)
         try:
             answer = urllib.request.urlopen(request, timeout=60).read()
         except urllib.error.HTTPError as error:
@@ -66,6 +101,10 @@ class Api:
     def run(self, chat: str, tool: str, until: str) -> None:
         """Run a tool in a chat, and wait for an event of a kind."""
         self(f"/chats/{chat}/runs", {"name": tool, "arguments": {"text": ATTACK}})
+        self.wait(chat, until)
+
+    def wait(self, chat: str, until: str) -> None:
+        """Wait for an event of a kind."""
         for _ in range(300):
             found = self(f"/chats/{chat}/events?limit=1000")["items"]
             if any(each["kind"] == until for each in found):
@@ -77,21 +116,48 @@ class Api:
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     data, programs = tmp_path_factory.mktemp("hostile"), Programs()
+    try:
+        yield _started(data, programs)
+    finally:
+        programs.stop()
+
+
+def _started(data: Path, programs: Programs) -> Api:
     entry = {"command": sys.executable, "args": ["-I", str(SERVER)]}
     (data / "mcp.json").write_text(json.dumps({"mcpServers": {"evil": entry}}))
-    (data / "toolyard.toml").write_text('write_tools = "ask"\n')
+    model = programs(sys.executable, "-I", SERVERS / "openai_server.py", "{port}")
+    settings = f"""
+write_tools = "ask"
+[models.fake]
+model = "openai:fake-1"
+base_url = "{model.url}/v1"
+api_key = "good"
+"""
+    (data / "toolyard.toml").write_text(settings)
+    (data / "AGENTS.md").write_text(AGENT)
     served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
-    yield Api(served.url)
-    programs.stop()
+    api = Api(served.url)
+    remote = programs(sys.executable, "-I", SERVER, "{port}")
+    server = {"name": SHORT, "url": f"{remote.url}/mcp", "description": PLAIN, "private_addresses": True}
+    added = api("/servers", server)
+    assert "id" in added, added
+    api.server = added["id"]
+    api.instance = api("/instances", {"server_id": api.server, "name": SHORT, "slug": "remote"})["id"]
+    api.token = api("/tokens", {"name": SHORT, "scope": {"rights": ["read"]}})["id"]
+    return api
 
 
 @pytest.fixture(scope="module")
 def chats(api: Api) -> list[str]:
     """A chat for each way in which the server's texts get into one."""
     made: list[str] = []
-    for tool, until in (("show", "end"), ("fail", "end"), ("ask", "question"), ("write", "ask")):
-        made.append(api("/chats", {})["id"])
+    ways = {"show": "end", "fail": "end", "word": "end", "write": "ask"}
+    for tool, until in {**ways, **dict.fromkeys(("ask", "page", "think"), "question")}.items():
+        made.append(api("/chats", {"title": ATTACK[:100]})["id"])
         api.run(made[-1], f"evil_{tool}", until)
+    made.append(api("/chats", {"agent": "evil"})["id"])
+    api(f"/chats/{made[-1]}/messages", {"text": f"say {ATTACK}\nthink {ATTACK}\ncall {SHORT} {{}}"})
+    api.wait(made[-1], "end")
     return made
 
 
@@ -120,14 +186,22 @@ async def test_no_page_runs_loads_or_gives_way_to_a_servers_texts(
     page.on("popup", lambda popup: said.append(f"popup: {popup.url}"))
     page.on("console", lambda each: said.append(each.text) if each.type in ("error", "warning") else None)
     try:
-        for path in (*PAGES, *(f"/ui/chat/{chat}" for chat in chats)):
+        one = [f"/ui/chat/{chats[0]}{part}" for part in ("/tools", "/rename", "/delete", "/console")]
+        for path in (*PAGES, *api.pages(), *one, *(f"/ui/chat/{chat}" for chat in chats)):
             answer = await page.goto(path)
             assert answer is not None
             assert answer.status == 200, path
             await _looked_at(page, width, path)
-            if path.startswith(HOSTILE) and not path.endswith("/changes"):
+            if path.startswith(HOSTILE) and not path.endswith(("/changes", "/rename")):
                 assert "onerror=" in await page.inner_text("main"), path
             assert (said, elsewhere) == ([], []), path
+        # Texts that arrive while the page is open.
+        chat = api("/chats", {})["id"]
+        await page.goto(f"/ui/chat/{chat}")
+        await asyncio.to_thread(api.run, chat, "evil_show", "end")
+        await expect(page.locator("main .result").first).to_contain_text("onerror=")
+        await _looked_at(page, width, "the open chat")
+        assert (said, elsewhere) == ([], [])
     finally:
         await context.close()
 
