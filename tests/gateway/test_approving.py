@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import aiohttp
 import aiohttp.web
 import pytest
 from tests.gateway.conftest import Modern, Old, Reply, odd
-from tests.web.conftest import Local
+from tests.web.conftest import Answer, Local
 
 from toolyard.agents.chat.approval_grants import GrantScope, create_grant
 from toolyard.gateway.input_required import approvals
@@ -154,6 +155,38 @@ async def test_one_persons_yes_is_nobody_elses(door: Any) -> None:
     path = f"/api/v1/tools/{WRITE}/call"
     assert (await bob.token.post(path, {"arguments": {}})).status == 409
     assert (await here.call()).status == 200
+
+
+async def test_the_form_of_an_approval_counts_in_its_own_session_only(door: Any) -> None:
+    here: Door = await door()
+    await here.call({"text": "a"})
+    await here.call({"text": "b"})
+    one, other = await here.waiting()
+    ann, bob = here.person.browser, (await here.local.person("bob")).browser
+
+    async def proof(browser: Any, page: str) -> str:
+        found = re.search(r'name="csrf" value="([^"]+)"', (await browser.get(page)).text)
+        assert found is not None
+        return found[1]
+
+    async def approve(browser: Any, approval: Approval, csrf: str) -> Answer:
+        head = {"Origin": here.local.url}
+        form = {"csrf": csrf, "answer": "once"}
+        return await browser.post(f"/ui/approvals/{approval.id}", data=form, headers=head)
+
+    hers, his = await proof(ann, "/ui/approvals"), await proof(bob, "/ui/tokens")
+    assert (await approve(bob, other, hers)).status == 403
+    await approve(bob, other, his)
+    assert await here.waiting() == [one, other]
+    # Twice from two tabs: the second one is told so.
+    await asyncio.gather(*(approve(ann, one, hers) for _ in range(2)))
+    assert await here.waiting() == [other]
+    await here.local.site.people.sign_out_everywhere(here.person.user)
+    await approve(ann, other, hers)
+    assert await here.waiting() == [other]
+    assert (await here.call({"text": "a"})).status == 200
+    assert (await here.call({"text": "a"})).status == 409
+    assert (await here.call({"text": "b"})).status == 409
 
 
 async def test_another_definition_is_not_what_was_approved(door: Any) -> None:

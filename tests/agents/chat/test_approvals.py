@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -212,6 +213,18 @@ async def test_an_approval_is_answered_once_and_by_its_owner(house: House) -> No
             )
     await house.chats.answer_approval(ME, second, yes=False)
     await house.over(chat, turn)
+
+
+async def test_answers_from_several_tabs_at_once_make_one_call(opened: Opening) -> None:
+    here, there = await opened(), await opened()
+    chat, turn, events = await asked(here, PUT, "then", "say Well.")
+    id = only(events, Kind.APPROVAL_REQUEST)[0]["approval"]
+    tabs = [here.chats.answer_approval(ME, id, yes=True) for _ in range(5)]
+    tabs += [there.chats.answer_approval(ME, id, yes=True) for _ in range(5)]
+    outcomes = await asyncio.gather(*tabs, return_exceptions=True)
+    assert all(outcome is None or isinstance(outcome, ChatRefused) for outcome in outcomes), outcomes
+    events = await here.over(chat, turn)
+    assert (len(only(events, Kind.RESULT)), len(here.calls())) == (1, 1)
 
 
 async def test_an_answer_that_the_chat_was_not_told_of_is_told_later(house: House) -> None:
