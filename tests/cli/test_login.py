@@ -21,6 +21,7 @@ import aiohttp
 import pytest
 from tests.conftest import Listening, Programs
 from tests.ports import free_port
+from tests.sqlite import with_tables
 from yarl import URL
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class Login:
 def start(cli: Cli) -> Iterator[Any]:
     started: list[Login] = []
 
-    def begin(*words: object) -> Login:
+    def begin(*words: object, has_tables: bool = True) -> Login:
+        if has_tables:
+            with_tables(cli.data)
         started.append(Login(cli.start("login", *words)))
         return started[-1]
 
@@ -165,7 +168,7 @@ def test_who_signs_in_again_is_not_registered_again_unless_the_port_is_taken(
 
 
 def test_tokens_are_not_readable_on_the_disk(cli: Cli, guarded: Listening, start: Any) -> None:
-    login = start("guarded", "--no-browser")
+    login = start("guarded", "--no-browser", has_tables=False)
     fetch(login.url())
     assert login.end()[0] == 0
     cli("call", "guarded_whoami")
