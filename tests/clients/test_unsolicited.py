@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -109,6 +110,22 @@ async def test_a_disconnected_server_is_connected_again_after_a_pause(beside: Be
                 await say(manager)
             await until(lambda: manager.status("bad").state is State.FAILED)
             assert manager.status("bad").connects == connects
+
+
+async def test_the_pause_does_not_grow_when_the_clock_is_set_back(
+    beside: Beside, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = TrafficLimits(messages=10, reconnect_delays=(0.0,))
+    async with beside(stdio("pushes-many"), traffic=limits) as manager:
+        with contextlib.suppress(OutcomeUnknown, Unreachable):
+            await say(manager)
+        await until(lambda: manager.status("bad").state is State.FAILED)
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() - 86_400.0)
+        with contextlib.suppress(OutcomeUnknown, Unreachable):
+            await say(manager)
+        await until(lambda: manager.status("bad").state is State.FAILED)
+        assert manager.status("bad").connects == 2
 
 
 async def test_progress_of_a_call_has_a_limit_of_its_own(beside: Beside) -> None:

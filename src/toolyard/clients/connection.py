@@ -247,7 +247,7 @@ class Connection:
             or self._session is not None
             or self._restart_timer is not None
         )
-        return not busy and self._permanent_failure is None and time.time() >= self._blocked_until
+        return not busy and self._permanent_failure is None and time.monotonic() >= self._blocked_until
 
     @property
     def idle_since(self) -> float | None:
@@ -319,7 +319,7 @@ class Connection:
         if self._permanent_failure is not None:
             hint = 'restart it, or set "restart": "on-failure"'
             raise self._with_server_id(Unreachable(self._permanent_failure, hint=hint))
-        if (left := self._blocked_until - time.time()) > 0:
+        if (left := self._blocked_until - time.monotonic()) > 0:
             hint = f"the first call after {math.ceil(left)} s connects again; or restart it now"
             raise self._with_server_id(Unreachable(self._status.cause or "sent too much", hint=hint))
 
@@ -479,7 +479,8 @@ class Connection:
         delay = delays[min(self._flood_count, len(delays) - 1)]
         self._flood_count += 1
         self._set_state(State.FAILED, error)
-        self._status.next_retry = self._blocked_until = time.time() + delay
+        self._status.next_retry = time.time() + delay
+        self._blocked_until = time.monotonic() + delay
         log.error("server '%s' %s; not connecting for %g s", self.server.id, self._status.cause, delay)
 
     def _schedule_restart(self, error: ServerError) -> None:
