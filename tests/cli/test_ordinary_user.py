@@ -59,3 +59,12 @@ def test_a_data_directory_that_is_not_a_directory_is_named(folder: Path, kind: s
     ran = run_as_user(folder, "-m", "toolyard", "users", "list", TOOLYARD_DATA_DIR=str(data))
     expected = "is not a directory" if kind == "file" else "is a link to a directory that does not exist"
     assert (ran.returncode, f"{data} {expected}" in ran.stderr) == (2, True), ran.stderr
+
+
+def test_credentials_that_cannot_be_read_are_named(folder: Path) -> None:
+    credentials = folder / "home" / "credentials"
+    credentials.mkdir(parents=True)
+    credentials.chmod(0o000)
+    ran = run_as_user(folder / "home", "-m", "toolyard", "settings", CREDENTIALS_DIRECTORY=str(credentials))
+    expected = f"{credentials / 'secret_key'}: no permission to read the file"
+    assert (ran.returncode, expected in ran.stderr) == (2, True), ran.stderr

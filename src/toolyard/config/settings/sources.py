@@ -217,7 +217,10 @@ def _find_secret_file(row: Setting, env: Mapping[str, str]) -> Path | None:
         return Path(os.path.abspath(os.path.expanduser(path)))
     if folder := env.get("CREDENTIALS_DIRECTORY"):
         credential = Path(folder, row.name)
-        return credential if credential.exists() else None
+        try:
+            return credential if credential.exists() else None
+        except OSError:  # The folder cannot be read. Reading the file reports that with its path.
+            return credential
     return None
 
 
