@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.listing_codec import encode_listing, has_bounded_depth
-from toolyard.catalog.tool_validation import MAX_NESTING_LEVELS, MAX_TOOL_NAME_CHARS, validate_tools
+from toolyard.catalog.listing_codec import (
+    encode_listing,
+    has_bounded_depth,
+    parse_stored_listing,
+    validate_listing,
+)
+from toolyard.catalog.tool_validation import (
+    MAX_NESTING_LEVELS,
+    MAX_TOOL_BYTES,
+    MAX_TOOL_NAME_CHARS,
+    validate_tools,
+)
 from toolyard.types.catalog import RawListing
 
 SCHEMA: dict[str, Any] = {"type": "object"}
@@ -220,3 +230,27 @@ def test_no_listing_raises_and_every_tool_is_accounted_for(tools: list[Any]) -> 
     for entry in judged.quarantined:
         assert entry.reason
         assert str(entry).isprintable()
+
+
+def test_a_tool_over_the_size_limit_is_quarantined_and_the_others_are_not() -> None:
+    tools = [
+        {"name": "long", "description": "x" * 2_000, "inputSchema": SCHEMA},
+        {"name": "wide", "inputSchema": {"type": "object", "enum": [2**70] * 100}},
+        {"name": "short", "inputSchema": SCHEMA},
+    ]
+    validated = validate_tools("s", tools, max_tool_bytes=1_000)
+    assert [definition.name for definition in validated.definitions] == ["short"]
+    assert {(each.name, each.reason) for each in validated.quarantined} == {
+        ("long", "its definition has more than 1,000 bytes"),
+        ("wide", "its definition has more than 1,000 bytes"),
+    }
+
+
+def test_a_listing_with_one_huge_tool_keeps_the_others() -> None:
+    huge = {"name": "huge", "description": "x" * MAX_TOOL_BYTES, "inputSchema": SCHEMA}
+    listing = RawListing(tools=(huge, {"name": "small", "inputSchema": SCHEMA}))
+    contents, body = validate_listing("s", listing, None)
+    assert body is not None
+    for each in (contents, parse_stored_listing("s", body, None)):
+        assert [definition.name for definition in each.definitions] == ["small"]
+        assert [tool.name for tool in each.quarantined] == ["huge"]

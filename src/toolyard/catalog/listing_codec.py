@@ -12,7 +12,7 @@ from typing import cast
 import orjson
 
 from toolyard.catalog.hashes import definition_hash
-from toolyard.catalog.tool_validation import SchemaCheck, validate_tools
+from toolyard.catalog.tool_validation import MAX_TOOL_BYTES, SchemaCheck, validate_tools
 from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.tool import JsonObject
 
@@ -130,6 +130,7 @@ def validate_listing(
         listing.tools,
         schema_check=schema_check,
         skip_depth_check=body is not None and has_bounded_depth(body),
+        skip_size_check=body is not None and len(body) <= MAX_TOOL_BYTES,
     )
     if body is not None:
         content_hash = body_hash(body)
@@ -147,7 +148,11 @@ def parse_stored_listing(server_id: str, body: bytes, schema_check: SchemaCheck 
     with _pause_gc(len(body)):
         listing = decode_listing(body)
         validated = validate_tools(
-            server_id, listing.tools, schema_check=schema_check, skip_depth_check=has_bounded_depth(body)
+            server_id,
+            listing.tools,
+            schema_check=schema_check,
+            skip_depth_check=has_bounded_depth(body),
+            skip_size_check=len(body) <= MAX_TOOL_BYTES,
         )
     return ValidatedListing(
         server_id, body_hash(body), listing, validated.definitions, validated.quarantined, validated.remarks

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
+import orjson
+
 from toolyard.types.catalog import QuarantinedTool, ToolRemark
 from toolyard.types.tool import Definition, JsonObject
 
-__all__ = ["MAX_NESTING_LEVELS", "MAX_TOOL_NAME_CHARS", "SchemaCheck", "ValidatedTools", "validate_tools"]
+__all__ = [
+    "MAX_NESTING_LEVELS",
+    "MAX_TOOL_BYTES",
+    "MAX_TOOL_NAME_CHARS",
+    "SchemaCheck",
+    "ValidatedTools",
+    "validate_tools",
+]
 
 MAX_TOOL_NAME_CHARS = 256
 """MCP recommends at most 128 characters. Longer names work too, under a shortened exposed name."""
@@ -17,6 +27,9 @@ MAX_NESTING_LEVELS = 252
 """Maximum depth of objects and arrays in one tool. orjson writes up to 254 levels, and a listing adds two
 around each tool: a listing written by orjson therefore has no tool that is too deep, and the check can be
 skipped."""
+MAX_TOOL_BYTES = 512 * 1024
+"""Maximum size of one tool as JSON, more than any model can use. Describing a tool, converting its schema or
+building its form takes time in proportion to its size."""
 _MAX_CONTAINERS = 1_000_000
 """Maximum number of objects and arrays in one tool. Only object graphs with shared nodes, which cannot come
 from JSON, have more."""
@@ -40,17 +53,21 @@ def validate_tools(
     *,
     schema_check: SchemaCheck | None = None,
     skip_depth_check: bool = False,
+    skip_size_check: bool = False,
+    max_tool_bytes: int = MAX_TOOL_BYTES,
 ) -> ValidatedTools:
     """Separate the tools of a listing into usable and quarantined ones. Never raises.
 
     Of two usable tools with the same name, the first is used. Pass ``skip_depth_check`` if no tool can be
-    nested deeper than ``MAX_NESTING_LEVELS``.
+    nested deeper than ``MAX_NESTING_LEVELS``, and ``skip_size_check`` if none can exceed ``max_tool_bytes``.
     """
     definitions: dict[str, Definition] = {}
     quarantined: list[QuarantinedTool] = []
     remarks: list[ToolRemark] = []
     for tool in tools:
-        reason = None if skip_depth_check else _size_problem(tool)
+        reason = None if skip_depth_check else _depth_problem(tool)
+        if reason is None and not skip_size_check and _encoded_size(tool) > max_tool_bytes:
+            reason = f"its definition has more than {max_tool_bytes:,} bytes"
         if reason is not None:
             quarantined.append(QuarantinedTool(server_id, _printable_name(tool), reason, None))
             continue
@@ -143,7 +160,7 @@ def _schema_problem(raw: dict[str, object]) -> str | None:
     return None
 
 
-def _size_problem(tool: object) -> str | None:
+def _depth_problem(tool: object) -> str | None:
     """Return a reason if a tool is nested too deeply or too large.
 
     Walks level by level instead of recursively, so that deep nesting cannot exhaust the stack.
@@ -162,6 +179,14 @@ def _size_problem(tool: object) -> str | None:
             for child in _select_containers(node.values() if isinstance(node, dict) else node)
         ]
     return None
+
+
+def _encoded_size(tool: object) -> int:
+    """Return the size of a tool as JSON. It must not be nested too deeply."""
+    try:
+        return len(orjson.dumps(tool))
+    except TypeError:
+        return len(json.dumps(tool, default=str, skipkeys=True))
 
 
 def _select_containers(values: Iterable[object]) -> list[dict[str, object] | list[object]]:

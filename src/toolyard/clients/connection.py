@@ -18,7 +18,7 @@ from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connector import Connector
 from toolyard.clients.input_required import InputRequiredLoop
 from toolyard.clients.notification_stream import start_listening
-from toolyard.clients.pagination import PagedList, collect_pages, extract_header_params
+from toolyard.clients.pagination import MAX_TOOLS, PagedList, collect_pages, extract_header_params
 from toolyard.clients.server_secrets import find_secrets, redact_error
 from toolyard.clients.session import Deadline, McpSession, OnProgress
 from toolyard.errors import (
@@ -200,18 +200,21 @@ class Connection:
 
     async def list_tools(self) -> PagedList:
         """Return all tools. Over modern HTTP this also records the parameters to mirror into headers."""
-        listing = await self.list_all("tools/list", "tools")
+        listing = await self.list_all("tools/list", "tools", max_items=MAX_TOOLS)
         session = self._session
         if session is not None and session.transport.mirrors_headers:
             self._header_params = extract_header_params(listing)
         self._status.tool_count = len(listing.items)
         return listing
 
-    async def list_all(self, method: str, key: str) -> PagedList:
-        """Return all pages of a list as one."""
+    async def list_all(self, method: str, key: str, *, max_items: int | None = None) -> PagedList:
+        """Return all pages of a list as one, up to ``max_items``."""
         try:
             return await collect_pages(
-                method, key, lambda params: self.request(method, params, repeatable=True)
+                method,
+                key,
+                lambda params: self.request(method, params, repeatable=True),
+                max_items=max_items,
             )
         except BadAnswer as error:
             raise self._with_server_id(error) from None

@@ -9,11 +9,14 @@ from typing import Any, Literal, cast
 from toolyard.errors import BadAnswer
 from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
 
-__all__ = ["PagedList", "collect_pages", "extract_header_params"]
+__all__ = ["MAX_TOOLS", "PagedList", "collect_pages", "extract_header_params"]
 
 _MAX_PAGES = 1000
 _MAX_ITEMS = 100_000
 """Number of items after which no further page is requested."""
+MAX_TOOLS = 10_000
+"""Maximum number of tools of one server; further ones are left out. Names, policy and search handle all tools
+of a caller at once."""
 
 
 @dataclass(slots=True)
@@ -31,10 +34,14 @@ class PagedList:
 
 
 async def collect_pages(
-    method: str, key: str, fetch_page: Callable[[Mapping[str, Any] | None], Awaitable[Mapping[str, Any]]]
+    method: str,
+    key: str,
+    fetch_page: Callable[[Mapping[str, Any] | None], Awaitable[Mapping[str, Any]]],
+    *,
+    max_items: int | None = None,
 ) -> PagedList:
     """Fetch all pages of one list. A repeated cursor or an endless list stops with a warning and the items so
-    far. Raise BadAnswer for a page without a list under ``key``."""
+    far; items beyond ``max_items`` are left out. Raise BadAnswer for a page without a list under ``key``."""
     listing = PagedList([], scope="public")
     seen_cursors: set[str] = set()
     cursor: str | None = None
@@ -49,6 +56,10 @@ async def collect_pages(
             listing.warnings.append(f"{method}: an entry that is not an object was left out")
         listing.items += objects
         _merge_cache_hints(listing, page)
+        if max_items is not None and len(listing.items) > max_items:
+            listing.warnings.append(f"{method} has more than {max_items:,} entries; the others were left out")
+            del listing.items[max_items:]
+            return listing
         next_cursor = page.get("nextCursor")
         if not isinstance(next_cursor, str):
             return listing
