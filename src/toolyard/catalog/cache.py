@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from toolyard.catalog.hashes import entry_hash
@@ -92,16 +92,12 @@ def _parse_scope(value: object) -> CacheScope | None:
 
 
 _MAX_CATALOGUES = 1024
-_THREAD_MIN_TOOLS = 200
-"""Number of tools from which a listing is validated in a thread, since it takes more than a millisecond or
-two."""
 _THREAD_MIN_BODY_BYTES = 128 * 1024
 """Size from which a stored listing is parsed in a thread."""
 _PUBLIC_SCOPE = "public"
 _SHARED_SCOPE = "shared"
 
 _log = logging.getLogger("toolyard.catalog.cache")
-_T = TypeVar("_T")
 
 
 class ListingFetcher(Protocol):
@@ -278,10 +274,8 @@ class CatalogueCache:
         listing = await self._fetch(server.id, principal, chat)
         now = self._clock()
         schema_check = self._schema_check_for(server)
-        contents, body = await _run_off_loop(
-            len(listing.tools) >= _THREAD_MIN_TOOLS,
-            lambda: validate_listing(server.id, listing, schema_check),
-        )
+        # In a thread, however few the tools: one may have tens of megabytes.
+        contents, body = await asyncio.to_thread(validate_listing, server.id, listing, schema_check)
         if self._on_listing is not None:
             await self._on_listing(server, contents)
         if server.cache_ttl <= 0:
@@ -318,10 +312,10 @@ class CatalogueCache:
         if contents is None:
             schema_check = self._schema_check_for(server)
             try:
-                contents = await _run_off_loop(
-                    len(stored.body) >= _THREAD_MIN_BODY_BYTES,
-                    lambda: _verify_and_parse(server.id, stored, schema_check),
-                )
+                if len(stored.body) < _THREAD_MIN_BODY_BYTES:
+                    contents = _verify_and_parse(server.id, stored, schema_check)
+                else:
+                    contents = await asyncio.to_thread(_verify_and_parse, server.id, stored, schema_check)
             except ValueError as error:
                 _log.warning("the stored catalogue of server '%s' was dropped: %s", server.id, error)
                 await self._storage.forget(server.id, stored.key.scope)
@@ -419,7 +413,3 @@ def _verify_and_parse(
     if body_hash(stored.body) != stored.content_hash:
         raise ValueError("its bytes do not match their hash")
     return parse_stored_listing(server_id, stored.body, schema_check)
-
-
-async def _run_off_loop(large: bool, work: Callable[[], _T]) -> _T:
-    return await asyncio.to_thread(work) if large else work()

@@ -31,6 +31,8 @@ __all__ = ["ToolDirectory", "ToolFetcher"]
 _MAX_PARALLEL_LISTINGS = 16
 _CALL_RECHECK_SECONDS = 1.0
 """Seconds for which calls to a server use the known definition of a tool without checking the cache again."""
+_THREAD_MIN_TOOLS = 1_000
+"""Number of tools from which new names are assigned in a thread."""
 _MAX_PRINCIPALS = 512
 """Maximum number of principals in memory. Others are loaded again, from stored catalogues where possible."""
 
@@ -114,6 +116,7 @@ class ToolDirectory:
             for server, catalogue in zip(servers, cached, strict=True)
             if catalogue is not None
         }
+        await self._prepare_names(principal, catalogues)
         # Servers with a TTL of 0 are never cached. Their last listing is kept: it suffices to map names.
         before = self.known_listing(principal).catalogues
         uncached = {server.id for server in servers if server.cache_ttl <= 0}
@@ -157,6 +160,10 @@ class ToolDirectory:
                 return cached, error
 
         outcomes = await asyncio.gather(*(refresh_one(server) for server in servers))
+        await self._prepare_names(
+            principal,
+            {server.id: one for server, (one, _) in zip(servers, outcomes, strict=True) if one is not None},
+        )
         # No await from here on: other tasks may have stored other servers' catalogues in the meantime.
         before = self.known_listing(principal)
         catalogues = (
@@ -192,6 +199,7 @@ class ToolDirectory:
             for server, catalogue in zip(servers, peeked, strict=True)
             if catalogue is not None
         }
+        await self._prepare_names(principal, cached)
         outdated = {server.id: server for server in servers if self._needs_refresh(server, principal, cached)}
         before = self.known_listing(principal)
         up_to_date = cached.keys() - outdated.keys()
@@ -399,6 +407,24 @@ class ToolDirectory:
             self._by_principal.popitem(last=False)
         return self._rebuild_listing(entry, catalogues, failures)
 
+    async def _prepare_names(self, principal: Principal, catalogues: Mapping[str, Catalogue]) -> None:
+        """Assign the names of many new tools in a thread, so that the next rebuild finds them cached."""
+        known = self.known_listing(principal).catalogues
+        if all(id in known and known[id].contents is one.contents for id, one in catalogues.items()):
+            return
+        expected = {**known, **catalogues, **self._built_in_catalogues}
+        if sum(len(one.definitions) for one in expected.values()) >= _THREAD_MIN_TOOLS:
+            await asyncio.to_thread(
+                ToolListing.build, self._name_assigner, expected, {}, self._find_slugs(expected)
+            )
+
+    def _find_slugs(self, server_ids: Iterable[str]) -> dict[str, str]:
+        return {
+            id: server.instance.slug
+            for id in server_ids
+            if (server := self._manager.servers.get(id)) is not None and server.instance is not None
+        }
+
     def _rebuild_listing(
         self,
         principal_tools: _PrincipalTools,
@@ -411,13 +437,8 @@ class ToolDirectory:
             id: _reuse_equal_contents(one, before.get(id))
             for id, one in {**catalogues, **self._built_in_catalogues}.items()
         }
-        slugs = {
-            id: server.instance.slug
-            for id in catalogues
-            if (server := self._manager.servers.get(id)) is not None and server.instance is not None
-        }
         principal_tools.listing = principal_tools.listing.with_catalogues(
-            self._name_assigner, catalogues, failures, slugs
+            self._name_assigner, catalogues, failures, self._find_slugs(catalogues)
         )
         return principal_tools.listing
 
