@@ -223,11 +223,14 @@ class Toolyard:
         # Imported here because only programs that talk to a model need it.
         from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
 
-        return [
-            build_provider_tool(visible[name], name, ProviderApi(provider)).tool
-            for name in sorted(visible)
-            if server in (None, visible[name].server_id)
-        ]
+        def build_tools(api: ProviderApi) -> list[dict[str, Any]]:
+            return [
+                build_provider_tool(visible[name], name, api).tool
+                for name in sorted(visible)
+                if server in (None, visible[name].server_id)
+            ]
+
+        return await asyncio.to_thread(build_tools, ProviderApi(provider))
 
     async def search(
         self, query: str, *, limit: int = 10, agent: str | None = None, bundles: Iterable[str] = ()
@@ -240,7 +243,8 @@ class Toolyard:
         with self._open_guard:
             listing = await self._core.tool_directory.load_stored(LOCAL_PRINCIPAL)
         built = self._build_tools(listing)
-        return [built[name] for name in self._core.meta_tools.search(listing, query, caller, limit)]
+        found = await self._core.meta_tools.search(listing, query, caller, limit)
+        return [built[name] for name in found]
 
     def why(self, name: str, *, agent: str | None = None, bundles: Iterable[str] = ()) -> Decision:
         """Return the policy decision on whether the caller may see and call a tool, with each rule's verdict.

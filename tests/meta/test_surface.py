@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.loop_watch import LoopWatch
 from tests.meta.scripted import Core, said, server, tool
 
 from toolyard.errors import CallTimeout, Unreachable
@@ -34,6 +35,16 @@ def small(**options: Any) -> Core:
 async def test_a_search_names_tools_with_a_line_each() -> None:
     answer = await small()("tools_search", {"query": "weather tomorrow"}, CALLER)
     assert answer == {"ok": True, "tools": {"sky_forecast": "The weather of the next days"}}
+
+
+async def test_other_tasks_run_while_many_tools_are_indexed() -> None:
+    tools = [tool(f"tool_{number}", f"Does {number} things to word{number}") for number in range(3_000)]
+    core = Core([server("many")], {"many": tools})
+    await core("tools_list", {"limit": 1}, CALLER)
+    async with LoopWatch() as watch:
+        answer = await core("tools_search", {"query": "word1234"}, CALLER)
+    assert next(iter(answer["tools"])) == "many_tool_1234"
+    assert watch.turns > 10
 
 
 async def test_nothing_found_says_so_and_how_many_tools_there_are() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,12 +19,25 @@ __all__ = ["CallerSearch"]
 _MAX_INDEXES = 16
 """Maximum number of indexes in memory. The least recently used one is dropped, and rebuilt when needed."""
 _MAX_CACHED_NAME_SETS = 64
+_THREAD_MIN_TOOLS = 200
+"""Number of tools from which a thread updates and searches the index; to index 10,000 tools takes seconds."""
 
 
 @dataclass(slots=True)
 class _PrincipalIndex:
     index: SearchIndex = field(default_factory=SearchIndex)
     tools: Mapping[str, Definition] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the index is used, also by the thread of a search that was cancelled."""
+
+    def update_and_search(
+        self, listing: ToolListing, query: str, limit: int, allowed: frozenset[str] | None
+    ) -> list[Hit]:
+        with self.lock:
+            if self.tools is not listing.tools:
+                self.index.sync(listing)
+                self.tools = listing.tools
+            return self.index.search(query, limit, allowed=allowed)
 
 
 class CallerSearch:
@@ -38,7 +53,7 @@ class CallerSearch:
             OrderedDict()
         )
 
-    def search(self, listing: ToolListing, query: str, caller: Caller, limit: int) -> list[Hit]:
+    async def search(self, listing: ToolListing, query: str, caller: Caller, limit: int) -> list[Hit]:
         """Return the best tools for a query among those visible to the caller, best first."""
         entry = self._indexes.get(caller.principal.id)
         if entry is None:
@@ -46,10 +61,10 @@ class CallerSearch:
         self._indexes.move_to_end(caller.principal.id)
         while len(self._indexes) > _MAX_INDEXES:
             self._indexes.popitem(last=False)
-        if entry.tools is not listing.tools:
-            entry.index.sync(listing)
-            entry.tools = listing.tools
-        return entry.index.search(query, limit, allowed=self._visible_names(listing, caller))
+        allowed = self._visible_names(listing, caller)
+        if len(listing.tools) < _THREAD_MIN_TOOLS and not entry.lock.locked():
+            return entry.update_and_search(listing, query, limit, allowed)
+        return await asyncio.to_thread(entry.update_and_search, listing, query, limit, allowed)
 
     def forget_principal(self, principal_id: str) -> None:
         """Drop the index and the cached names of a principal."""

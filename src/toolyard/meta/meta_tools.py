@@ -189,11 +189,13 @@ class MetaTools:
         for caller in [each for each in self._token_costs if each.principal.id == principal_id]:
             del self._token_costs[caller]
 
-    def search(self, listing: ToolListing, query: str, caller: Caller, limit: int) -> dict[str, Definition]:
+    async def search(
+        self, listing: ToolListing, query: str, caller: Caller, limit: int
+    ) -> dict[str, Definition]:
         """Return the best tools for a query that the caller can reach, best first. Contacts no server."""
         if caller.surface is Surface.MODEL_DIRECT:
             caller = self._as_meta_caller(caller)
-        hits = self._caller_search.search(listing, query, caller, limit)
+        hits = await self._caller_search.search(listing, query, caller, limit)
         return {hit.name: listing.tools[hit.name] for hit in hits}
 
     def offer_tools(self, listing: ToolListing, caller: Caller, mode: ToolMode | None = None) -> ToolOffer:
@@ -314,7 +316,7 @@ class MetaTools:
             args.get_int("limit", _DEFAULT_SEARCH_LIMIT, 1, MAX_LISTED_TOOLS),
         )
         listing = await self._tool_directory.refresh_within_deadline(caller.principal, chat=caller.chat)
-        hits = self.search(listing, query, caller, limit)
+        hits = await self.search(listing, query, caller, limit)
         body: dict[str, Any] = {"tools": self._summarize_tools(hits, caller)}
         if not hits:
             total = len(self._call_path.visible_tools(listing, caller))

@@ -75,8 +75,8 @@ async def test_nobody_else_has_them(parts: Parts) -> None:
     with pytest.raises(ToolRefused, match="no tool named 'view_file' is available"):
         await parts.call_path.call("view_file", {"path": "README.md"}, caller)
     roster = await parts.tool_directory.refresh(LOCAL_PRINCIPAL)
-    assert "view_file" not in parts.meta_tools.search(roster, "view a file", caller, 10)
-    assert "view_file" in parts.meta_tools.search(roster, "view a file", in_chat(), 10)
+    assert "view_file" not in await parts.meta_tools.search(roster, "view a file", caller, 10)
+    assert "view_file" in await parts.meta_tools.search(roster, "view a file", in_chat(), 10)
     told = await parts.meta_tools.answer(
         "tools_call", {"name": "grep", "arguments": {"pattern": "x"}}, caller
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, cast
@@ -107,7 +108,7 @@ async def _build_console(
         return replace(
             console, wanted=tool, tool=chosen, form=ToolForm.from_schema(chosen.input_schema, previous)
         )
-    matches = _search_tools(tools, find) if find.strip() else tools
+    matches = await asyncio.to_thread(_search_tools, tools, find) if find.strip() else tools
     return replace(
         console,
         groups=group_chat_tools(matches[:_MAX_LISTED_TOOLS]),
