@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import chain, repeat
 from typing import Any, NoReturn, TypeAlias, cast
 
 from toolyard.catalog.hashes import definition_hash
@@ -139,8 +140,23 @@ def pins_from_json(file: str, value: object, place: str) -> ServerPins:
 
 def pack_pins(pins: ServerPins) -> bytes:
     """Return the pins as compressed JSON, for storage in a database."""
-    text = json.dumps(pins_to_json(pins), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return zlib.compress(text.encode("ascii"), 6)
+    compressor = zlib.compressobj(6)
+    packed = [compressor.compress(piece.encode("ascii")) for piece in _iter_json_pieces(pins)]
+    return b"".join([*packed, compressor.flush()])
+
+
+def _iter_json_pieces(pins: ServerPins) -> Iterator[str]:
+    """Yield the JSON of the pins, one tool at a time: encoding all at once would hold the GIL for long."""
+    fields = pins_to_json(pins)
+    tools = fields.pop("tools")
+    yield f'{_dump_compact(fields)[:-1]},"tools":{{'
+    for separator, name in zip(chain([""], repeat(",")), sorted(tools), strict=False):
+        yield f"{separator}{_dump_compact(name)}:{_dump_compact(tools[name])}"
+    yield "}}"
+
+
+def _dump_compact(value: object) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
 
 def unpack_pins(body: bytes, where: str) -> ServerPins:
