@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolyard.results.limits import ResultLimits
+from toolyard.results.readable_json import to_readable_json
 from toolyard.results.result_store import MemoryResultStore
 from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.types.result import Media, ResourceLink, Result, TextBlock, TextResource
@@ -338,3 +339,12 @@ async def test_others_have_their_turn_while_a_long_error_is_searched_for_secrets
     kept = await handles.read(result.handle)
     assert kept is not None
     assert kept.body == f"{words}***"
+
+
+def test_json_of_a_large_value_ends_soon_after_the_length_that_is_needed() -> None:
+    values = [f"value {number}" for number in range(20_000)]
+    assert to_readable_json(values) == json.dumps(values)
+    shortened = to_readable_json(values, 1_000)
+    assert json.dumps(values).startswith(shortened)
+    assert 1_000 < len(shortened) < 2_100
+    assert len(to_readable_json({"a": "x" * 2_000_000, "b": 1}, 1_000)) < 2_100

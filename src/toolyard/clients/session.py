@@ -58,7 +58,7 @@ _MAX_SERVER_REQUESTS = 64
 _MAX_QUEUED_REPLIES = 256
 """Maximum number of queued replies (pings and refusals), sent one after another; further requests get
 none."""
-_MAX_ERROR_CHARACTERS = 100_000
+_MAX_ERROR_CHARACTERS = 20_000
 """Maximum number of characters of a server's error that is stored. Every error text is later searched for
 secrets, so its length must be bounded."""
 
@@ -481,7 +481,7 @@ class McpSession:
 
 def _build_rpc_error(failure: RpcFailure) -> RpcError:
     """Convert a JSON-RPC error, truncating long texts in the middle."""
-    data_text = "" if failure.data is None else to_readable_json(failure.data)
+    data_text = "" if failure.data is None else to_readable_json(failure.data, _MAX_ERROR_CHARACTERS)
     data = (
         failure.data
         if len(data_text) <= _MAX_ERROR_CHARACTERS

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, cast
 
+from toolyard.results.truncation import truncate_middle
+
 __all__ = ["is_large", "to_readable_json"]
 
 _LARGE_MIN_VALUES = 10_000
@@ -19,12 +21,16 @@ _TOO_DEEP_TEXT = "(JSON that is nested too deeply to be shown)"
 _MAX_DEPTH = 900
 
 
-def to_readable_json(value: object) -> str:
-    """Return the value as one line of JSON with unescaped Unicode, and a string unchanged. Never raises."""
+def to_readable_json(value: object, max_chars: int | None = None) -> str:
+    """Return the value as one line of JSON with unescaped Unicode, and a string unchanged. Never raises.
+
+    With ``max_chars``, the text of a large value ends soon after so many characters, and each string in it is
+    truncated to them, so that the rest of it costs nothing.
+    """
     if isinstance(value, str):
         return value
     if is_large(value):
-        return "".join(_dump_in_pieces(value))
+        return "".join(_take_pieces(_dump_in_pieces(value, max_chars), max_chars))
     try:
         return _dumps(value)
     except RecursionError:
@@ -58,7 +64,7 @@ def _dumps(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=repr)
 
 
-def _dump_in_pieces(value: object) -> Iterator[str]:
+def _dump_in_pieces(value: object, max_string_chars: int | None) -> Iterator[str]:
     """Yield the output of ``json.dumps`` in pieces, without recursion."""
     # A stack of iterators over open objects and arrays, and the closing bracket of each. The iterators yield
     # the text before a value (comma and key) with the value.
@@ -73,7 +79,9 @@ def _dump_in_pieces(value: object) -> Iterator[str]:
         prefix, node = entry
         yield prefix
         if isinstance(node, str):
-            yield from _dump_text(node)
+            yield from _dump_text(
+                node if max_string_chars is None else truncate_middle(node, max_string_chars, None)
+            )
         elif isinstance(node, dict | list) and len(stack) > _MAX_DEPTH:
             yield json.dumps(_TOO_DEEP_TEXT)
         elif isinstance(node, dict):
@@ -86,6 +94,15 @@ def _dump_in_pieces(value: object) -> Iterator[str]:
             stack.append(_iterate_items(cast("list[object]", node)))
         else:
             yield _dumps(node)
+
+
+def _take_pieces(pieces: Iterator[str], max_chars: int | None) -> Iterator[str]:
+    written = 0
+    for piece in pieces:
+        yield piece
+        written += len(piece)
+        if max_chars is not None and written > 2 * max_chars:
+            return
 
 
 def _iterate_members(members: dict[str, Any]) -> Iterator[tuple[str, object]]:
