@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -39,8 +38,6 @@ _MAX_ANONYMOUS_BYTES = 16 * 1024 * 1024
 _RETRY_AFTER_SECONDS = 1
 _MAX_JSON_VALUES = 200_000
 """Maximum number of values in a JSON body. Parsing millions would block the event loop for seconds."""
-_JSON_STRING_PATTERN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""A JSON string, or the rest of the body if it is unterminated."""
 
 
 class BodyRefused(Exception):
@@ -213,10 +210,12 @@ def _has_too_many_values(body: bytes) -> bool:
     """
     if len(body) <= _MAX_JSON_VALUES or _count_value_marks(body) <= _MAX_JSON_VALUES:
         return False
-    quotes = body.count(b'"') - body.count(b'\\"')
+    # Without escapes, every second part between quotes is outside of strings. A regular expression over the
+    # whole body would be much slower.
+    unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")
     return (
-        quotes > 4 * _MAX_JSON_VALUES
-        or _count_value_marks(_JSON_STRING_PATTERN.sub(b"", body)) > _MAX_JSON_VALUES
+        unescaped.count(b'"') > 4 * _MAX_JSON_VALUES
+        or _count_value_marks(b" ".join(unescaped.split(b'"')[::2])) > _MAX_JSON_VALUES
     )
 
 
