@@ -415,3 +415,12 @@ def test_the_work_grows_with_the_length_and_not_with_its_square(
             blocks.add(text[at : at + 7])
         costs.append(read / length)
     assert costs[1] < 2 * costs[0] + 1
+
+
+@pytest.mark.parametrize("unit", ["- ```\n\na", "> ```\n\na\n\n", "- a ```\n\n* b\n\n+ c\n\n"])
+def test_splitting_parses_little_more_than_the_text_however_often_it_is_in_doubt(unit: str) -> None:
+    blocks = MarkdownBlockSplitter()
+    text = unit * (200_000 // len(unit))
+    blocks.add(text)
+    assert "".join(blocks.all_blocks) == text
+    assert blocks.parsed_characters <= 60_000 + len(text)

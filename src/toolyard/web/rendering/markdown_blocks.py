@@ -22,6 +22,11 @@ _MAX_ALWAYS_PARSED_CHARACTERS = 512
 """Length in characters up to which a block is parsed at each candidate; longer ones after growing by 25 %."""
 _MAX_PARSED_CHARACTERS = 8_192
 """Length in characters beyond which a block with a code fence is no longer split."""
+_FREE_PARSED_CHARACTERS = 60_000
+"""Number of characters that may be parsed in addition to the length of the text so far. Where a text needs
+more, which only a hostile one does, it is not split."""
+_PARSE_OVERHEAD_CHARACTERS = 100
+"""Cost of one use of the parser beside that of its characters."""
 _CHUNK_CHARACTERS = 8_192
 _FENCE_PATTERN = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)")
 _LIST_ITEM_PATTERN = re.compile(r" {0,3}(?:[-+*]|[0-9]{1,9}[.)])(?:\s|$)")
@@ -38,6 +43,9 @@ class MarkdownBlockSplitter:
         self._after_blank = False
         self._next_parse_start = 0
         """Offset in the tail before which the parser is not used again."""
+        self.parsed_characters = 0
+        """Cost of all uses of the parser so far."""
+        self._finished_characters = 0
         self._has_fence = self._has_list = False
         """True if the tail may contain a nested code fence, or a list."""
         self._open_fence = ""
@@ -85,11 +93,16 @@ class MarkdownBlockSplitter:
             return not (self._has_list and _LIST_ITEM_PATTERN.match(self.tail, start))
         if not self._next_parse_start <= start <= _MAX_PARSED_CHARACTERS:
             return False
+        cost = known_end + _PARSE_OVERHEAD_CHARACTERS
+        if self.parsed_characters + cost > _FREE_PARSED_CHARACTERS + self._finished_characters + start:
+            return False
+        self.parsed_characters += cost
         self._next_parse_start = start + max(start // 4 if start > _MAX_ALWAYS_PARSED_CHARACTERS else 0, 1)
         return _is_top_level_block_start(self.tail[:known_end], start)
 
     def _finish_block(self, at: int) -> None:
         self.finished_blocks.append(self.tail[:at])
+        self._finished_characters += at
         self.tail = self.tail[at:]
         self._line_start = self._next_parse_start = 0
         self._after_blank = self._has_fence = self._has_list = False

@@ -133,16 +133,11 @@ async def render_chat_page(
 
 
 async def render_turns(site: Services, turns: Sequence[TurnView], frame: FragmentContext) -> Markup:
-    """Return the HTML of turns.
-
-    It yields to the event loop after each, because long turns take time to render.
-    """
+    """Return the HTML of turns. They are rendered in a thread, because a long answer takes seconds."""
     # Markdown is rendered in one batch after all turns, which contain placeholders until then.
     deferred = DeferredMarkdown(site.markdown_renderer)
-    parts: list[str] = []
-    for turn in turns:
-        parts.append(render_turn(turn, replace(frame, to_html=deferred)))
-        await asyncio.sleep(0)
+    deferred_frame = replace(frame, to_html=deferred)
+    parts = await asyncio.to_thread(lambda: [render_turn(turn, deferred_frame) for turn in turns])
     return Markup("\n".join(await deferred.fill(parts)))
 
 

@@ -27,6 +27,7 @@ __all__ = ["TURNS_ELEMENT_ID", "ChatPageUpdater", "PageChange"]
 
 TURNS_ELEMENT_ID = "turns"
 """Id of the element that contains all turns."""
+_MAX_SHORT_TURN_CHARACTERS = 20_000
 _MAX_ALWAYS_RENDERED_CHARACTERS = 2_048
 """Maximum length of a block that is rendered again for every piece of text. Longer blocks are rendered when
 they
@@ -66,6 +67,13 @@ class ChatPageUpdater:
     def last(self) -> int:
         """Number of the last event that the page shows."""
         return self._view.last
+
+    @property
+    def is_long(self) -> bool:
+        """True if the last turn has so much text that rendering changes of it may take long."""
+        items = (item for turn in self._view.turns[-1:] for item in turn.items)
+        answers = (item for item in items if isinstance(item, AnswerView))
+        return sum(len(each.text) + len(each.reasoning) for each in answers) > _MAX_SHORT_TURN_CHARACTERS
 
     def changes(self, events: Sequence[ChatEvent]) -> list[PageChange]:
         """Return the changes for new events, in the order in which they must be applied."""

@@ -95,7 +95,13 @@ async def _stream_changes(
                 # A comment keeps proxies from closing an idle connection.
                 yield b": still here\n\n"
                 continue
-            changes = await _fill_markdown(updater.changes(events), deferred)
+            # A long answer takes seconds to split into blocks and to render.
+            changes = (
+                await asyncio.to_thread(updater.changes, events)
+                if updater.is_long or not _has_only_pieces(events)
+                else updater.changes(events)
+            )
+            changes = await _fill_markdown(changes, deferred)
             # Title and entry in the list can change when a turn begins or ends.
             if any("state" in change for change in changes):
                 changes += _build_chat_changes(await site.chats.get(me.user.id, chat_id))
