@@ -32,9 +32,13 @@ _HIDDEN_CHARACTER_PATTERN = (
     rf"|(?<![{_SYMBOL_RANGES}])[\ufe0e\ufe0f](?!(?<=[#*0-9]\ufe0f)\u20e3)"
 )
 _LOOKALIKE_SPACE_RANGES = r"\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
-_ANY_HIDDEN = re.compile(_HIDDEN_CHARACTER_PATTERN)
-_ASCII_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_HIDDEN_OR_SPACE = re.compile(rf"{_HIDDEN_CHARACTER_PATTERN}|[{_LOOKALIKE_SPACE_RANGES}]")
+# Runs of hidden characters, since a call for each of a million of them would take a second. Possessive, so
+# that a long run needs no memory for backtracking.
+_ANY_HIDDEN = re.compile(rf"(?:{_HIDDEN_CHARACTER_PATTERN})++")
+_ASCII_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]++")
+_HIDDEN_OR_SPACE = re.compile(rf"(?:{_HIDDEN_CHARACTER_PATTERN}|[{_LOOKALIKE_SPACE_RANGES}])++")
+_LATIN_1_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x100)}
+"""Escapes of characters that the codec's error handler would write as ``\\x00``."""
 
 
 def visible(text: object, *, spaces: bool = False) -> str:
@@ -46,9 +50,8 @@ def visible(text: object, *, spaces: bool = False) -> str:
     """
     plain = str(text).replace("\r\n", "\n")
     pattern = _ASCII_HIDDEN if plain.isascii() else _HIDDEN_OR_SPACE if spaces else _ANY_HIDDEN
-    return pattern.sub(_escape_character, plain)
+    return pattern.sub(_escape_run, plain)
 
 
-def _escape_character(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+def _escape_run(match: re.Match[str]) -> str:
+    return match[0].translate(_LATIN_1_ESCAPES).encode("ascii", "backslashreplace").decode("ascii")
