@@ -418,3 +418,17 @@ def test_data_of_very_many_lines_takes_linear_time() -> None:
     (event,) = events_of([b"data: x\n" * 300_000, b"\n"], KB)
     assert isinstance(event.data, OversizeLine)
     assert event.data.size == 599_999
+
+
+def test_data_of_very_many_empty_lines_takes_little_more_memory_than_its_bytes() -> None:
+    parser = SseParser(64 * MB)
+    tracemalloc.start()
+    try:
+        for _ in range(50):
+            parser.feed(b"data:\n" * 20_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    (event,) = parser.feed(b"\n")
+    assert event.data == b"\n" * 999_999
+    assert peak < 10 * MB

@@ -6,11 +6,13 @@ import asyncio
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.loop_watch import LoopWatch
 
 from toolyard.errors import OutcomeUnknown, Unreachable
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
@@ -157,3 +159,29 @@ async def test_the_number_of_a_server_that_exited_stays_its_own_until_its_group_
     await transport.close()
     assert signal.SIGTERM in signalled
     assert "exited with code 3" in str(recorder.losses[0])
+
+
+async def test_very_many_lines_of_one_read_are_handled_in_several_turns(
+    nursery: ProcessSupervisor, recorder: Recorder
+) -> None:
+    program = (
+        "import sys; sys.stdout.write('{}\\n' * 40_000 + '{\"last\": 1}\\n'); sys.stdout.flush(); input()"
+    )
+    transport = StdioTransport(StdioSpec(sys.executable, ("-I", "-S", "-c", program)), nursery)
+    heard_by_turn: Counter[int] = Counter()
+    async with LoopWatch() as watch:
+        record = recorder.on_message
+
+        def count_and_record(message: object, size: int = 0) -> None:
+            heard_by_turn[watch.turns] += 1
+            record(message, size)
+
+        recorder.on_message = count_and_record
+        await transport.open(recorder)
+        async with asyncio.timeout(60):
+            while {"last": 1} not in recorder.messages[-1:]:
+                await recorder.next()
+    assert heard_by_turn.total() == 40_001
+    # A step of the reader and one of the task that follows it may share a turn.
+    assert max(heard_by_turn.values()) <= 2 * 2_000
+    await transport.close()

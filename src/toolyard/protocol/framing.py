@@ -7,7 +7,10 @@ from typing import TypeAlias
 
 from toolyard.protocol.byte_buffer import ByteBuffer, MessageBytes
 
-__all__ = ["LineFramer", "OversizeLine", "SseEvent", "SseParser"]
+__all__ = ["SSE_STEP_BYTES", "LineFramer", "OversizeLine", "SseEvent", "SseParser"]
+
+SSE_STEP_BYTES = 32 * 1024
+"""Number of bytes to parse in one step of the event loop. Each may be an empty line."""
 
 _EDGE_BYTES = 4096
 """Number of bytes kept of each end of an oversize line."""
@@ -129,7 +132,7 @@ class SseParser:
         self._reset_fields()
 
     def _reset_fields(self) -> None:
-        self._data: list[MessageBytes] = []
+        self._data: MessageBytes | None = None
         self._data_size = 0
         self._oversize: OversizeLine | None = None
         self._event = "message"
@@ -164,9 +167,7 @@ class SseParser:
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _build_event(self) -> SseEvent | None:
-        data: Line | None = self._oversize
-        if data is None and self._data:
-            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+        data: Line | None = self._data if self._oversize is None else self._oversize
         # The standard drops an event without data. It is returned here if it has an id or a retry delay,
         # which are needed to resume the stream.
         is_empty = data is None and self._id is None and self._retry is None
@@ -183,7 +184,7 @@ class SseParser:
         if name == b"data":
             self._data_size += len(value) + 1
             if self._oversize is None and self._data_size <= self._limit + 1:
-                self._data.append(value)
+                self._append_data(value)
             else:
                 self._add_oversize_data(_keep_edges(value))
         elif name == b"event":
@@ -193,6 +194,16 @@ class SseParser:
         elif name == b"retry" and len(value) < 10 and bytes(value).isdigit():
             self._retry = int(bytes(value))
 
+    def _append_data(self, value: MessageBytes) -> None:
+        if self._data is None:
+            self._data = value
+            return
+        # Further lines are collected in one buffer: there may be millions, most of them empty.
+        if not isinstance(self._data, bytearray):
+            self._data = bytearray(self._data)
+        self._data += b"\n"
+        self._data += value
+
     def _parse_oversize_field(self, line: OversizeLine) -> None:
         if line.head.startswith(b"data:"):
             head = line.head[5:].removeprefix(b" ")
@@ -200,6 +211,6 @@ class SseParser:
             self._add_oversize_data(OversizeLine(head, line.tail[-size:], size))
 
     def _add_oversize_data(self, value: OversizeLine) -> None:
-        before = self._oversize or (_keep_edges(b"\n".join(self._data)) if self._data else None)
+        before = self._oversize or (None if self._data is None else _keep_edges(self._data))
         self._oversize = value if before is None else before.append_line(value)
-        self._data.clear()
+        self._data = None

@@ -14,7 +14,7 @@ from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, 
 from toolyard.net import HttpResponse, OutboundHttp, is_same_origin
 from toolyard.protocol.byte_buffer import MessageBytes
 from toolyard.protocol.codec import encode
-from toolyard.protocol.framing import OversizeLine, SseEvent, SseParser
+from toolyard.protocol.framing import SSE_STEP_BYTES, OversizeLine, SseEvent, SseParser
 from toolyard.protocol.id_recovery import build_error_for_unreadable
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, decode_message
 from toolyard.protocol.pending import Message
@@ -87,7 +87,10 @@ class SseTransport:
         parser = SseParser(self._max_message_bytes)
         try:
             while chunk := await response.read_chunk():
-                await self._handle_events(parser.feed(chunk))
+                for start in range(0, len(chunk), SSE_STEP_BYTES):
+                    if start:
+                        await asyncio.sleep(0)
+                    await self._handle_events(parser.feed(chunk[start : start + SSE_STEP_BYTES]))
         except ServerError as broken:
             error = broken
         except (aiohttp.ClientError, OSError) as broken:

@@ -16,7 +16,7 @@ from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, 
 from toolyard.net import HttpResponse, OutboundHttp
 from toolyard.protocol.byte_buffer import ByteBuffer, MessageBytes
 from toolyard.protocol.codec import decode, encode
-from toolyard.protocol.framing import OversizeLine, SseEvent, SseParser
+from toolyard.protocol.framing import SSE_STEP_BYTES, OversizeLine, SseEvent, SseParser
 from toolyard.protocol.id_recovery import build_error_for_unreadable
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, MessageLimitExceeded, decode_message
 from toolyard.protocol.mirrored_headers import build_standard_headers
@@ -253,9 +253,13 @@ class StreamableHttpTransport:
         parser = SseParser(self._max_message_bytes)
         try:
             while chunk := await response.read_chunk():
-                await self._handle_events(parser.feed(chunk), stream, id)
-                if stream.answered:
-                    return None
+                for start in range(0, len(chunk), SSE_STEP_BYTES):
+                    if start:
+                        await asyncio.sleep(0)
+                    part = chunk[start : start + SSE_STEP_BYTES]
+                    await self._handle_events(parser.feed(part), stream, id)
+                    if stream.answered:
+                        return None
         except (aiohttp.ClientError, OSError) as error:
             return translate_request_error(error, self._http_client.url)
         return None

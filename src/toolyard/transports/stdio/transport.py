@@ -43,6 +43,8 @@ _STDIN_GRACE_SECONDS = 1.0
 """Seconds for which a child may exit after its stdin is closed, before SIGTERM."""
 _SIGTERM_GRACE_SECONDS = 5.0
 """Seconds for which a process group may exit after SIGTERM, before SIGKILL."""
+_MAX_LINES_PER_STEP = 2_000
+"""Number of lines handled in one step of the event loop. One read may bring a hundred thousand."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -222,19 +224,26 @@ class StdioTransport:
         self._stderr_tail.add(str(raw, "utf-8", "replace").rstrip())
 
     def _handle_lines(self, lines: deque[Line]) -> None:
+        count = 0
         while lines:
-            # Stop reading until the large line is decoded, so that later messages cannot overtake it.
-            if _is_large(lines[0]):
+            # Stop reading until a large line, or the rest of very many, is handled, so that later messages
+            # cannot overtake it.
+            count += 1
+            if _is_large(lines[0]) or count > _MAX_LINES_PER_STEP:
                 if self._child is not None:
                     self._child.pause_reading()
-                self._decode_task = asyncio.get_running_loop().create_task(self._handle_large_lines(lines))
+                self._decode_task = asyncio.get_running_loop().create_task(self._handle_lines_in_steps(lines))
                 return
             self._handle_line(lines.popleft())
 
-    async def _handle_large_lines(self, lines: deque[Line]) -> None:
+    async def _handle_lines_in_steps(self, lines: deque[Line]) -> None:
+        count = 0
         try:
             while lines:
                 await self._handle_line_incrementally(lines.popleft())
+                count += 1
+                if count % _MAX_LINES_PER_STEP == 0:
+                    await asyncio.sleep(0)
         finally:
             self._decode_task = None
             if self._child is not None:
