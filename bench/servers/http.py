@@ -14,7 +14,7 @@ import uuid
 
 import orjson
 
-from servers.answers import ERAS, Answers, Parts, modern_version
+from servers.answers import ERAS, Answers, Core, modern_version
 
 PHRASES = {200: b"OK", 202: b"Accepted", 400: b"Bad Request", 404: b"Not Found", 405: b"Method Not Allowed"}
 HEADER_MISMATCH = -32020
@@ -37,8 +37,8 @@ class Site:
 class Connection(asyncio.Protocol):
     """One keep-alive connection: requests in, answers out, in order."""
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, services: Site) -> None:
+        self.services = services
         self.buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -58,24 +58,24 @@ class Connection(asyncio.Protocol):
     def _request(self, head: bytes, body: bytes) -> None:
         if head.startswith(b"post "):
             self._post(head, body)
-        elif head.startswith(b"get ") and _header(head, b"mcp-session-id") in self.site.sessions:
+        elif head.startswith(b"get ") and _header(head, b"mcp-session-id") in self.services.sessions:
             self.transport.write(STREAM_HEAD)
         elif head.startswith(b"delete "):
-            self.site.sessions.discard(_header(head, b"mcp-session-id"))
+            self.services.sessions.discard(_header(head, b"mcp-session-id"))
             self._send(200)
         else:
             self._send(405)
 
     def _post(self, head: bytes, body: bytes) -> None:
         message = orjson.loads(body)
-        answers = self.site.answers
+        answers = self.services.answers
         modern = answers.era != "legacy" and modern_version(message) is not None
         if modern and (wrong := _mismatch(head, message)):
             error = {"code": HEADER_MISMATCH, "message": f"Header mismatch: {wrong}"}
             reply = orjson.dumps({"jsonrpc": "2.0", "id": message.get("id"), "error": error})
             return self._send(400, (reply,))
         session = b"" if modern else _header(head, b"mcp-session-id")
-        if session and session not in self.site.sessions:
+        if session and session not in self.services.sessions:
             return self._send(404)
         if modern and message["method"] == "subscriptions/listen":
             self.transport.write(STREAM_HEAD + _event((answers.acknowledged(message),)))
@@ -83,17 +83,17 @@ class Connection(asyncio.Protocol):
         status, reply = answers.answer(message)
         if message["method"] == "initialize" and status == 200:
             return self._send(status, reply, b"Mcp-Session-Id: %b\r\n" % self._new_session())
-        if self.site.sse and status == 200 and reply:
+        if self.services.sse and status == 200 and reply:
             self.transport.writelines((STREAM_HEAD, _event(reply), STREAM_END))
             return None
         return self._send(status, reply)
 
     def _new_session(self) -> bytes:
         session = uuid.uuid4().hex.encode()
-        self.site.sessions.add(session)
+        self.services.sessions.add(session)
         return session
 
-    def _send(self, status: int, body: Parts = (), headers: bytes = b"") -> None:
+    def _send(self, status: int, body: Core = (), headers: bytes = b"") -> None:
         kind = b"Content-Type: application/json\r\n" if body else b""
         head = b"HTTP/1.1 %d %b\r\n%b%bContent-Length: %d\r\n\r\n"
         length = sum(map(len, body))
@@ -121,15 +121,15 @@ def _mismatch(head: bytes, message: dict) -> str | None:
     return None
 
 
-def _event(message: Parts) -> bytes:
+def _event(message: Core) -> bytes:
     event = b"event: message\ndata: %b\n\n" % b"".join(message)
     return b"%x\r\n%b\r\n" % (len(event), event)
 
 
-async def serve(site: Site, ports: int) -> None:
+async def serve(services: Site, ports: int) -> None:
     """Listens on as many free ports of the loopback and serves until the standard input ends."""
     loop = asyncio.get_running_loop()
-    servers = [await loop.create_server(lambda: Connection(site), "127.0.0.1", 0) for _ in range(ports)]
+    servers = [await loop.create_server(lambda: Connection(services), "127.0.0.1", 0) for _ in range(ports)]
     print(orjson.dumps([server.sockets[0].getsockname()[1] for server in servers]).decode(), flush=True)
     ended = asyncio.Event()
     loop.add_reader(sys.stdin, lambda: sys.stdin.buffer.raw.read(4096) or ended.set())  # type: ignore[attr-defined]

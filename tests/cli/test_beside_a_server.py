@@ -34,9 +34,9 @@ async def _open(data: Path, settings: Settings) -> Services:
 async def test_search_finds_what_the_server_listed_and_starts_nothing(
     yard: Cli, starts: Path, settings: Settings
 ) -> None:
-    site = await _open(yard.data, settings)
+    services = await _open(yard.data, settings)
     try:
-        await site.connect_shared_servers()
+        await services.connect_shared_servers()
         begun = starts.read_text()
         found = yard("search", "--json", "repeats arguments")
         assert found.json["never_listed"] == []
@@ -45,7 +45,7 @@ async def test_search_finds_what_the_server_listed_and_starts_nothing(
         words = {"COMP_WORDS": "toolyard call odd_t", "COMP_CWORD": "2"}
         assert "odd_typed" in yard(_TOOLYARD_COMPLETE="bash_complete", **words).out
     finally:
-        await site.close()
+        await services.close()
 
 
 async def test_the_server_knows_what_the_command_line_listed(
@@ -53,13 +53,13 @@ async def test_the_server_knows_what_the_command_line_listed(
 ) -> None:
     assert yard("tools").code == 0
     begun = starts.read_text()
-    site = await _open(yard.data, settings)
+    services = await _open(yard.data, settings)
     try:
-        roster = await site.parts.tool_directory.load_stored(LOCAL_PRINCIPAL)
+        roster = await services.core.tool_directory.load_stored(LOCAL_PRINCIPAL)
         assert "odd" in roster.catalogues
         assert starts.read_text() == begun
     finally:
-        await site.close()
+        await services.close()
 
 
 async def test_without_its_database_the_command_line_uses_its_file(yard: Cli, starts: Path) -> None:

@@ -275,8 +275,8 @@ async def accounts() -> AsyncIterator[Accounts]:
     app.router.add_route("*", "/mcp", found.answer)
     runner = aiohttp.web.AppRunner(app)
     await runner.setup()
-    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    services = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
+    await services.start()
     found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
     yield found
     await runner.cleanup()

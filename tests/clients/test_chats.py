@@ -16,7 +16,7 @@ import pytest
 from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.clients import manager as managing
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build_core
+from toolyard.core.composition import Core, build_core
 from toolyard.errors import SignInNeeded
 from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
@@ -35,7 +35,7 @@ DESK, WHOAMI = "@ann/desk", "mcp_desk__whoami"
 ASKING = str(Path(__file__).parent.parent / "servers/results_server.py")
 
 Until = Callable[..., Awaitable[None]]
-Core = Callable[..., AbstractAsyncContextManager[Parts]]
+Core = Callable[..., AbstractAsyncContextManager[Core]]
 
 
 @pytest.fixture
@@ -43,49 +43,47 @@ def core(tmp_path: Path) -> Core:
     """``async with core(*config servers, **options) as parts``."""
 
     @asynccontextmanager
-    async def make(*servers: Server, **options: Any) -> AsyncIterator[Parts]:
+    async def make(*servers: Server, **options: Any) -> AsyncIterator[Core]:
         configuration = Configuration({server.id: server for server in servers})
-        parts = build_core(
-            configuration, Settings(write_tools=WriteTools.ALLOW), data_dir=tmp_path, **options
-        )
+        core = build_core(configuration, Settings(write_tools=WriteTools.ALLOW), data_dir=tmp_path, **options)
         try:
-            yield parts
+            yield core
         finally:
-            await parts.close()
+            await core.close()
 
     return make
 
 
-async def call(parts: Parts, caller: Caller, name: str = WHOAMI) -> str:
-    return (await parts.call_path.call(name, {}, caller)).text
+async def call(core: Core, caller: Caller, name: str = WHOAMI) -> str:
+    return (await core.call_path.call(name, {}, caller)).text
 
 
 # Whose connection.
 
 
 async def test_each_chat_has_a_connection_of_its_own_to_an_instance(accounts: Accounts, core: Core) -> None:
-    async with core() as parts:
-        await parts.sync_instances("ann", [accounts.instance("ann")])
+    async with core() as core:
+        await core.sync_instances("ann", [accounts.instance("ann")])
         sessions: list[list[str]] = []
         for caller in (USUAL, ONE, TWO):
-            assert await call(parts, caller) == "ann whoami"
+            assert await call(core, caller) == "ann whoami"
             sessions.append(accounts.opened("ann"))
         assert [len(each) for each in sessions] == [1, 2, 3]
         # The next turn of a chat goes on where the last one was.
-        assert await call(parts, ONE) == "ann whoami"
+        assert await call(core, ONE) == "ann whoami"
         assert accounts.opened("ann") == sessions[-1]
 
 
 async def test_a_listing_for_a_chat_goes_over_its_own_connection_each_time(
     accounts: Accounts, core: Core
 ) -> None:
-    async with core() as parts:
-        await parts.sync_instances("ann", [accounts.instance("ann")])
-        await asyncio.gather(*(parts.tool_directory.refresh(ANN, chat=chat) for chat in ("one", "two")))
+    async with core() as core:
+        await core.sync_instances("ann", [accounts.instance("ann")])
+        await asyncio.gather(*(core.tool_directory.refresh(ANN, chat=chat) for chat in ("one", "two")))
         assert len(accounts.opened("ann")) == 2
         accounts.more.append({"name": "later", "inputSchema": {"type": "object"}})
-        roster = await parts.tool_directory.refresh(ANN, chat="one")
-        assert "mcp_desk__later" in parts.call_path.visible_tools(roster, ONE)
+        roster = await core.tool_directory.refresh(ANN, chat="one")
+        assert "mcp_desk__later" in core.call_path.visible_tools(roster, ONE)
         assert accounts.count("ann", "tools/list") == 3
         assert len(accounts.opened("ann")) == 2
 
@@ -93,20 +91,20 @@ async def test_a_listing_for_a_chat_goes_over_its_own_connection_each_time(
 async def test_a_server_of_the_configuration_keeps_its_usual_connection(
     accounts: Accounts, core: Core
 ) -> None:
-    async with core(accounts.server("one", shared=True)) as parts:
+    async with core(accounts.server("one", shared=True)) as core:
         for caller in (USUAL, ONE, TWO):
-            await parts.tool_directory.refresh(ANN, chat=caller.chat)
-            assert await call(parts, caller, "one_whoami") == "common whoami"
+            await core.tool_directory.refresh(ANN, chat=caller.chat)
+            assert await call(core, caller, "one_whoami") == "common whoami"
         assert len(accounts.opened("common")) == 1
 
 
 async def test_the_chat_of_one_never_reaches_the_instance_of_another(accounts: Accounts, core: Core) -> None:
-    async with core() as parts:
-        await parts.sync_instances("ann", [accounts.instance("ann")])
-        await parts.sync_instances("bob", [accounts.instance("bob")])
+    async with core() as core:
+        await core.sync_instances("ann", [accounts.instance("ann")])
+        await core.sync_instances("bob", [accounts.instance("bob")])
         # Ids of chats are no secret, and here somebody uses the same.
-        assert await call(parts, ONE) == "ann whoami"
-        assert await call(parts, Caller(Principal("bob"), chat="one")) == "bob whoami"
+        assert await call(core, ONE) == "ann whoami"
+        assert await call(core, Caller(Principal("bob"), chat="one")) == "bob whoami"
 
 
 # Their end.
@@ -115,37 +113,37 @@ async def test_the_chat_of_one_never_reaches_the_instance_of_another(accounts: A
 async def test_ending_a_chat_closes_its_connections_and_no_others(
     accounts: Accounts, core: Core, until: Until
 ) -> None:
-    async with core() as parts:
-        await parts.sync_instances("ann", [accounts.instance("ann")])
-        await call(parts, TWO)
+    async with core() as core:
+        await core.sync_instances("ann", [accounts.instance("ann")])
+        await call(core, TWO)
         staying = accounts.opened("ann")
-        await call(parts, ONE)
-        await parts.manager.close_dedicated_connections("one")
+        await call(core, ONE)
+        await core.manager.close_dedicated_connections("one")
         await until(lambda: accounts.opened("ann") == staying)
-        assert parts.manager.list_dedicated_connections("one") == []
-        assert await call(parts, ONE) == "ann whoami"
+        assert core.manager.list_dedicated_connections("one") == []
+        assert await call(core, ONE) == "ann whoami"
 
 
 async def test_a_connection_that_its_chat_does_not_use_is_closed(
     accounts: Accounts, core: Core, until: Until
 ) -> None:
-    async with core() as parts:
-        await parts.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.05)])
-        await call(parts, ONE)
+    async with core() as core:
+        await core.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.05)])
+        await call(core, ONE)
         await until(lambda: accounts.opened("ann") == [])
-        assert await call(parts, ONE) == "ann whoami"
+        assert await call(core, ONE) == "ann whoami"
 
 
 async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
     accounts: Accounts, core: Core, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managing, "_MAX_CHAT_CONNECTIONS_BEFORE_PRUNING", 4)
-    async with core() as parts:
-        await parts.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.01)])
+    async with core() as core:
+        await core.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.01)])
         for number in range(12):
-            await call(parts, Caller(ANN, chat=f"chat-{number}"))
+            await call(core, Caller(ANN, chat=f"chat-{number}"))
             await until(lambda: accounts.opened("ann") == [])
-        there = [number for number in range(12) if parts.manager.list_dedicated_connections(f"chat-{number}")]
+        there = [number for number in range(12) if core.manager.list_dedicated_connections(f"chat-{number}")]
         assert len(there) <= 5
         assert there[-1] == 11
 
@@ -153,20 +151,20 @@ async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
 async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_closes_it(
     accounts: Accounts, core: Core, until: Until
 ) -> None:
-    async with core() as parts:
+    async with core() as core:
         desk = accounts.instance("ann")
-        await parts.sync_instances("ann", [desk])
-        await call(parts, ONE)
+        await core.sync_instances("ann", [desk])
+        await call(core, ONE)
         opened = accounts.opened("ann")
         assert desk.instance is not None
-        await parts.sync_instances(
+        await core.sync_instances(
             "ann", [replace(desk, instance=replace(desk.instance, tool_filter=("whoami",)))]
         )
-        assert await call(parts, ONE) == "ann whoami"
+        assert await call(core, ONE) == "ann whoami"
         assert accounts.opened("ann") == opened
-        await parts.sync_instances("ann", [accounts.instance("ann")])
+        await core.sync_instances("ann", [accounts.instance("ann")])
         await until(lambda: accounts.opened("ann") == [])
-        assert await call(parts, ONE) == "ann whoami"
+        assert await call(core, ONE) == "ann whoami"
 
 
 # What is learned over them.
@@ -175,41 +173,41 @@ async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_cl
 async def test_a_sign_in_that_ended_in_a_chat_is_the_state_of_the_instance(
     accounts: Accounts, core: Core
 ) -> None:
-    async with core() as parts:
+    async with core() as core:
         desk = accounts.instance("ann")
-        await parts.sync_instances("ann", [desk])
-        await call(parts, USUAL)
-        await call(parts, ONE)
-        assert parts.manager.state(DESK, ANN) is State.READY
+        await core.sync_instances("ann", [desk])
+        await call(core, USUAL)
+        await call(core, ONE)
+        assert core.manager.state(DESK, ANN) is State.READY
         accounts.users.clear()
         with pytest.raises(SignInNeeded):
-            await call(parts, ONE)
-        assert parts.manager.state(DESK, ANN) is State.NEEDS_AUTH
-        status = parts.manager.status(DESK, principal=ANN)
+            await call(core, ONE)
+        assert core.manager.state(DESK, ANN) is State.NEEDS_AUTH
+        status = core.manager.status(DESK, principal=ANN)
         assert status.state is State.NEEDS_AUTH
         assert status.cause
         # Another sign-in, and nothing is left of it.
         accounts.users.update({desk.transport.headers["X-Key"]: "ann"})
-        await parts.reconnect(DESK, ANN)
-        assert parts.manager.state(DESK, ANN) is State.IDLE
-        assert await call(parts, ONE) == "ann whoami"
-        assert parts.manager.state(DESK, ANN) is State.READY
+        await core.reconnect(DESK, ANN)
+        assert core.manager.state(DESK, ANN) is State.IDLE
+        assert await call(core, ONE) == "ann whoami"
+        assert core.manager.state(DESK, ANN) is State.READY
 
 
 async def test_the_latest_of_several_connections_says_how_an_instance_is(
     accounts: Accounts, core: Core
 ) -> None:
-    async with core() as parts:
+    async with core() as core:
         desk = accounts.instance("ann")
-        await parts.sync_instances("ann", [desk])
+        await core.sync_instances("ann", [desk])
         accounts.users.clear()
         with pytest.raises(SignInNeeded):
-            await call(parts, ONE)
-        assert parts.manager.state(DESK, ANN) is State.NEEDS_AUTH
+            await call(core, ONE)
+        assert core.manager.state(DESK, ANN) is State.NEEDS_AUTH
         accounts.users.update({desk.transport.headers["X-Key"]: "ann"})
-        await call(parts, TWO)
-        assert parts.manager.state(DESK, ANN) is State.READY
-        assert [status.state for status in parts.manager.statuses(ANN)] == [State.READY]
+        await call(core, TWO)
+        assert core.manager.state(DESK, ANN) is State.READY
+        assert [status.state for status in core.manager.statuses(ANN)] == [State.READY]
 
 
 # Who answers servers.
@@ -224,10 +222,10 @@ async def test_callbacks_are_those_of_the_principal_and_the_chat(accounts: Accou
 
     async with core(
         accounts.server("one", shared=True), accounts.server("own"), callbacks_for=callbacks_for
-    ) as parts:
-        await parts.sync_instances("ann", [accounts.instance("ann")])
+    ) as core:
+        await core.sync_instances("ann", [accounts.instance("ann")])
         for name in (WHOAMI, "one_whoami", "own_whoami"):
-            await call(parts, ONE, name)
+            await call(core, ONE, name)
         # The connection that is everybody's is nobody's in particular.
         assert sorted(asked, key=str) == [("ann", "one"), ("ann", None), ("local", None)]
 

@@ -89,8 +89,8 @@ async def flooding(method: str) -> AsyncIterator[Flood]:
     app.router.add_route("*", "/mcp", flood.answer)
     runner = aiohttp.web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    services = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
+    await services.start()
     flood.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
     try:
         yield flood
@@ -130,10 +130,10 @@ async def test_a_server_that_always_says_that_its_tools_changed_is_noted_once_an
     storage, tasks = Slow(), set[asyncio.Task[None]]()
 
     def list_changed(server_id: str) -> None:
-        tasks.add(asyncio.get_running_loop().create_task(parts.handle_list_changed(server_id)))
+        tasks.add(asyncio.get_running_loop().create_task(core.handle_list_changed(server_id)))
 
     async with flooding("notifications/tools/list_changed") as flood:
-        parts = build_core(
+        core = build_core(
             Configuration({"bad": flood.server}),
             Settings(),
             data_dir=None,
@@ -142,16 +142,16 @@ async def test_a_server_that_always_says_that_its_tools_changed_is_noted_once_an
         )
         try:
             for _ in range(2):
-                await parts.manager.call("bad", "say", {})
+                await core.manager.call("bad", "say", {})
             assert (len(tasks), storage.expired) == (1, 1)
             storage.may.set()
             async with asyncio.timeout(30):
                 await asyncio.gather(*tasks)
             assert storage.expired == 2
-            await parts.manager.call("bad", "say", {})
+            await core.manager.call("bad", "say", {})
             async with asyncio.timeout(30):
                 await asyncio.gather(*tasks)
             assert storage.expired > 2
-            assert parts.pending_list_changes == {}
+            assert core.pending_list_changes == {}
         finally:
-            await parts.close()
+            await core.close()

@@ -17,7 +17,7 @@ import pytest
 from toolyard.clients import call_path as calling
 from toolyard.clients import tool_directory as keeping
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build_core
+from toolyard.core.composition import Core, build_core
 from toolyard.errors import RpcError, ServerError, ToolRefused, ToolyardError, Unreachable
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, CallRecord
@@ -34,7 +34,7 @@ ANN = Caller(Principal("ann"))
 BOB = Caller(Principal("bob"))
 
 Until = Callable[..., Awaitable[None]]
-Core = Callable[..., AbstractAsyncContextManager[Parts]]
+Core = Callable[..., AbstractAsyncContextManager[Core]]
 
 
 @pytest.fixture
@@ -47,31 +47,31 @@ def core(tmp_path: Path, records: list[CallRecord]) -> Core:
     """``async with core(*config servers, **options) as parts``."""
 
     @asynccontextmanager
-    async def make(*servers: Server, **options: Any) -> AsyncIterator[Parts]:
+    async def make(*servers: Server, **options: Any) -> AsyncIterator[Core]:
         configuration = Configuration({server.id: server for server in servers})
         options = {"data_dir": tmp_path, "record": records.append, **options}
-        parts = build_core(configuration, Settings(write_tools=WriteTools.ALLOW), **options)
+        core = build_core(configuration, Settings(write_tools=WriteTools.ALLOW), **options)
         try:
-            yield parts
+            yield core
         finally:
-            await parts.close()
+            await core.close()
 
     return make
 
 
-async def names(parts: Parts, caller: Caller) -> list[str]:
+async def names(core: Core, caller: Caller) -> list[str]:
     """What a listing shows this caller."""
-    return list(parts.call_path.visible_tools(await parts.tool_directory.refresh(caller.principal), caller))
+    return list(core.call_path.visible_tools(await core.tool_directory.refresh(caller.principal), caller))
 
 
-async def text(parts: Parts, name: str, caller: Caller) -> str:
-    return (await parts.call_path.call(name, {}, caller)).text
+async def text(core: Core, name: str, caller: Caller) -> str:
+    return (await core.call_path.call(name, {}, caller)).text
 
 
-async def both(parts: Parts, accounts: Any) -> None:
+async def both(core: Core, accounts: Any) -> None:
     """Ann and Bob, each with an instance under the slug ``desk``."""
-    await parts.sync_instances("ann", [accounts.instance("ann")])
-    await parts.sync_instances("bob", [accounts.instance("bob")])
+    await core.sync_instances("ann", [accounts.instance("ann")])
+    await core.sync_instances("bob", [accounts.instance("bob")])
 
 
 def told_by(error: BaseException) -> Iterator[str]:
@@ -92,17 +92,17 @@ def words(refuse: Callable[[], Any]) -> str:
 async def test_the_same_slug_gives_each_their_own_tools_under_the_same_names(
     accounts: Accounts, core: Core
 ) -> None:
-    async with core(accounts.server("one")) as parts:
-        await both(parts, accounts)
+    async with core(accounts.server("one")) as core:
+        await both(core, accounts)
         common = ["one_complain", "one_only_common", "one_whoami"]
         desk = ["mcp_desk__complain", "mcp_desk__only_{}", "mcp_desk__whoami"]
-        assert await names(parts, ANN) == [each.format("ann") for each in desk] + common
-        assert await names(parts, BOB) == [each.format("bob") for each in desk] + common
-        assert await names(parts, Caller()) == common
-        assert await text(parts, "mcp_desk__whoami", ANN) == "ann whoami"
-        assert await text(parts, "mcp_desk__whoami", BOB) == "bob whoami"
+        assert await names(core, ANN) == [each.format("ann") for each in desk] + common
+        assert await names(core, BOB) == [each.format("bob") for each in desk] + common
+        assert await names(core, Caller()) == common
+        assert await text(core, "mcp_desk__whoami", ANN) == "ann whoami"
+        assert await text(core, "mcp_desk__whoami", BOB) == "bob whoami"
         assert (
-            parts.tool_directory.known_listing(ANN.principal).tools["mcp_desk__whoami"].id
+            core.tool_directory.known_listing(ANN.principal).tools["mcp_desk__whoami"].id
             == "@ann/desk/whoami"
         )
 
@@ -111,12 +111,12 @@ async def test_the_same_slug_gives_each_their_own_tools_under_the_same_names(
 async def test_calls_of_both_at_once_go_to_their_own_accounts(
     accounts: Accounts, core: Core, listed: bool
 ) -> None:
-    async with core() as parts:
-        await both(parts, accounts)
+    async with core() as core:
+        await both(core, accounts)
         if listed:
-            await asyncio.gather(names(parts, ANN), names(parts, BOB))
+            await asyncio.gather(names(core, ANN), names(core, BOB))
         answers = await asyncio.gather(
-            *(text(parts, "mcp_desk__whoami", caller) for _ in range(20) for caller in (ANN, BOB))
+            *(text(core, "mcp_desk__whoami", caller) for _ in range(20) for caller in (ANN, BOB))
         )
         assert answers == ["ann whoami", "bob whoami"] * 20
         assert (len(accounts.opened("ann")), len(accounts.opened("bob"))) == (1, 1)
@@ -124,49 +124,49 @@ async def test_calls_of_both_at_once_go_to_their_own_accounts(
 
 
 async def test_a_tool_that_only_another_has_is_one_that_there_is_not(accounts: Accounts, core: Core) -> None:
-    async with core(accounts.server("one")) as parts:
-        await both(parts, accounts)
-        await names(parts, ANN)
-        await names(parts, BOB)
+    async with core(accounts.server("one")) as core:
+        await both(core, accounts)
+        await names(core, ANN)
+        await names(core, BOB)
         for foreign, unknown in (
             ("mcp_desk__only_bob", "mcp_desk__only_tom"),
             ("@bob/desk/whoami", "@tom/desk/whoami"),
             ("@bob/desk/only_bob", "@tom/desk/only_tom"),
         ):
-            swapped = words(lambda name=unknown: parts.call_path.explain(name, ANN)).replace("tom", "bob")
-            assert words(lambda name=foreign: parts.call_path.explain(name, ANN)) == swapped
+            swapped = words(lambda name=unknown: core.call_path.explain(name, ANN)).replace("tom", "bob")
+            assert words(lambda name=foreign: core.call_path.explain(name, ANN)) == swapped
             errors: list[str] = []
             for name in (foreign, unknown):
                 with pytest.raises(ToolRefused) as caught:
-                    await parts.call_path.call(name, {}, ANN)
+                    await core.call_path.call(name, {}, ANN)
                 errors.append(str(caught.value).replace("tom", "bob"))
             assert errors[0] == errors[1]
         assert accounts.count("bob", "tools/call") == 0
         # Nor may one learn by guessing how another's server fares.
         for server_id, own in (("@ann/desk", True), ("@bob/desk", False), ("@tom/desk", False)):
-            assert parts.call_path.can_see_unknown_tool(server_id, "mcp_desk__guess", ANN) is own
+            assert core.call_path.can_see_unknown_tool(server_id, "mcp_desk__guess", ANN) is own
 
 
 async def test_why_is_told_about_ones_own(accounts: Accounts, core: Core) -> None:
-    async with core() as parts:
-        await both(parts, accounts)
-        await names(parts, ANN)
-        await names(parts, BOB)
+    async with core() as core:
+        await both(core, accounts)
+        await names(core, ANN)
+        await names(core, BOB)
         for caller, id in ((ANN, "@ann/desk/whoami"), (BOB, "@bob/desk/whoami")):
             for name in ("mcp_desk__whoami", id):
-                decision = parts.call_path.explain(name, caller)
+                decision = core.call_path.explain(name, caller)
                 assert (decision.tool, decision.verdict) == (id, Verdict.ALLOW)
         other = "bob"
-        assert other not in parts.call_path.explain("mcp_desk__whoami", ANN).explain()
+        assert other not in core.call_path.explain("mcp_desk__whoami", ANN).explain()
 
 
 async def test_records_say_whose_call_it_was(
     accounts: Accounts, core: Core, records: list[CallRecord]
 ) -> None:
-    async with core() as parts:
-        await both(parts, accounts)
-        await text(parts, "mcp_desk__whoami", ANN)
-        await text(parts, "mcp_desk__whoami", BOB)
+    async with core() as core:
+        await both(core, accounts)
+        await text(core, "mcp_desk__whoami", ANN)
+        await text(core, "mcp_desk__whoami", BOB)
     assert [(record.tool, record.principal) for record in records] == [
         ("@ann/desk/whoami", "ann"),
         ("@bob/desk/whoami", "bob"),
@@ -176,20 +176,20 @@ async def test_records_say_whose_call_it_was(
 async def test_patterns_filters_and_choices_hold_for_instances(accounts: Accounts, core: Core) -> None:
     agent = Agent("a", "A", tools=("mcp_desk__*", "!mcp_desk__only_*"))
     who = frozenset({"@ann/desk/whoami", "@bob/desk/complain", "one/whoami"})
-    async with core(accounts.server("one")) as parts:
-        await both(parts, accounts)
+    async with core(accounts.server("one")) as core:
+        await both(core, accounts)
         seen = {
             "agent": replace(ANN, surface=Surface.MODEL_DIRECT, agent=agent),
             "choice": replace(ANN, choice=who),
             "nothing chosen": replace(ANN, choice=frozenset()),
         }
-        assert {key: await names(parts, caller) for key, caller in seen.items()} == {
+        assert {key: await names(core, caller) for key, caller in seen.items()} == {
             "agent": ["mcp_desk__complain", "mcp_desk__whoami"],
             "choice": ["mcp_desk__whoami", "one_whoami"],
             "nothing chosen": [],
         }
         with pytest.raises(ToolRefused):
-            await parts.call_path.call("mcp_desk__complain", {}, seen["choice"])
+            await core.call_path.call("mcp_desk__complain", {}, seen["choice"])
 
 
 @pytest.mark.parametrize(
@@ -199,32 +199,32 @@ async def test_patterns_filters_and_choices_hold_for_instances(accounts: Account
 async def test_a_tool_filter_shows_what_it_names_and_nothing_new(
     accounts: Accounts, core: Core, picked: tuple[str, ...] | None, shown: list[str]
 ) -> None:
-    async with core() as parts:
-        await parts.sync_instances("ann", [accounts.instance("ann", tool_filter=picked)])
-        assert await names(parts, ANN) == [f"mcp_desk__{name}" for name in shown]
+    async with core() as core:
+        await core.sync_instances("ann", [accounts.instance("ann", tool_filter=picked)])
+        assert await names(core, ANN) == [f"mcp_desk__{name}" for name in shown]
         accounts.more.append({"name": "new", "inputSchema": {"type": "object"}})
-        assert ("mcp_desk__new" in await names(parts, ANN)) is (picked is None)
+        assert ("mcp_desk__new" in await names(core, ANN)) is (picked is None)
         if picked is not None:
             with pytest.raises(ToolRefused):
-                await parts.call_path.call("mcp_desk__new", {}, ANN)
-            reason = parts.call_path.explain("mcp_desk__new", ANN).decisive
+                await core.call_path.call("mcp_desk__new", {}, ANN)
+            reason = core.call_path.explain("mcp_desk__new", ANN).decisive
             assert reason is not None
             assert reason.reason == "'new' is not enabled on the instance"
 
 
 async def test_a_filter_counts_from_the_moment_it_is_synced(accounts: Accounts, core: Core) -> None:
     server, gone = accounts.instance("ann"), accounts.instance("ann", "gone")
-    async with core() as parts:
-        await parts.sync_instances("ann", [server, gone])
-        assert await text(parts, "mcp_desk__whoami", ANN) == "ann whoami"
-        assert await text(parts, "mcp_gone__whoami", ANN) == "ann whoami"
+    async with core() as core:
+        await core.sync_instances("ann", [server, gone])
+        assert await text(core, "mcp_desk__whoami", ANN) == "ann whoami"
+        assert await text(core, "mcp_gone__whoami", ANN) == "ann whoami"
         picked = replace(server, instance=replace(server.instance, tool_filter=("complain",)))
         goodbye = accounts.held["ann", "DELETE"] = asyncio.Event()
-        syncing = asyncio.ensure_future(parts.sync_instances("ann", [picked]))
+        syncing = asyncio.ensure_future(core.sync_instances("ann", [picked]))
         await asyncio.sleep(0)
         for name in ("mcp_desk__whoami", "mcp_gone__whoami"):
             with pytest.raises(ToolRefused):
-                await parts.call_path.call(name, {}, ANN)
+                await core.call_path.call(name, {}, ANN)
         assert not syncing.done()
         goodbye.set()
         await syncing
@@ -238,16 +238,16 @@ async def test_errors_and_statuses_speak_of_ones_own_and_of_no_key(
     accounts: Accounts, core: Core, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolyard")
-    async with core() as parts:
-        await both(parts, accounts)
+    async with core() as core:
+        await both(core, accounts)
         told: list[str] = []
         for caller, mine, other in ((ANN, "ann", "bob"), (BOB, "bob", "ann")):
             with pytest.raises(RpcError) as caught:
-                await parts.call_path.call("mcp_desk__complain", {}, caller)
+                await core.call_path.call("mcp_desk__complain", {}, caller)
             assert caught.value.server == f"@{mine}/desk"
             assert f"{mine} may not with ***" in str(caught.value)
             own = list(told_by(caught.value))
-            (status,) = parts.manager.statuses(caller.principal)
+            (status,) = core.manager.statuses(caller.principal)
             assert (status.server, status.principal, status.state) == (f"@{mine}/desk", mine, State.READY)
             own.append(repr(status))
             assert not any(f"@{other}" in each or f"{other} may" in each for each in own)
@@ -257,57 +257,57 @@ async def test_errors_and_statuses_speak_of_ones_own_and_of_no_key(
 
 
 async def test_a_server_that_fails_for_one_fails_for_that_one_alone(accounts: Accounts, core: Core) -> None:
-    async with core() as parts:
-        await both(parts, accounts)
-        assert "mcp_desk__whoami" in await names(parts, ANN)
+    async with core() as core:
+        await both(core, accounts)
+        assert "mcp_desk__whoami" in await names(core, ANN)
         accounts.failing.add("ann")
         for name in ("mcp_desk__whoami", "mcp_desk__new"):
             with pytest.raises(RpcError, match="ann may not with") as caught:
-                await parts.call_path.call(name, {}, ANN)
+                await core.call_path.call(name, {}, ANN)
             assert caught.value.server == "@ann/desk"
-        assert await text(parts, "mcp_desk__whoami", BOB) == "bob whoami"
-        assert "mcp_desk__whoami" in await names(parts, ANN)
-        assert list(parts.tool_directory.known_listing(ANN.principal).failures) == ["@ann/desk"]
-        assert dict(parts.tool_directory.known_listing(BOB.principal).failures) == {}
+        assert await text(core, "mcp_desk__whoami", BOB) == "bob whoami"
+        assert "mcp_desk__whoami" in await names(core, ANN)
+        assert list(core.tool_directory.known_listing(ANN.principal).failures) == ["@ann/desk"]
+        assert dict(core.tool_directory.known_listing(BOB.principal).failures) == {}
         accounts.failing.clear()
-        assert await text(parts, "mcp_desk__whoami", ANN) == "ann whoami"
+        assert await text(core, "mcp_desk__whoami", ANN) == "ann whoami"
 
 
 async def test_a_server_that_cannot_be_listed_is_named_to_its_owner_only(
     accounts: Accounts, core: Core
 ) -> None:
-    async with core() as parts:
+    async with core() as core:
         broken = replace(accounts.instance("ann"), transport=HttpSpec("http://127.0.0.1:9/mcp"))
-        await parts.sync_instances("ann", [broken])
+        await core.sync_instances("ann", [broken])
         with pytest.raises(Unreachable, match=r"server '@ann/desk': 127\.0\.0\.1:9 cannot be reached"):
-            await parts.call_path.call("mcp_desk__whoami", {}, ANN)
+            await core.call_path.call("mcp_desk__whoami", {}, ANN)
         with pytest.raises(ToolRefused):
-            await parts.call_path.call("mcp_desk__whoami", {}, BOB)
+            await core.call_path.call("mcp_desk__whoami", {}, BOB)
 
 
 async def test_a_tool_that_is_set_aside_is_explained_by_the_name_that_it_would_have(
     accounts: Accounts, core: Core
 ) -> None:
     accounts.more.append({"name": "odd", "inputSchema": {"type": "array"}})
-    async with core(accounts.server("one")) as parts:
-        await both(parts, accounts)
-        await names(parts, ANN)
+    async with core(accounts.server("one")) as core:
+        await both(core, accounts)
+        await names(core, ANN)
         for name, tool in (("mcp_desk__odd", "@ann/desk/odd"), ("one_odd", "one/odd")):
-            decision = parts.call_path.explain(name, ANN)
+            decision = core.call_path.explain(name, ANN)
             assert (decision.tool, decision.verdict) == (tool, Verdict.REFUSE)
-            assert parts.call_path.explain(tool, ANN).tool == tool
+            assert core.call_path.explain(tool, ANN).tool == tool
         with pytest.raises(ToolRefused):
-            parts.call_path.explain("@bob/desk/odd", ANN)
+            core.call_path.explain("@bob/desk/odd", ANN)
 
 
 async def test_what_was_too_long_is_kept_for_the_one_who_called(accounts: Accounts, core: Core) -> None:
-    async with core() as parts:
+    async with core() as core:
         mine, theirs = (
-            parts.call_path.result_store(ANN.principal),
-            parts.call_path.result_store(BOB.principal),
+            core.call_path.result_store(ANN.principal),
+            core.call_path.result_store(BOB.principal),
         )
         assert mine is not theirs
-        assert parts.call_path.result_store(Principal("ann")) is mine
+        assert core.call_path.result_store(Principal("ann")) is mine
 
 
 # Fresh, and nothing kept.
@@ -316,31 +316,31 @@ async def test_what_was_too_long_is_kept_for_the_one_who_called(accounts: Accoun
 async def test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_is_stored(
     accounts: Accounts, core: Core, tmp_path: Path
 ) -> None:
-    async with core(accounts.server("one")) as parts:
-        await both(parts, accounts)
+    async with core(accounts.server("one")) as core:
+        await both(core, accounts)
 
         def listed() -> int:
             return accounts.count("ann", "tools/list")
 
-        assert await text(parts, "mcp_desk__whoami", ANN) == "ann whoami"
+        assert await text(core, "mcp_desk__whoami", ANN) == "ann whoami"
         assert listed() == 1
         for count in (2, 3):
-            await names(parts, ANN)
+            await names(core, ANN)
             assert listed() == count
-        first = parts.tool_directory.known_listing(ANN.principal).tools
+        first = core.tool_directory.known_listing(ANN.principal).tools
         for count in (4, 5):
-            await text(parts, "mcp_desk__whoami", ANN)
+            await text(core, "mcp_desk__whoami", ANN)
             assert listed() == count
-        assert parts.tool_directory.known_listing(ANN.principal).tools is first
-        await text(parts, "one_whoami", ANN)
+        assert core.tool_directory.known_listing(ANN.principal).tools is first
+        await text(core, "one_whoami", ANN)
         assert listed() == 5
         assert accounts.count("bob", "tools/list") == 0
         accounts.more.append({"name": "new", "inputSchema": {"type": "object"}})
-        assert await text(parts, "mcp_desk__new", ANN) == "ann new"
+        assert await text(core, "mcp_desk__new", ANN) == "ann new"
         assert listed() == 6
         accounts.more.clear()
         with pytest.raises(ToolRefused):
-            await parts.call_path.call("mcp_desk__new", {}, ANN)
+            await core.call_path.call("mcp_desk__new", {}, ANN)
         assert accounts.count("ann", "tools/call") == 4
     with sqlite3.connect(tmp_path / "catalogue.db") as db:
         assert {row[0] for row in db.execute("SELECT server_id FROM catalogue")} == {"one"}
@@ -350,24 +350,24 @@ async def test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_
 async def test_a_call_of_a_config_tool_leaves_what_is_known_of_an_instance(
     accounts: Accounts, core: Core
 ) -> None:
-    async with core(accounts.server("one")) as parts:
-        await both(parts, accounts)
-        await names(parts, ANN)
+    async with core(accounts.server("one")) as core:
+        await both(core, accounts)
+        await names(core, ANN)
         with pytest.raises(ToolRefused):
-            await parts.call_path.call("one_nothing", {}, ANN)
-        assert parts.call_path.explain("mcp_desk__whoami", ANN).verdict is Verdict.ALLOW
+            await core.call_path.call("one_nothing", {}, ANN)
+        assert core.call_path.explain("mcp_desk__whoami", ANN).verdict is Verdict.ALLOW
 
 
 async def test_a_name_that_nobody_has_asks_no_instance_that_it_does_not_look_like(
     accounts: Accounts, core: Core
 ) -> None:
-    async with core() as parts:
-        await both(parts, accounts)
-        await names(parts, ANN)
+    async with core() as core:
+        await both(core, accounts)
+        await names(core, ANN)
         before = accounts.count("ann", "tools/list")
         for name in ("something", "one_thing"):
             with pytest.raises(ToolRefused):
-                await parts.call_path.call(name, {}, ANN)
+                await core.call_path.call(name, {}, ANN)
         assert accounts.count("ann", "tools/list") == before
 
 
@@ -375,18 +375,18 @@ async def test_with_a_ttl_an_instance_is_kept_for_its_owner_until_it_changes(
     accounts: Accounts, core: Core
 ) -> None:
     server = accounts.instance("ann", cache_ttl=60.0)
-    async with core() as parts:
-        await parts.sync_instances("ann", [server])
-        await names(parts, ANN)
-        await names(parts, ANN)
+    async with core() as core:
+        await core.sync_instances("ann", [server])
+        await names(core, ANN)
+        await names(core, ANN)
         assert accounts.count("ann", "tools/list") == 1
-        await parts.reconnect("@ann/desk", ANN.principal)
-        assert await names(parts, ANN) == [f"mcp_desk__{name}" for name in ("complain", "only_ann", "whoami")]
+        await core.reconnect("@ann/desk", ANN.principal)
+        assert await names(core, ANN) == [f"mcp_desk__{name}" for name in ("complain", "only_ann", "whoami")]
         assert accounts.count("ann", "tools/list") == 2
-        await parts.sync_instances("ann", [])
-        assert await names(parts, ANN) == []
-        await parts.sync_instances("ann", [server])
-        await names(parts, ANN)
+        await core.sync_instances("ann", [])
+        assert await names(core, ANN) == []
+        await core.sync_instances("ann", [server])
+        await names(core, ANN)
         assert accounts.count("ann", "tools/list") == 3
 
 
@@ -396,27 +396,27 @@ async def test_with_a_ttl_an_instance_is_kept_for_its_owner_until_it_changes(
 async def test_sync_forgets_what_was_prepared_for_what_changed_and_nothing_else(
     accounts: Accounts, core: Core
 ) -> None:
-    async with core(accounts.server("one", stop_when_idle=60)) as parts:
-        await both(parts, accounts)
+    async with core(accounts.server("one", stop_when_idle=60)) as core:
+        await both(core, accounts)
         for caller in (ANN, BOB):
-            await names(parts, caller)
-        bob = parts.tool_directory.known_listing(BOB.principal)
+            await names(core, caller)
+        bob = core.tool_directory.known_listing(BOB.principal)
         other = replace(
             accounts.instance("ann"), transport=HttpSpec(accounts.url, {"X-Key": accounts.key("eve")})
         )
-        assert await parts.sync_instances("ann", [other]) == {"@ann/desk"}
-        assert list(parts.tool_directory.known_listing(ANN.principal).catalogues) == ["one"]
-        assert parts.tool_directory.known_listing(BOB.principal) is bob
-        assert parts.call_path.explain("one_whoami", ANN).tool == "one/whoami"
+        assert await core.sync_instances("ann", [other]) == {"@ann/desk"}
+        assert list(core.tool_directory.known_listing(ANN.principal).catalogues) == ["one"]
+        assert core.tool_directory.known_listing(BOB.principal) is bob
+        assert core.call_path.explain("one_whoami", ANN).tool == "one/whoami"
         before = dict(accounts.methods)
-        assert await text(parts, "mcp_desk__whoami", ANN) == "eve whoami"
+        assert await text(core, "mcp_desk__whoami", ANN) == "eve whoami"
         assert accounts.count("bob", "initialize") == accounts.count("ann", "initialize") == 1
         assert before["common"] == accounts.methods["common"]
         with pytest.raises(ToolRefused):
-            await parts.call_path.call("mcp_desk__only_ann", {}, ANN)
-        await parts.sync_instances("ann", [])
+            await core.call_path.call("mcp_desk__only_ann", {}, ANN)
+        await core.sync_instances("ann", [])
         with pytest.raises(ToolRefused):
-            await parts.call_path.call("mcp_desk__whoami", {}, ANN)
+            await core.call_path.call("mcp_desk__whoami", {}, ANN)
         assert accounts.opened("eve") == []
 
 
@@ -424,18 +424,18 @@ async def test_an_update_takes_over_changed_files_and_touches_nothing_else(
     accounts: Accounts, core: Core
 ) -> None:
     one, two = accounts.server("one"), accounts.server("two")
-    async with core(one, two) as parts:
-        await both(parts, accounts)
-        await names(parts, ANN)
+    async with core(one, two) as core:
+        await both(core, accounts)
+        await names(core, ANN)
         calls = len(accounts.methods["common"])
         servers = {"one": one, "two": replace(two, deny_tools=("only_*",))}
-        assert await parts.update_configuration(Configuration(servers)) == {"two"}
-        assert "two_only_common" not in await names(parts, ANN)
-        assert "one_only_common" in await names(parts, ANN)
+        assert await core.update_configuration(Configuration(servers)) == {"two"}
+        assert "two_only_common" not in await names(core, ANN)
+        assert "one_only_common" in await names(core, ANN)
         assert len(accounts.methods["common"]) == calls
-        assert await parts.update_configuration(Configuration({"one": one})) == {"two"}
+        assert await core.update_configuration(Configuration({"one": one})) == {"two"}
         assert len(accounts.opened("common")) == 1
-        assert "two_whoami" not in await names(parts, ANN)
+        assert "two_whoami" not in await names(core, ANN)
         assert len(accounts.opened("ann")) == 1
 
 
@@ -443,33 +443,33 @@ async def test_an_update_takes_over_changed_files_and_touches_nothing_else(
 async def test_a_server_that_is_taken_away_while_it_is_listed_stays_away(
     accounts: Accounts, core: Core, until: Until, held: str
 ) -> None:
-    async with core(accounts.server("one")) as parts:
-        await both(parts, accounts)
+    async with core(accounts.server("one")) as core:
+        await both(core, accounts)
         answer = accounts.held[held, "tools/list"] = asyncio.Event()
-        listing = asyncio.ensure_future(parts.tool_directory.refresh(ANN.principal))
+        listing = asyncio.ensure_future(core.tool_directory.refresh(ANN.principal))
         asked = [("ann", "tools/list"), ("common", "tools/list")]
         await until(lambda: all(accounts.count(*each) for each in asked))
         if held == "common":
-            await until(lambda: parts.manager.status("@ann/desk", principal=ANN.principal).tool_count == 3)
-        await parts.sync_instances("ann", [])
+            await until(lambda: core.manager.status("@ann/desk", principal=ANN.principal).tool_count == 3)
+        await core.sync_instances("ann", [])
         answer.set()
         roster = await listing
         assert (list(roster.catalogues), dict(roster.failures)) == (["one"], {})
-        assert await names(parts, ANN) == ["one_complain", "one_only_common", "one_whoami"]
+        assert await names(core, ANN) == ["one_complain", "one_only_common", "one_whoami"]
 
 
 async def test_whoever_leaves_is_forgotten(accounts: Accounts, core: Core) -> None:
-    async with core(accounts.server("one")) as parts:
-        await both(parts, accounts)
+    async with core(accounts.server("one")) as core:
+        await both(core, accounts)
         for caller in (ANN, BOB):
-            await names(parts, caller)
-        await parts.forget_principal("ann")
+            await names(core, caller)
+        await core.forget_principal("ann")
         assert accounts.opened("ann") == []
         assert len(accounts.opened("common")) == 1
-        assert dict(parts.tool_directory.known_listing(ANN.principal).catalogues) == {}
-        assert set(parts.manager.servers) == {"one", "@bob/desk"}
-        assert not any("ann" in str(status) for status in parts.manager.statuses())
-        assert await names(parts, ANN) == ["one_complain", "one_only_common", "one_whoami"]
+        assert dict(core.tool_directory.known_listing(ANN.principal).catalogues) == {}
+        assert set(core.manager.servers) == {"one", "@bob/desk"}
+        assert not any("ann" in str(status) for status in core.manager.statuses())
+        assert await names(core, ANN) == ["one_complain", "one_only_common", "one_whoami"]
 
 
 async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
@@ -479,19 +479,19 @@ async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
     monkeypatch.setattr(calling, "_MAX_VISIBLE_TOOLS_ENTRIES", 4)
     monkeypatch.setattr(calling, "_MAX_RESULT_STORES", 4)
     monkeypatch.setattr(keeping, "_CALL_RECHECK_SECONDS", 0.0)
-    async with core(accounts.server("one", shared=True)) as parts:
+    async with core(accounts.server("one", shared=True)) as core:
         callers = [Caller(Principal(f"p{number}")) for number in range(12)]
-        await names(parts, callers[0])
-        first = parts.tool_directory.known_listing(callers[0].principal)
+        await names(core, callers[0])
+        first = core.tool_directory.known_listing(callers[0].principal)
         for caller in callers[1:]:
-            assert await text(parts, "one_whoami", caller) == "common whoami"
-            assert len(await names(parts, caller)) == 3
-            await text(parts, "one_whoami", callers[0])
-        known = [caller for caller in callers if parts.tool_directory.known_listing(caller.principal).tools]
+            assert await text(core, "one_whoami", caller) == "common whoami"
+            assert len(await names(core, caller)) == 3
+            await text(core, "one_whoami", callers[0])
+        known = [caller for caller in callers if core.tool_directory.known_listing(caller.principal).tools]
         assert known == [callers[0], *callers[-3:]]
         # Whoever is there all the time is not the one who has to go.
-        assert parts.tool_directory.known_listing(callers[0].principal) is first
-        kept = vars(parts.call_path)
+        assert core.tool_directory.known_listing(callers[0].principal) is first
+        kept = vars(core.call_path)
         sizes = {name: len(kept[name]) for name in ("_visible_tools", "_policy_cache", "_result_stores")}
         # They all bring the same to it.
         assert sizes == {"_visible_tools": 4, "_policy_cache": 1, "_result_stores": 4}
@@ -499,19 +499,19 @@ async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
 
 
 async def test_the_local_user_may_have_instances_too(accounts: Accounts, core: Core) -> None:
-    async with core() as parts:
-        await parts.sync_instances(LOCAL_PRINCIPAL.id, [accounts.instance("local")])
-        assert await text(parts, "mcp_desk__whoami", Caller()) == "local whoami"
+    async with core() as core:
+        await core.sync_instances(LOCAL_PRINCIPAL.id, [accounts.instance("local")])
+        assert await text(core, "mcp_desk__whoami", Caller()) == "local whoami"
         with pytest.raises(ToolyardError):
-            await parts.call_path.call("mcp_desk__whoami", {}, ANN)
+            await core.call_path.call("mcp_desk__whoami", {}, ANN)
 
 
 async def test_an_instance_that_wants_a_sign_in_says_so_to_its_owner(accounts: Accounts, core: Core) -> None:
-    async with core() as parts:
-        await parts.sync_instances(
+    async with core() as core:
+        await core.sync_instances(
             "ann", [replace(accounts.instance("ann"), transport=HttpSpec(accounts.url))]
         )
         with pytest.raises(ServerError):
-            await parts.call_path.call("mcp_desk__whoami", {}, ANN)
-        (status,) = parts.manager.statuses(ANN.principal)
+            await core.call_path.call("mcp_desk__whoami", {}, ANN)
+        (status,) = core.manager.statuses(ANN.principal)
         assert (status.state, status.reason) == (State.NEEDS_AUTH, "sign_in_needed")

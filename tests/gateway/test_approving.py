@@ -54,12 +54,12 @@ class Door:
         return {"Authorization": f"Bearer {self.person.secret}"}
 
     async def waiting(self) -> list[Approval]:
-        return list(await self.local.site.database.approvals.list_pending(self.owner))
+        return list(await self.local.services.database.approvals.list_pending(self.owner))
 
     async def say(self, approval: Approval, *, yes: bool, remember: GrantScope | None = None) -> None:
         """As the page does it."""
-        site = self.local.site
-        await site.chats.answer_approval(self.owner, approval.id, yes=yes, remember=remember)
+        services = self.local.services
+        await services.chats.answer_approval(self.owner, approval.id, yes=yes, remember=remember)
 
     async def call(self, arguments: dict[str, Any] | None = None) -> Any:
         body = {"arguments": arguments or {}}
@@ -149,7 +149,7 @@ async def test_one_persons_yes_is_nobody_elses(door: Any) -> None:
     await here.call()
     (asked,) = await here.waiting()
     bob = await here.local.person("bob")
-    store = here.local.site.database.approvals
+    store = here.local.services.database.approvals
     assert not await store.answer(bob.user.id, asked.id, yes=True, at=1.0, grant=None)
     await here.say(asked, yes=True, remember=GrantScope(3600, "any", this_chat_only=False))
     path = f"/api/v1/tools/{WRITE}/call"
@@ -181,7 +181,7 @@ async def test_the_form_of_an_approval_counts_in_its_own_session_only(door: Any)
     # Twice from two tabs: the second one is told so.
     await asyncio.gather(*(approve(ann, one, hers) for _ in range(2)))
     assert await here.waiting() == [other]
-    await here.local.site.people.sign_out_everywhere(here.person.user)
+    await here.local.services.people.sign_out_everywhere(here.person.user)
     await approve(ann, other, hers)
     assert await here.waiting() == [other]
     assert (await here.call({"text": "a"})).status == 200
@@ -193,8 +193,8 @@ async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
     here: Door = await door()
     await here.call()
     (asked,) = await here.waiting()
-    store = here.local.site.database.approvals
-    grant = create_grant(asked, GrantScope(3600, "any", this_chat_only=False), here.local.site.clock())
+    store = here.local.services.database.approvals
+    grant = create_grant(asked, GrantScope(3600, "any", this_chat_only=False), here.local.services.clock())
     other = "0" * len(grant.definition_hash)
 
     changed = replace(grant, definition_hash=other)
@@ -316,7 +316,7 @@ async def test_a_modern_client_that_says_no(door: Any, action: str, still: int) 
 async def test_another_token_of_the_same_person_does_not_answer_in_its_place(door: Any) -> None:
     here: Door = await door()
     name, _, state = question(await here.modern().call(WRITE))
-    people = here.local.site.people
+    people = here.local.services.people
     _, secret = await people.create_token(here.person.user, "less", MAY_CALL, None)
     client = here.modern()
     client.headers = {"Authorization": f"Bearer {secret}"}
@@ -329,7 +329,7 @@ async def test_an_answer_needs_nothing_that_a_process_keeps(door: Any) -> None:
     here: Door = await door()
     name, _, state = question(await here.modern().call(WRITE))
     # What one process keeps in memory is not needed: all of it is in the state and the database.
-    here.local.site.mcp.gateway.suspended_calls._calls.clear()  # pyright: ignore[reportPrivateUsage]
+    here.local.services.mcp.gateway.suspended_calls._calls.clear()  # pyright: ignore[reportPrivateUsage]
     answers = {name: {"action": "accept"}}
     reply = await here.modern().call(WRITE, inputResponses=answers, requestState=state)
     assert reply.text == "plain"

@@ -16,8 +16,8 @@ from toolyard.gateway import legacy_session
 from toolyard.gateway.legacy_session import CancellableRequests
 
 
-async def begun(site: Local, http: aiohttp.ClientSession) -> Old:
-    client = Old(http, f"{site.url}/mcp")
+async def begun(services: Local, http: aiohttp.ClientSession) -> Old:
+    client = Old(http, f"{services.url}/mcp")
     await client.begin()
     assert (await client.call("one_odd")).result
     return client
@@ -26,12 +26,16 @@ async def begun(site: Local, http: aiohttp.ClientSession) -> Old:
 async def test_a_request_that_its_cancellation_overtook_is_not_begun(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site: Local = await open_site({"one": odd("one")})
-    client = await begun(site, http)
+    services: Local = await open_site({"one": odd("one")})
+    client = await begun(services, http)
     body = json.dumps(client.message("tools/call", {"name": "one_wait", "arguments": {}})).encode()
-    head = {**client.head("tools/call"), "Host": str(URL(site.url).authority), "Content-Length": len(body)}
+    head = {
+        **client.head("tools/call"),
+        "Host": str(URL(services.url).authority),
+        "Content-Length": len(body),
+    }
     lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
-    reader, writer = await asyncio.open_connection("127.0.0.1", URL(site.url).port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", URL(services.url).port)
     try:
         # The last byte of the request is still on its way when the cancellation comes on another connection.
         writer.write(f"POST /mcp HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode() + body[:-1])
@@ -53,8 +57,8 @@ async def test_a_request_that_its_cancellation_overtook_is_not_begun(
 async def test_a_cancellation_counts_in_its_own_session_only(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site: Local = await open_site({"one": odd("one")})
-    one, two = await begun(site, http), await begun(site, http)
+    services: Local = await open_site({"one": odd("one")})
+    one, two = await begun(services, http), await begun(services, http)
     assert one.last == two.last
     await one.tell("notifications/cancelled", {"requestId": one.last + 1})
     assert (await two.call("one_odd")).result
@@ -64,16 +68,16 @@ async def test_a_cancellation_counts_in_its_own_session_only(
 async def test_one_that_comes_too_late_does_not_hit_who_uses_the_id_again(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site: Local = await open_site({"one": odd("one")})
-    client = await begun(site, http)
+    services: Local = await open_site({"one": odd("one")})
+    client = await begun(services, http)
     await client.tell("notifications/cancelled", {"requestId": client.last})
     client.last -= 1
     assert (await client.call("one_odd")).result
 
 
 async def test_a_strange_id_is_ignored(open_site: Any, http: aiohttp.ClientSession) -> None:
-    site: Local = await open_site({"one": odd("one")})
-    client = await begun(site, http)
+    services: Local = await open_site({"one": odd("one")})
+    client = await begun(services, http)
     for id in (None, True, 1.5, [], {}, "x" * 10_000, 10**400):
         assert (await client.tell("notifications/cancelled", {"requestId": id})).status == 202
     assert (await client.call("one_odd")).result

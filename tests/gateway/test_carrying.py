@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 ELICITATION = {"elicitation": {"form": {}}}
 
 
-def in_flight(site: Any) -> int:
+def in_flight(services: Any) -> int:
     """Calls that are under way over the connections of clients that can do nothing for servers."""
     return sum(
-        lane.status().in_flight for lane in site.site.parts.manager.list_dedicated_connections("silent")
+        lane.status().in_flight
+        for lane in services.services.core.manager.list_dedicated_connections("silent")
     )
 
 
@@ -86,8 +87,8 @@ async def test_a_hidden_tool_answers_like_one_that_there_is_not(
 async def test_a_call_that_needs_an_approval_says_so_to_the_model(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site = await open_site({"one": odd("one")}, write_tools="ask")
-    for url, name in ((f"{site.url}/mcp", "one_write"), (f"{site.url}/mcp/servers/one", "write")):
+    services = await open_site({"one": odd("one")}, write_tools="ask")
+    for url, name in ((f"{services.url}/mcp", "one_write"), (f"{services.url}/mcp/servers/one", "write")):
         reply = await Modern(http, url).call(name)
         assert reply.result["isError"] is True
         assert "needs an approval" in reply.text
@@ -264,11 +265,11 @@ async def test_a_client_that_leaves_cancels_its_call(
     open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Callable[..., Awaitable[None]]
 ) -> None:
     marker = tmp_path / "marker"
-    site = await open_site({"one": odd("one", marker)})
-    for client in (Modern(http, f"{site.url}/mcp"), Old(http, f"{site.url}/mcp")):
+    services = await open_site({"one": odd("one", marker)})
+    for client in (Modern(http, f"{services.url}/mcp"), Old(http, f"{services.url}/mcp")):
         await client.call("one_told")
         call = asyncio.create_task(client.call("one_wait"))
-        await until(lambda: in_flight(site) == 1)
+        await until(lambda: in_flight(services) == 1)
         call.cancel()
         await until(marker.exists)
         marker.unlink()
@@ -278,12 +279,12 @@ async def test_a_legacy_client_cancels_by_a_notification(
     open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Callable[..., Awaitable[None]]
 ) -> None:
     marker = tmp_path / "marker"
-    site = await open_site({"one": odd("one", marker)})
-    client = Old(http, f"{site.url}/mcp")
+    services = await open_site({"one": odd("one", marker)})
+    client = Old(http, f"{services.url}/mcp")
     await client.begin()
     await client.call("one_told")
     call = asyncio.create_task(client.call("one_wait"))
-    await until(lambda: in_flight(site) == 1)
+    await until(lambda: in_flight(services) == 1)
     await client.tell("notifications/cancelled", {"requestId": client.last})
     await until(marker.exists)
     assert (await call).messages == []
@@ -316,7 +317,7 @@ async def test_a_subscription_tells_what_was_asked_for(pair: Local, http: aiohtt
             "toolsListChanged": True,
         }
         assert acknowledged["params"]["_meta"] == {f"{META}/subscriptionId": 1}
-        pair.site.mcp.gateway.client_subscriptions.on_notification(
+        pair.services.mcp.gateway.client_subscriptions.on_notification(
             "two", "local", "notifications/tools/list_changed", {}
         )
         changed = await _next(response)
@@ -388,9 +389,11 @@ async def test_through_the_meta_tools_the_client_is_asked(pair: Local, http: aio
 
 
 async def test_an_untrusted_server_is_told_nothing(open_site: Any, http: aiohttp.ClientSession) -> None:
-    site = await open_site({"one": odd("one", trust="untrusted", allowTools=["told"])}, write_tools="allow")
+    services = await open_site(
+        {"one": odd("one", trust="untrusted", allowTools=["told"])}, write_tools="allow"
+    )
     can: dict[str, Any] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
-    for client in (Modern(http, f"{site.url}/mcp", can), Old(http, f"{site.url}/mcp", can)):
+    for client in (Modern(http, f"{services.url}/mcp", can), Old(http, f"{services.url}/mcp", can)):
         if isinstance(client, Old):
             await client.begin()
         reply = await client.call("tools_call", {"name": "one_told", "arguments": {}})

@@ -108,13 +108,13 @@ async def test_a_client_hears_of_the_registry_and_of_its_owners_instances(
 async def test_a_client_hears_of_a_changed_configuration(
     open_site: Any, http: aiohttp.ClientSession, era: str
 ) -> None:
-    site: Local = await open_site({"one": odd("one")})
-    async with listening(http, f"{site.url}/mcp", "", era) as (client, stream):
+    services: Local = await open_site({"one": odd("one")})
+    async with listening(http, f"{services.url}/mcp", "", era) as (client, stream):
         assert "one_odd" in await tools(client)
-        await configure(site, one=odd("one"), two=odd("two"))
+        await configure(services, one=odd("one"), two=odd("two"))
         await lists_changed(stream)
         assert {"one_odd", "two_odd"} <= await tools(client)
-        await configure(site, one=odd("one", denyTools=["odd"]))
+        await configure(services, one=odd("one", denyTools=["odd"]))
         await lists_changed(stream)
         assert not {"one_odd", "two_odd"} & await tools(client)
 
@@ -122,19 +122,19 @@ async def test_a_client_hears_of_a_changed_configuration(
 async def test_at_the_address_of_one_server_others_are_no_matter(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site: Local = await open_site({"one": odd("one")})
-    async with listening(http, f"{site.url}/mcp/servers/one", "", "legacy") as (client, stream):
+    services: Local = await open_site({"one": odd("one")})
+    async with listening(http, f"{services.url}/mcp/servers/one", "", "legacy") as (client, stream):
         assert "odd" in await tools(client)
-        await configure(site, one=odd("one"), two=odd("two"))
-        await configure(site, one=odd("one", denyTools=["odd"]), two=odd("two"))
+        await configure(services, one=odd("one"), two=odd("two"))
+        await configure(services, one=odd("one", denyTools=["odd"]), two=odd("two"))
         await lists_changed(stream)
         assert b"list_changed" not in stream.content.read_nowait()
         assert "odd" not in await tools(client)
 
 
-async def configure(site: Local, **servers: Any) -> None:
-    path = write_config(site.site.data_dir, servers)
-    await site.site.reconfigure(load_config(path, env={}))
+async def configure(services: Local, **servers: Any) -> None:
+    path = write_config(services.services.data_dir, servers)
+    await services.services.reconfigure(load_config(path, env={}))
 
 
 async def test_a_client_hears_that_a_changed_tool_was_accepted(
@@ -150,10 +150,10 @@ async def test_a_client_hears_that_a_changed_tool_was_accepted(
     async with listening(http, f"{here.url}/mcp", ann.secret, "modern") as (client, stream):
         assert await tools(client) == {"mcp_work__look"}
         server.tools[0]["description"] = "Looks away."
-        await here.site.parts.catalogues.list_changed(f"@{ann.user.id}/work")
-        here.site.mcp.gateway.tools_changed_at[f"@{ann.user.id}/work"] = here.site.clock()
+        await here.services.core.catalogues.list_changed(f"@{ann.user.id}/work")
+        here.services.mcp.gateway.tools_changed_at[f"@{ann.user.id}/work"] = here.services.clock()
         assert await tools(client) == set()
-        lock = there.site.parts.locks.registry
+        lock = there.services.core.locks.registry
         assert lock is not None
         place = PinKey(made_here["id"])
         (change,) = await lock.changes(place, "Tracker")

@@ -51,7 +51,7 @@ class Door:
     """A Toolyard with a server whose calls wait, and a model that calls it."""
 
     url: str
-    site: Services
+    services: Services
     journal: Path
     http: aiohttp.ClientSession
     until: Until
@@ -78,7 +78,7 @@ async def door(
     journal = tmp_path / "journal"
     models = {"fake": fake_model(model_program.url)}
     local = await open_site({"s": chat_server(journal)}, models=models, write_tools="ask")
-    return Door(local.url, local.site, journal, http, until)
+    return Door(local.url, local.services, journal, http, until)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ async def test_a_call_that_needs_a_yes_and_nobody_can_be_asked(door: Door, colle
 
 
 async def test_a_turn_that_was_stopped(door: Door, collector: Collector) -> None:
-    chats = door.site.chats
+    chats = door.services.chats
     for _ in range(ROUNDS):
         chat = await chats.create("local")
         await chats.send("local", chat.id, f"say Well.\ncall {WAITS} {{}}")
@@ -161,5 +161,5 @@ async def test_a_connection_that_was_closed(door: Door, collector: Collector) ->
     client = Modern(door.http, f"{door.url}/mcp")
     for _ in range(ROUNDS):
         assert (await client.call("s_look", {"text": "x"})).text == "look: x"
-        await door.site.parts.manager.restart("s")
+        await door.services.core.manager.restart("s")
     assert collector.finds() == {}

@@ -71,8 +71,8 @@ async def test_a_session_without_a_stream_keeps_few_bytes_for_its_client(
     open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Until
 ) -> None:
     marker = tmp_path / "sent"
-    site = await open_site({"bad": flooding(marker), "one": odd("one")})
-    client = Old(http, f"{site.url}/mcp")
+    services = await open_site({"bad": flooding(marker), "one": odd("one")})
+    client = Old(http, f"{services.url}/mcp")
     await client.begin()
     await client.ask("logging/setLevel", {"level": "debug"})
     assert (await client.call("bad_after")).text == "done"
@@ -174,11 +174,11 @@ async def test_a_stream_that_is_read_keeps_few_bytes_for_a_client_that_returns()
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    parts = build_core(Configuration({}), Settings(), data_dir=tmp_path)
-    made = Gateway(parts)
+    core = build_core(Configuration({}), Settings(), data_dir=tmp_path)
+    made = Gateway(core)
     yield made
     await made.close()
-    await parts.close()
+    await core.close()
 
 
 def begin(sessions: HttpSessions, gateway: Gateway, name: str) -> HttpSession:

@@ -35,7 +35,7 @@ async def server(
 
 
 @pytest.fixture
-async def site(server: WatchedServer, open_site: Any) -> Local:
+async def services(server: WatchedServer, open_site: Any) -> Local:
     return await open_site({"watched": {"url": server.url, "shared": True}})
 
 
@@ -47,9 +47,9 @@ async def updates(response: aiohttp.ClientResponse) -> Any:
 
 
 async def test_a_legacy_session_goes_on_hearing_after_the_server_was_restarted(
-    server: WatchedServer, site: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
+    server: WatchedServer, services: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
 ) -> None:
-    client = Old(http, f"{site.url}/mcp")
+    client = Old(http, f"{services.url}/mcp")
     await client.begin()
     for uri in (A, B):
         assert (await client.ask("resources/subscribe", {"uri": uri})).result == {}
@@ -67,9 +67,9 @@ async def test_a_legacy_session_goes_on_hearing_after_the_server_was_restarted(
 
 
 async def test_a_modern_client_goes_on_hearing_after_the_server_was_restarted(
-    server: WatchedServer, site: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
+    server: WatchedServer, services: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
 ) -> None:
-    client = Modern(http, f"{site.url}/mcp")
+    client = Modern(http, f"{services.url}/mcp")
     message = client.message("subscriptions/listen", {"notifications": {"resourceSubscriptions": [A]}})
     async with http.post(client.url, json=message, headers=client.head("subscriptions/listen")) as stream:
         assert (await next_message(stream))["method"] == "notifications/subscriptions/acknowledged"
@@ -86,12 +86,12 @@ async def test_a_modern_client_goes_on_hearing_after_the_server_was_restarted(
 async def test_what_two_people_watch_is_given_up_with_the_last_of_them(
     server: WatchedServer, open_site: Any, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
 ) -> None:
-    site = await open_site({"watched": {"url": server.url, "shared": True}}, people_mode="password")
+    services = await open_site({"watched": {"url": server.url, "shared": True}}, people_mode="password")
     clients: list[Old] = []
     for name in ("ann", "bob"):
-        person = await site.person(name)
+        person = await services.person(name)
         head = {"Authorization": f"Bearer {person.secret}"}
-        clients.append(Old(http, f"{site.url}/mcp", {}, head))
+        clients.append(Old(http, f"{services.url}/mcp", {}, head))
         await clients[-1].begin()
         await clients[-1].ask("resources/subscribe", {"uri": A})
     ann, bob = clients
@@ -110,9 +110,9 @@ async def test_what_two_people_watch_is_given_up_with_the_last_of_them(
 
 @pytest.mark.parametrize("server", ["sessionless"], indirect=True)
 async def test_a_stream_that_was_there_is_waited_for_while_others_answer_in_its_place(
-    server: WatchedServer, site: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
+    server: WatchedServer, services: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
 ) -> None:
-    client = Old(http, f"{site.url}/mcp")
+    client = Old(http, f"{services.url}/mcp")
     await client.begin()
     assert (await client.ask("resources/subscribe", {"uri": A})).result == {}
     async with http.get(client.url, headers={**client.head(""), "Accept": "text/event-stream"}) as own:

@@ -26,16 +26,16 @@ async def team(open_site: Any) -> Local:
     return await open_site({}, people_mode="password")
 
 
-def kept(site: Services, id: str) -> set[str]:
+def kept(services: Services, id: str) -> set[str]:
     """Where anything is kept that names a server whose id begins so."""
-    gateway, calls = site.mcp.gateway, site.parts.call_path
+    gateway, calls = services.mcp.gateway, services.core.call_path
     gates: Any = vars(calls)["_policy_cache"]
     places: dict[str, Any] = {
         "changes": gateway.tools_changed_at,
         "tools": vars(gateway)["_encoded_tools"],
         "lists": vars(gateway.listing_cache)["_entries"],
         "lanes": vars(gateway.upstream)["_idle_connections"],
-        "states": vars(site.instance_sync)["_stored_since_by_server"],
+        "states": vars(services.instance_sync)["_stored_since_by_server"],
         "secrets": vars(calls)["_secrets"],
         "gates": [key for each in gates._by_policy.values() for key in each._by_server_and_state],
     }
@@ -63,11 +63,11 @@ async def test_nothing_is_kept_of_instances_that_were_deleted(
         shown = await ada.token.post(f"/api/v1/tools/mcp_{slug}__echo/call", {"arguments": {"text": "x"}})
         assert shown.status == 200, shown.text
         await ada.token.get("/api/v1/status")
-        team.site.mcp.gateway._on_notification(f"@{ada.user.id}/{slug}", ada.user.id, CHANGED, {})  # pyright: ignore[reportPrivateUsage]
-        assert kept(team.site, f"@{ada.user.id}/") == PLACES
+        team.services.mcp.gateway._on_notification(f"@{ada.user.id}/{slug}", ada.user.id, CHANGED, {})  # pyright: ignore[reportPrivateUsage]
+        assert kept(team.services, f"@{ada.user.id}/") == PLACES
         assert (await ada.token.delete(f"/api/v1/instances/{made.json['id']}")).status == 204
     await ada.token.get("/api/v1/instances")
-    assert kept(team.site, f"@{ada.user.id}/") == set()
+    assert kept(team.services, f"@{ada.user.id}/") == set()
 
 
 async def test_nothing_is_kept_of_servers_that_left_the_configuration(
@@ -77,18 +77,18 @@ async def test_nothing_is_kept_of_servers_that_left_the_configuration(
     client = Modern(http, f"{local.url}/mcp")
     await client.ask("resources/list")
     await client.ask("tools/list")
-    assert {"lists", "tools"} <= kept(local.site, "one")
-    await local.site.reconfigure(Configuration({}))
-    assert kept(local.site, "one") == set()
+    assert {"lists", "tools"} <= kept(local.services, "one")
+    await local.services.reconfigure(Configuration({}))
+    assert kept(local.services, "one") == set()
 
 
 async def test_nothing_is_kept_of_chats_that_were_deleted(open_site: Any) -> None:
-    site: Services = (await open_site({})).site
-    callers: Any = vars(site.chats)["_backend"]._callers
+    services: Services = (await open_site({})).services
+    callers: Any = vars(services.chats)["_backend"]._callers
     for _ in range(3):
-        chat = await site.chats.create("local")
-        await site.chats.list_tools("local", chat.id)
+        chat = await services.chats.create("local")
+        await services.chats.list_tools("local", chat.id)
         assert callers
-        await site.chats.delete("local", chat.id)
-        await site.chats.list_tools_for_new_chat("local")
+        await services.chats.delete("local", chat.id)
+        await services.chats.list_tools_for_new_chat("local")
     assert not callers

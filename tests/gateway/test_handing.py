@@ -92,7 +92,7 @@ async def test_a_client_that_leaves_another_replica_cancels_its_call(
 ) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0, "one_ask_wait")
-    holder = replicas[0].site.mcp.gateway.remote_calls.call_host
+    holder = replicas[0].services.mcp.gateway.remote_calls.call_host
     assert holder is not None
     call = asyncio.create_task(rounds.again(1, asked, {"input-1": ANN}, "one_ask_wait"))
     await until(lambda: bool(holder.running_rounds), 30)
@@ -107,7 +107,7 @@ async def test_where_nobody_holds_the_call_any_more_that_is_said(
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0)
     # It is there, and knows nothing of the call.
-    await replicas[0].site.mcp.gateway.suspended_calls.close()
+    await replicas[0].services.mcp.gateway.suspended_calls.close()
     gone = {"kind": "outcome_unknown"}
     for place in (0, 1):
         assert (await rounds.again(place, asked, {"input-1": ANN})).error["data"] == gone
@@ -118,7 +118,7 @@ async def test_where_nobody_holds_the_call_any_more_that_is_said(
 
     async def deaf(mail: object) -> None: ...
 
-    monkeypatch.setattr(replicas[0].site.mcp.gateway.remote_calls, "_read_messages", deaf)
+    monkeypatch.setattr(replicas[0].services.mcp.gateway.remote_calls, "_read_messages", deaf)
     reply = await rounds.again(1, asked, {"input-1": ANN})
     assert (reply.error["code"], reply.error["data"]) == (-32603, gone)
     assert "whether it was carried out is unknown" in reply.error["message"]
@@ -129,12 +129,12 @@ async def test_a_replica_that_stops_says_that_its_calls_are_gone(
 ) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0, "one_ask_wait")
-    site = replicas[0].site
-    holder = site.mcp.gateway.remote_calls.call_host
+    services = replicas[0].services
+    holder = services.mcp.gateway.remote_calls.call_host
     assert holder is not None
     call = asyncio.create_task(rounds.again(1, asked, {"input-1": ANN}, "one_ask_wait"))
     await until(lambda: bool(holder.running_rounds), 30)
-    await site.end_work()
+    await services.end_work()
     assert (await call).error["data"] == {"kind": "outcome_unknown"}
 
 
@@ -147,7 +147,7 @@ async def test_letters_that_cannot_be_sent_are_an_error_and_no_silence(
     async def lost(box: str, letter: bytes) -> None:
         raise StoreError("the database is away")
 
-    monkeypatch.setattr(replicas[1].site.database.mailbox, "post", lost)
+    monkeypatch.setattr(replicas[1].services.database.mailbox, "post", lost)
     reply = await rounds.again(1, asked, {"input-1": ANN})
     assert "the database is away" in reply.error["message"]
     # The call still waits.

@@ -122,10 +122,10 @@ async def test_who_names_tools_reaches_no_other_servers_resources(
 ) -> None:
     agent = Agent("reader", "Reader", tools=("*", "!two_*"))
     servers = {"one": odd("one"), "two": odd("two")}
-    site = await open_site(servers, people_mode="password", agents=[agent])
+    services = await open_site(servers, people_mode="password", agents=[agent])
     tools = ("one_told",) if by == "token" else None
-    ann = await site.person("ann", scope=TokenScope(CALL, tools=tools))
-    url = f"{site.url}/mcp" if by == "token" else f"{site.url}/mcp/agents/reader"
+    ann = await services.person("ann", scope=TokenScope(CALL, tools=tools))
+    url = f"{services.url}/mcp" if by == "token" else f"{services.url}/mcp/agents/reader"
     client = Modern(http, url, headers={"Authorization": f"Bearer {ann.secret}"})
     listed = await client.ask("resources/list")
     assert [each["uri"] for each in listed.result["resources"]] == ["odd://same", "odd://one"]
@@ -159,7 +159,7 @@ async def test_a_token_takes_no_session_over_that_was_begun_with_a_wider_one(
 ) -> None:
     ann = await team.person("ann")
     narrow = TokenScope(CALL, servers=("two",))
-    _, secret = await team.site.people.create_token(ann.user, "narrow", narrow, None)
+    _, secret = await team.services.people.create_token(ann.user, "narrow", narrow, None)
     wide = Old(http, f"{team.url}/mcp", {"elicitation": {}}, {"Authorization": f"Bearer {ann.secret}"})
     await wide.begin()
     taken = Old(http, wide.url, {}, {**wide.headers, "Authorization": f"Bearer {secret}"})
@@ -178,7 +178,7 @@ async def test_calls_are_written_down(team: Local, http: aiohttp.ClientSession) 
     async with asyncio.timeout(30):
         while len(noted) < 2:
             page = {"before": None, "limit": 10, "actor": None}
-            entries = await team.site.audit.entries(action="tool.call", **page)
+            entries = await team.services.audit.entries(action="tool.call", **page)
             noted = {(entry.actor_name, entry.target, entry.outcome) for entry in entries}
             await asyncio.sleep(0.05)
     assert noted == {("ann", "one/told", "ok"), ("ann", "one_nothing", "ToolRefused")}
@@ -211,21 +211,23 @@ async def test_a_caller_without_the_cookie_is_not_taken_for_the_one_before(
 async def test_the_proxys_header_decides_each_request_anew(
     open_site: Any, http: aiohttp.ClientSession, authorization: str
 ) -> None:
-    site: Local = await open_site(
+    services: Local = await open_site(
         {"one": odd("one")}, people_mode="proxy", trusted_proxies=("127.0.0.1",), proxy_header="Remote-User"
     )
-    url, same = f"{site.url}/mcp", {"Authorization": authorization}
+    url, same = f"{services.url}/mcp", {"Authorization": authorization}
     for name in ("ann", "ben"):
         assert (await Modern(http, url, headers={"Remote-User": name, **same}).call("one_told")).status == 200
-    assert await _callers_in_audit(site, 2) == {"ann", "ben"}
+    assert await _callers_in_audit(services, 2) == {"ann", "ben"}
     assert (await Modern(http, url, headers=same).ask("tools/list")).status == 401
 
 
-async def _callers_in_audit(site: Local, count: int) -> set[str]:
+async def _callers_in_audit(services: Local, count: int) -> set[str]:
     """The names behind the first ``count`` audited tool calls."""
     async with asyncio.timeout(30):
         while True:
-            entries = await site.site.audit.entries(action="tool.call", before=None, limit=50, actor=None)
+            entries = await services.services.audit.entries(
+                action="tool.call", before=None, limit=50, actor=None
+            )
             if len(entries) >= count:
                 return {entry.actor_name for entry in entries}
             await asyncio.sleep(0.05)
@@ -239,7 +241,7 @@ async def test_a_session_ends_with_delete(pair: Local, http: aiohttp.ClientSessi
     begun = await client.begin()
     assert begun.result["protocolVersion"] == "2025-11-25"
     await client.call("one_told")
-    manager = pair.site.parts.manager
+    manager = pair.services.core.manager
     assert any("session-" in key[2] for key in manager._dedicated_connections)  # pyright: ignore[reportPrivateUsage]
     async with http.delete(client.url, headers=client.head("")) as response:
         assert response.status == 204
@@ -316,11 +318,11 @@ async def test_the_mode_of_the_address_counts_before_that_of_the_agent(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     agent = Agent("reader", "Reader", mode="meta", tools=("*_told",))
-    site = await open_site({"one": odd("one")}, agents=[agent])
-    client = Modern(http, f"{site.url}/mcp/agents/reader")
+    services = await open_site({"one": odd("one")}, agents=[agent])
+    client = Modern(http, f"{services.url}/mcp/agents/reader")
     assert len((await client.ask("tools/list")).result["tools"]) == 5
     assert (await client.call("one_told")).error["code"] == -32602
-    direct = Modern(http, f"{site.url}/mcp/agents/reader?mode=direct")
+    direct = Modern(http, f"{services.url}/mcp/agents/reader?mode=direct")
     assert [tool["name"] for tool in (await direct.ask("tools/list")).result["tools"]] == ["one_told"]
     assert (await direct.call("one_told")).result["content"]
 
@@ -329,8 +331,8 @@ async def test_an_untrusted_server_is_reached_through_the_meta_tools_only(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     entry = odd("one", trust="untrusted", allowTools=["told"])
-    site = await open_site({"one": entry}, write_tools="allow")
-    client = Modern(http, f"{site.url}/mcp")
+    services = await open_site({"one": entry}, write_tools="allow")
+    client = Modern(http, f"{services.url}/mcp")
     names = {tool["name"] for tool in (await client.ask("tools/list")).result["tools"]}
     assert "tools_call" in names
     assert "one_told" not in names

@@ -42,11 +42,11 @@ def entry(said: Path, words: str, **more: Any) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-I", "-S", "-c", PROGRAM, str(said)], **more}
 
 
-async def heard(http: aiohttp.ClientSession, site: Any) -> tuple[str | None, str | None]:
+async def heard(http: aiohttp.ClientSession, services: Any) -> tuple[str | None, str | None]:
     """The instructions at the address of the server, and at that of all."""
     found: list[str | None] = []
     for address in ("/mcp/servers/one", "/mcp"):
-        client = Modern(http, f"{site.url}{address}")
+        client = Modern(http, f"{services.url}{address}")
         await client.ask("tools/list")
         found.append((await client.ask("server/discover")).result.get("instructions"))
     return found[0], found[1]
@@ -67,7 +67,7 @@ async def test_those_that_are_not_as_accepted_reach_no_model(
 ) -> None:
     local = await open_site({"one": entry(tmp_path / "said", "Look first.")})
     await heard(http, local)
-    parts, server = local.site.parts, local.site.configuration.servers["one"]
+    parts, server = local.services.parts, local.services.configuration.servers["one"]
     keeper = parts.locks.file
     write_lock(
         keeper.path,

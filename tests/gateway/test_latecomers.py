@@ -77,10 +77,10 @@ async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Slow, dic
     await runner.cleanup()
 
 
-async def warm(site: Local, http: aiohttp.ClientSession, *servers: str) -> None:
+async def warm(services: Local, http: aiohttp.ClientSession, *servers: str) -> None:
     """Let these be listed, however long that takes."""
     for server in servers:
-        client = Modern(http, f"{site.url}/mcp/servers/{server}")
+        client = Modern(http, f"{services.url}/mcp/servers/{server}")
         for method in LISTS if server == "one" else ("tools/list",):
             assert (await client.ask(method)).result
 
@@ -91,9 +91,9 @@ async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
-    site: Local = await open_site({"one": odd("one"), "slow": entry})
-    await warm(site, http, "one")
-    async with listening(http, f"{site.url}/mcp", "", era) as (client, stream):
+    services: Local = await open_site({"one": odd("one"), "slow": entry})
+    await warm(services, http, "one")
+    async with listening(http, f"{services.url}/mcp", "", era) as (client, stream):
         for _ in range(2):
             reply = await client.ask("tools/list")
             names = {tool["name"] for tool in reply.result["tools"]}
@@ -114,9 +114,9 @@ async def test_the_meta_tools_find_what_came_late(
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
-    site: Local = await open_site({"one": odd("one"), "slow": {**entry, "trust": "trusted"}})
-    await warm(site, http, "one")
-    client = Modern(http, f"{site.url}/mcp?mode=meta")
+    services: Local = await open_site({"one": odd("one"), "slow": {**entry, "trust": "trusted"}})
+    await warm(services, http, "one")
+    client = Modern(http, f"{services.url}/mcp?mode=meta")
 
     async def found() -> dict[str, Any]:
         reply = await client.call("tools_search", {"query": "late odd"})
@@ -131,7 +131,8 @@ async def test_the_meta_tools_find_what_came_late(
         await server.hold()
         # It was being listed all the while: nobody needs to ask for that.
         await until(
-            lambda: "slow" in site.site.parts.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues, 30
+            lambda: "slow" in services.services.core.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues,
+            30,
         )
         answer = await found()
         assert {"one_odd", "slow_late"} <= answer["tools"].keys()
@@ -142,10 +143,10 @@ async def test_a_resource_of_a_server_whose_list_is_late_is_not_asked_of_another
     slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     server, entry = slow
-    site: Local = await open_site({"one": odd("one"), "slow": {**entry, "cache_ttl": 0}})
-    await warm(site, http, "one", "slow")
+    services: Local = await open_site({"one": odd("one"), "slow": {**entry, "cache_ttl": 0}})
+    await warm(services, http, "one", "slow")
     await server.hold("resources/list", "resources/templates/list")
-    client = Modern(http, f"{site.url}/mcp")
+    client = Modern(http, f"{services.url}/mcp")
     async with asyncio.timeout(60):
         # The list is without it; whoever reads what it knows of waits for the one who may have it.
         listed = (await client.ask("resources/list")).result["resources"]
@@ -161,9 +162,9 @@ async def test_a_resource_of_a_server_whose_list_is_late_is_not_asked_of_another
 async def test_a_server_that_cannot_be_reached_is_named_with_the_reason(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site: Local = await open_site({"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}})
-    await warm(site, http, "one")
-    reply = await Modern(http, f"{site.url}/mcp").ask("tools/list")
+    services: Local = await open_site({"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}})
+    await warm(services, http, "one")
+    reply = await Modern(http, f"{services.url}/mcp").ask("tools/list")
     missing = reply.result["_meta"][MISSING_SERVERS_META_KEY]
     assert list(missing) == ["dead"]
     assert "9" in missing["dead"]
@@ -173,10 +174,10 @@ async def test_a_server_that_a_token_is_not_for_is_not_named(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     servers = {"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}}
-    site: Local = await open_site(servers, people_mode="password")
-    person = await site.person("ann", scope=TokenScope(frozenset({Right.CALL}), servers=("one",)))
+    services: Local = await open_site(servers, people_mode="password")
+    person = await services.person("ann", scope=TokenScope(frozenset({Right.CALL}), servers=("one",)))
     head = {"Authorization": f"Bearer {person.secret}"}
-    reply = await Modern(http, f"{site.url}/mcp", {}, head).ask("tools/list")
+    reply = await Modern(http, f"{services.url}/mcp", {}, head).ask("tools/list")
     assert b"dead" not in reply.body
 
 
@@ -184,18 +185,18 @@ async def test_what_was_listed_once_is_listed_while_the_server_hangs(
     slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     server, entry = slow
-    site: Local = await open_site({"one": odd("one"), "slow": entry})
-    await warm(site, http, "one", "slow")
-    client = Modern(http, f"{site.url}/mcp")
+    services: Local = await open_site({"one": odd("one"), "slow": entry})
+    await warm(services, http, "one", "slow")
+    client = Modern(http, f"{services.url}/mcp")
     assert "slow_late" in await tools(client)
     await server.hold("tools/list")
     # It is connected, and what it had is old.
-    await site.site.parts.handle_list_changed("slow")
-    site.site.mcp.gateway.tools_changed_at["slow"] = site.site.clock()
+    await services.services.core.handle_list_changed("slow")
+    services.services.mcp.gateway.tools_changed_at["slow"] = services.services.clock()
     assert "slow_late" in await tools(client)
     # Another process knows it from the database.
     await server.hold("initialize")
-    other: Local = await open_site({"one": odd("one"), "slow": entry}, data=site.site.data_dir)
+    other: Local = await open_site({"one": odd("one"), "slow": entry}, data=services.services.data_dir)
     assert "slow_late" in await tools(Modern(http, f"{other.url}/mcp"))
     await server.hold()
 
@@ -212,9 +213,9 @@ async def test_other_lists_are_not_held_up_either(
 ) -> None:
     server, entry = slow
     listing, using, params, key = KINDS[kind]
-    site: Local = await open_site({"one": odd("one"), "slow": entry})
-    await warm(site, http, "one", "slow")
-    async with listening(http, f"{site.url}/mcp", "", "modern") as (client, stream):
+    services: Local = await open_site({"one": odd("one"), "slow": entry})
+    await warm(services, http, "one", "slow")
+    async with listening(http, f"{services.url}/mcp", "", "modern") as (client, stream):
         await server.hold(listing)
         reply = await client.ask(listing)
         assert "odd" in json.dumps(reply.result) or "one_hello" in json.dumps(reply.result)
@@ -235,15 +236,15 @@ async def test_the_address_of_one_server_waits_for_it(
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
-    site: Local = await open_site({"slow": entry})
-    everything = Modern(http, f"{site.url}/mcp")
+    services: Local = await open_site({"slow": entry})
+    everything = Modern(http, f"{services.url}/mcp")
     assert await tools(everything) == set()
-    asked = asyncio.create_task(tools(Modern(http, f"{site.url}/mcp/servers/slow")))
+    asked = asyncio.create_task(tools(Modern(http, f"{services.url}/mcp/servers/slow")))
     # Its patience is over, and it still waits.
     assert await tools(everything) == set()
     assert not asked.done()
     await server.hold()
     assert await asked == {"late"}
-    assert "late" in site.site.parts.tool_directory.known_listing(LOCAL_PRINCIPAL).names.exposed_name(
+    assert "late" in services.services.core.tool_directory.known_listing(LOCAL_PRINCIPAL).names.exposed_name(
         "slow", "late"
     )  # type: ignore[operator]

@@ -50,13 +50,13 @@ async def test_who_may_not_come_any_more_is_not_told_any_more(
     await session.begin()
     hers = [await listen(Modern(http, url, headers=bearer(ann))), await get(session)]
     his = await listen(Modern(http, url, headers=bearer(ben)))
-    people = team.site.database.accounts
+    people = team.services.database.accounts
     [token] = await people.list_tokens(ann.user.id)
     assert await people.delete_token(ann.user.id, token.id)
     async with asyncio.timeout(30):
         for stream in hers:
             await stream.read()
-    team.site.mcp.gateway.client_subscriptions.notify_tools_changed()
+    team.services.mcp.gateway.client_subscriptions.notify_tools_changed()
     assert (await next_message(his))["method"] == "notifications/tools/list_changed"
     his.close()
 
@@ -67,12 +67,12 @@ async def test_who_came_for_nothing_but_to_listen_is_not_told_any_more_either(
     url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
     hers = await listen(Modern(http, url, headers=bearer(ann)))
     his = await listen(Modern(http, url, headers=ben.browser.headers))
-    people = team.site.database.accounts
+    people = team.services.database.accounts
     [token] = await people.list_tokens(ann.user.id)
     assert await people.delete_token(ann.user.id, token.id)
     async with asyncio.timeout(30):
         await hers.read()
-    await team.site.people.sign_out_everywhere(ben.user)
+    await team.services.people.sign_out_everywhere(ben.user)
     async with asyncio.timeout(30):
         await his.read()
 
@@ -120,8 +120,8 @@ async def test_who_begins_very_many_sessions_loses_their_own(
 async def test_sessions_that_rest_keep_no_server_from_others(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site = await open_site({"one": odd("one")}, people_mode="password", max_stdio_servers=3)
-    url, ann, ben = f"{site.url}/mcp", await site.person("ann"), await site.person("ben")
+    services = await open_site({"one": odd("one")}, people_mode="password", max_stdio_servers=3)
+    url, ann, ben = f"{services.url}/mcp", await services.person("ann"), await services.person("ben")
     hers = [Old(http, url, {"elicitation": {"form": {}}}, bearer(ann)) for _ in range(4)]
     for each in hers:
         await each.begin()
@@ -146,7 +146,7 @@ async def test_where_resources_are_is_found_out_once(
         read = await client.ask("resources/read", {"uri": f"odd://{name}"})
         assert read.result["contents"][0]["text"] == f"odd://{name} of {name}"
     assert len(made) == 1
-    pair.site.mcp.gateway.listing_cache.on_notification(
+    pair.services.mcp.gateway.listing_cache.on_notification(
         "one", "local", "notifications/resources/list_changed", {}
     )
     await client.ask("resources/list")
@@ -191,11 +191,11 @@ async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
     assert (await session.ask("ping")).result == {}
     his = await opened(ben.token, "/api/v1/events")
     hers.pop().close()
-    await until(lambda: team.site.stream_limits.open_streams == 5)
+    await until(lambda: team.services.stream_limits.open_streams == 5)
     hers.append(await opened(ann.token, "/api/v1/events"))
     for stream in (*hers, his):
         stream.close()
-    await until(lambda: team.site.stream_limits.open_streams == 0)
+    await until(lambda: team.services.stream_limits.open_streams == 0)
 
 
 async def test_open_event_streams_are_limited_in_total(open_site: Any) -> None:

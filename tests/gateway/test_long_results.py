@@ -93,13 +93,13 @@ async def test_a_client_that_names_no_revision_gets_no_link(
 async def test_a_link_is_read_in_parts(large: Local, http: aiohttp.ClientSession) -> None:
     here = Modern(http, f"{large.url}/mcp")
     uri = uri_in(await here.call("large_text", {"size": LONG}))
-    parts, next_uri = "", f"{uri}?offset=0&length=99999"
+    core, next_uri = "", f"{uri}?offset=0&length=99999"
     while next_uri is not None:
         part = await read(here, next_uri)
-        parts += part["text"]
+        core += part["text"]
         next_uri = part.get("_meta", {}).get("toolyard/next")
         assert next_uri is None or part["_meta"]["toolyard/total"] == LONG
-    assert parts == words(LONG)
+    assert core == words(LONG)
     assert (await read(here, f"{uri}?offset=7"))["text"] == words(LONG)[7:]
     assert (await read(here, f"{uri}?length=7"))["text"] == words(LONG)[:7]
     assert (await read(here, f"{uri}?offset=99999999999"))["text"] == ""
@@ -214,19 +214,19 @@ async def test_the_meta_tools_read_bytes(
 async def test_where_meta_tools_are_offered_beside_the_text_says_so(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site = await open_site(
+    services = await open_site(
         {"large": LARGE, "far": odd("far", trust="untrusted", allowTools=["odd"])}, write_tools="allow"
     )
-    here = Modern(http, f"{site.url}/mcp")
+    here = Modern(http, f"{services.url}/mcp")
     assert "result_read" in {tool["name"] for tool in (await here.ask("tools/list")).result["tools"]}
     assert 'result_read with handle "r' in (await here.call("large_text", {"size": LONG})).text
 
 
 async def test_an_untrusted_servers_text_stays_fenced(open_site: Any, http: aiohttp.ClientSession) -> None:
-    site = await open_site(
+    services = await open_site(
         {"large": {**LARGE, "trust": "untrusted", "allowTools": ["text"]}}, write_tools="allow"
     )
-    here = Modern(http, f"{site.url}/mcp?mode=meta")
+    here = Modern(http, f"{services.url}/mcp?mode=meta")
     reply = await here.call("tools_call", {"name": "large_text", "arguments": {"size": LONG}})
     text = (await read(here, reply.result["content"][1]["uri"]))["text"]
     assert "untrusted server 'large'" in text.partition("\n")[0]
@@ -241,12 +241,14 @@ async def test_an_untrusted_servers_text_stays_fenced(open_site: Any, http: aioh
 async def test_what_is_anothers_expired_or_made_up_is_like_any_unknown_resource(
     open_site: Any, http: aiohttp.ClientSession, version: str, address: str
 ) -> None:
-    site = await open_site({"large": LARGE, "one": odd("one")}, people_mode="password")
-    ann, bob = [{"Authorization": f"Bearer {(await site.person(name)).secret}"} for name in ("ann", "bob")]
-    anns = await client(http, f"{site.url}/mcp", version, **ann)
+    services = await open_site({"large": LARGE, "one": odd("one")}, people_mode="password")
+    ann, bob = [
+        {"Authorization": f"Bearer {(await services.person(name)).secret}"} for name in ("ann", "bob")
+    ]
+    anns = await client(http, f"{services.url}/mcp", version, **ann)
     uri = uri_in(await anns.call("large_text", {"size": LONG}))
     assert (await read(anns, uri))["text"] == words(LONG)
-    bobs = await client(http, f"{site.url}/{address}", version, **bob)
+    bobs = await client(http, f"{services.url}/{address}", version, **bob)
 
     async def refused(who: Modern, uri: str) -> Any:
         reply = await who.ask("resources/read", {"uri": uri})
@@ -257,7 +259,7 @@ async def test_what_is_anothers_expired_or_made_up_is_like_any_unknown_resource(
     assert await refused(bobs, f"{uri}?offset=5") == unknown
     assert await refused(bobs, MADE_UP) == unknown
     assert await refused(bobs, f"{uri}/../x") == unknown
-    for handles in site.site.parts.call_path._result_stores.values():
+    for handles in services.services.core.call_path._result_stores.values():
         handles._stores.clock = lambda: 2**33
     assert await refused(anns, uri) == await refused(anns, "toolyard://nothing")
 
@@ -265,15 +267,15 @@ async def test_what_is_anothers_expired_or_made_up_is_like_any_unknown_resource(
 async def test_a_token_for_one_server_reads_nothing_of_another(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site = await open_site({"large": LARGE, "one": odd("one")})
-    uri = uri_in(await Modern(http, f"{site.url}/mcp").call("large_text", {"size": LONG}))
-    assert await read(Modern(http, f"{site.url}/mcp/servers/large"), uri)
-    elsewhere = await Modern(http, f"{site.url}/mcp/servers/one").ask("resources/read", {"uri": uri})
+    services = await open_site({"large": LARGE, "one": odd("one")})
+    uri = uri_in(await Modern(http, f"{services.url}/mcp").call("large_text", {"size": LONG}))
+    assert await read(Modern(http, f"{services.url}/mcp/servers/large"), uri)
+    elsewhere = await Modern(http, f"{services.url}/mcp/servers/one").ask("resources/read", {"uri": uri})
     assert elsewhere.error["code"] == -32602
     team = await open_site({"large": LARGE, "one": odd("one")}, people_mode="password")
     person = await team.person("ann")
     scope = TokenScope(frozenset(Right) - {Right.ADMIN}, servers=("one",))
-    _, narrow = await team.site.people.create_token(person.user, "narrow", scope, None)
+    _, narrow = await team.services.people.create_token(person.user, "narrow", scope, None)
     wide = Modern(http, f"{team.url}/mcp", headers={"Authorization": f"Bearer {person.secret}"})
     uri = uri_in(await wide.call("large_text", {"size": LONG}))
     bearer = {"Authorization": f"Bearer {narrow}"}
@@ -302,8 +304,8 @@ async def test_a_server_without_resources_has_an_empty_list_of_them(
 async def test_a_server_that_is_called_results_keeps_its_resources(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    site = await open_site({"results": odd("results"), "one": odd("one")})
-    here = Modern(http, f"{site.url}/mcp")
+    services = await open_site({"results": odd("results"), "one": odd("one")})
+    here = Modern(http, f"{services.url}/mcp")
     found = await here.ask("resources/read", {"uri": "toolyard://results/odd://same"})
     assert found.result["contents"][0]["text"] == "odd://same of results"
 

@@ -13,7 +13,7 @@ import pytest
 
 from toolyard.clients import Callbacks
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build_core
+from toolyard.core.composition import Core, build_core
 from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
@@ -65,7 +65,7 @@ async def modern(request: aiohttp.web.Request) -> aiohttp.web.Response:
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+async def core(tmp_path: Path) -> AsyncIterator[Core]:
     app = aiohttp.web.Application()
     app.router.add_post("/mcp", modern)
     runner = aiohttp.web.AppRunner(app)
@@ -104,27 +104,27 @@ async def told(
 
 @pytest.mark.parametrize("server", ["new", "old", "common"])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_server_is_told_what_the_client_can_do(parts: Parts, server: str, era: str) -> None:
-    gateway = Gateway(parts)
+async def test_a_server_is_told_what_the_client_can_do(core: Core, server: str, era: str) -> None:
+    gateway = Gateway(core)
     for capabilities in ({}, FORMS, {}):
         found = await told(gateway, f"{server}_told", modern=era == "modern", capabilities=capabilities)
         assert found == capabilities
     # While a chat's call, over the usual connection, tells of its person.
-    result = await parts.call_path.call(f"{server}_told", {}, Caller(ANN.principal, chat="one"))
+    result = await core.call_path.call(f"{server}_told", {}, Caller(ANN.principal, chat="one"))
     assert json.loads(result.text) == FORMS
     await gateway.close()
 
 
-async def test_what_is_shared_is_not_started_for_each_who_comes(parts: Parts) -> None:
-    gateway = Gateway(parts)
+async def test_what_is_shared_is_not_started_for_each_who_comes(core: Core) -> None:
+    gateway = Gateway(core)
     for caller in (ANN, BOB):
         assert await told(gateway, "common_told", caller, modern=True, capabilities={}) == {}
-    assert len(parts.manager.list_dedicated_connections("silent")) == 1
+    assert len(core.manager.list_dedicated_connections("silent")) == 1
     await gateway.close()
 
 
-async def test_a_server_that_asks_one_who_cannot_answer_is_at_fault(parts: Parts) -> None:
-    gateway = Gateway(parts)
+async def test_a_server_that_asks_one_who_cannot_answer_is_at_fault(core: Core) -> None:
+    gateway = Gateway(core)
     for modern in (True, False):
         answer = await Endpoint(gateway, ANN).handle(request("new_ask", modern=modern, capabilities={}))
         assert isinstance(answer, RpcFailure)

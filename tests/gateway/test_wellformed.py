@@ -23,14 +23,16 @@ READER = Path(__file__).parents[1] / "real_clients/reads_all.cjs"
 
 
 @pytest.fixture
-async def site(open_site: Any) -> Local:
+async def services(open_site: Any) -> Local:
     return await open_site({"one": odd("one", allowTools=["odd"]), "sloppy": SLOPPY})
 
 
 @pytest.mark.parametrize(("path", "prefix"), [("/mcp", "sloppy_"), ("/mcp/servers/sloppy", "")])
-async def test_a_client_that_checks_everything_reads_everything(site: Local, path: str, prefix: str) -> None:
+async def test_a_client_that_checks_everything_reads_everything(
+    services: Local, path: str, prefix: str
+) -> None:
     process = await asyncio.create_subprocess_exec(
-        "node", str(READER), site.url + path, env={**os.environ, "NODE_PATH": str(NODE.parent)},
+        "node", str(READER), services.url + path, env={**os.environ, "NODE_PATH": str(NODE.parent)},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     printed, errors = await asyncio.wait_for(process.communicate(), 90)
@@ -44,8 +46,10 @@ async def test_a_client_that_checks_everything_reads_everything(site: Local, pat
     assert seen["server"] == "toolyard"
 
 
-async def test_a_modern_client_gets_what_its_revision_has(site: Local, http: aiohttp.ClientSession) -> None:
-    client = Modern(http, f"{site.url}/mcp/servers/sloppy")
+async def test_a_modern_client_gets_what_its_revision_has(
+    services: Local, http: aiohttp.ClientSession
+) -> None:
+    client = Modern(http, f"{services.url}/mcp/servers/sloppy")
     tools = {each["name"]: each for each in (await client.ask("tools/list")).result["tools"]}
     assert tools["listed"]["outputSchema"] == {"type": "array"}
     assert tools["bare"]["inputSchema"] == {"type": "object", "anyOf": [{"type": "object"}]}
@@ -55,9 +59,9 @@ async def test_a_modern_client_gets_what_its_revision_has(site: Local, http: aio
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
 async def test_a_legacy_client_gets_what_its_revision_has(
-    site: Local, http: aiohttp.ClientSession, version: str
+    services: Local, http: aiohttp.ClientSession, version: str
 ) -> None:
-    client = Old(http, f"{site.url}/mcp/servers/sloppy", version=version)
+    client = Old(http, f"{services.url}/mcp/servers/sloppy", version=version)
     await client.begin()
     words = {"type": "text", "text": '["a"]'}
     assert (await client.call("listed")).result == {"content": [words]}

@@ -45,8 +45,8 @@ async def served(
     runner = web.ServerRunner(web.Server(noting), shutdown_timeout=1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-        await site.start()
+        services = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+        await services.start()
         server.url = URL.build(
             scheme="https" if tls else "http", host="127.0.0.1", port=runner.addresses[0][1], path="/"
         )

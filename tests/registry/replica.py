@@ -25,23 +25,23 @@ async def main(data_dir: str, url: str, key: str, user: str, instance_id: str, c
     database = await Database.open(Path(data_dir), url=url or None, secret_key=key)
     registry, net = Registry(database.registry, Settings()), OutboundHttp()
     credentials = AuthProviderFactory(registry, database.auth, net)
-    parts = build_core(
+    core = build_core(
         Configuration(), Settings(), data_dir=None, auth_provider_for=credentials.auth_provider_for, net=net
     )
     instance, server = await registry.get_instance(user, instance_id)
-    await parts.sync_instances(user, [registry.build_instance_server(instance, server)])
+    await core.sync_instances(user, [registry.build_instance_server(instance, server)])
     caller = Caller(Principal(user))
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
 
     async def call() -> str:
         try:
-            return (await parts.call_path.call(f"mcp_{instance.slug}__whoami", {}, caller)).text
+            return (await core.call_path.call(f"mcp_{instance.slug}__whoami", {}, caller)).text
         except ToolyardError as error:
             return f"{type(error).__name__}: {error.cause}"
 
     print(*await asyncio.gather(*(call() for _ in range(int(calls)))), sep="\n", flush=True)
-    await parts.close()
+    await core.close()
     await net.close()
     await database.close()
 

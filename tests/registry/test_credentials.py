@@ -14,7 +14,7 @@ from toolyard.auth.errors import AuthUnavailable, NeverSignedIn, ScopeNeeded, Si
 from toolyard.auth.provider import parse_challenge
 from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build_core
+from toolyard.core.composition import Core, build_core
 from toolyard.errors import SignInNeeded
 from toolyard.net import OutboundHttp
 from toolyard.registry import ChoiceDraft
@@ -39,7 +39,7 @@ def database_url() -> None:
 
 
 @pytest.fixture
-async def parts(office: Office) -> AsyncIterator[Parts]:
+async def core(office: Office) -> AsyncIterator[Core]:
     made = build_core(
         Configuration(servers={}, bundles={}),
         Settings(),
@@ -51,62 +51,62 @@ async def parts(office: Office) -> AsyncIterator[Parts]:
     await made.close()
 
 
-async def call(office: Any, parts: Parts, instance: Any, tool: str = "whoami") -> str:
-    await parts.sync_instances(office.ann.id, [await office.server(instance)])
+async def call(office: Any, core: Core, instance: Any, tool: str = "whoami") -> str:
+    await core.sync_instances(office.ann.id, [await office.server(instance)])
     name = f"mcp_{instance.slug}__{tool}"
-    return (await parts.call_path.call(name, {}, Caller(office.principal))).text
+    return (await core.call_path.call(name, {}, Caller(office.principal))).text
 
 
-async def failure(office: Any, parts: Parts, instance: Any, tool: str = "whoami") -> Any:
+async def failure(office: Any, core: Core, instance: Any, tool: str = "whoami") -> Any:
     with pytest.raises((SignInNeeded, AuthUnavailable)) as caught:
-        await call(office, parts, instance, tool)
+        await call(office, core, instance, tool)
     return caught.value
 
 
 # Instances.
 
 
-async def test_an_instance_calls_as_whom_it_signed_in(office: Office, parts: Parts) -> None:
+async def test_an_instance_calls_as_whom_it_signed_in(office: Office, core: Core) -> None:
     instance = await office.instance()
-    error = await failure(office, parts, instance)
+    error = await failure(office, core, instance)
     assert isinstance(error, NeverSignedIn)
     assert "press Connect" in (error.hint or "")
     assert (await office.state(instance))[0] is PENDING
     await office.program.change(person="ann@example.com")
     await office.sign_in(instance)
-    assert await call(office, parts, instance) == "ann@example.com"
+    assert await call(office, core, instance) == "ann@example.com"
 
 
-async def test_a_value_goes_along_and_a_wrong_one_is_told(office: Office, parts: Parts) -> None:
+async def test_a_value_goes_along_and_a_wrong_one_is_told(office: Office, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     token = (await office.database.auth.get_grant(instance.grant_key)).access_token
     header = ChoiceDraft("header", key="Authorization")
     valued = await office.instance(header, value=f"Bearer {token}", slug="valued")
-    assert await call(office, parts, valued) == "somebody"
+    assert await call(office, core, valued) == "somebody"
     wrong = await office.instance(header, value="Bearer nonsense", slug="wrong")
-    error = await failure(office, parts, wrong)
+    error = await failure(office, core, wrong)
     assert type(error) is SignInNeeded
     assert "nonsense" not in str(error)
 
 
-async def test_a_token_that_ran_out_is_refreshed_without_anybody(office: Office, parts: Parts) -> None:
+async def test_a_token_that_ran_out_is_refreshed_without_anybody(office: Office, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
-    await call(office, parts, instance)
+    await call(office, core, instance)
     await office.run_out(LATER)
-    await call(office, parts, instance)
+    await call(office, core, instance)
     assert len(await office.program.refreshes()) == 1
     assert (await office.state(instance))[0] is READY
 
 
-async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(office: Office, parts: Parts) -> None:
+async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(office: Office, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
-    await call(office, parts, instance)
+    await call(office, core, instance)
     await office.program.change(token_delay=0.1)
     await office.run_out(LATER)
-    texts = await asyncio.gather(*(call(office, parts, instance) for _ in range(50)))
+    texts = await asyncio.gather(*(call(office, core, instance) for _ in range(50)))
     assert set(texts) == {"somebody"}
     assert len(await office.program.refreshes()) == 1
 
@@ -125,46 +125,46 @@ async def test_a_restart_between_expiry_and_call_needs_nobody(office: Office) ->
     assert len(await office.program.refreshes()) == 1
 
 
-async def test_a_rotated_token_is_never_used_twice(office: Office, parts: Parts) -> None:
+async def test_a_rotated_token_is_never_used_twice(office: Office, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     for _ in range(4):
         await office.run_out(LATER)
-        await call(office, parts, instance)
+        await call(office, core, instance)
     used = await office.program.refreshes()
     assert len(used) == len(set(used)) == 4
     assert not await office.program.log("reuse")
 
 
-async def test_a_token_endpoint_in_trouble_loses_nothing(office: Office, parts: Parts) -> None:
+async def test_a_token_endpoint_in_trouble_loses_nothing(office: Office, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     before = await office.database.auth.get_grant(instance.grant_key)
     await office.run_out(LATER)
     await office.program.change(token_trouble=[503, "drop", 500, 502])
-    error = await failure(office, parts, instance)
+    error = await failure(office, core, instance)
     assert isinstance(error, AuthUnavailable | SignInNeeded)
     assert await office.database.auth.get_grant(instance.grant_key) == before
     assert (await office.state(instance))[0] is READY
     await office.program.change(token_trouble=[])
     office.clock.now += 60
-    assert await call(office, parts, instance) == "somebody"
+    assert await call(office, core, instance) == "somebody"
 
 
-async def test_a_sign_in_that_was_taken_back_is_marked_and_mended(office: Office, parts: Parts) -> None:
+async def test_a_sign_in_that_was_taken_back_is_marked_and_mended(office: Office, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
-    await call(office, parts, instance)
+    await call(office, core, instance)
     for what in ("access", "refresh"):
         await office.program.forget(what)
-    errors = await asyncio.gather(*(failure(office, parts, instance) for _ in range(5)))
+    errors = await asyncio.gather(*(failure(office, core, instance) for _ in range(5)))
     assert all(isinstance(error, SignInEnded) for error in errors)
     assert "press Connect" in (errors[0].hint or "")
     state, reason = await office.state(instance)
     assert state is NEEDS_REAUTH
     assert "cannot be refreshed" in (reason or "")
     await office.sign_in(instance)
-    assert await call(office, parts, instance) == "somebody"
+    assert await call(office, core, instance) == "somebody"
     assert await office.state(instance) == (READY, None)
 
 
@@ -192,7 +192,7 @@ async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_re
     assert await office.state(instance) == (READY, None)
 
 
-async def test_a_state_is_written_once_however_many_calls_fail(office: Office, parts: Parts) -> None:
+async def test_a_state_is_written_once_however_many_calls_fail(office: Office, core: Core) -> None:
     instance = await office.instance()
     storage, written = office.database.registry, []
     set_state = storage.set_instance_state
@@ -202,48 +202,48 @@ async def test_a_state_is_written_once_however_many_calls_fail(office: Office, p
         await set_state(*words)
 
     storage.set_instance_state = counted
-    await call_all(office, parts, instance, 10)
+    await call_all(office, core, instance, 10)
     assert len(written) == 1
 
 
-async def call_all(office: Any, parts: Parts, instance: Any, times: int) -> None:
+async def call_all(office: Any, core: Core, instance: Any, times: int) -> None:
     server = await office.server(instance)
-    await parts.sync_instances(office.ann.id, [server])
+    await core.sync_instances(office.ann.id, [server])
     for _ in range(times):
         with pytest.raises(NeverSignedIn):
-            await parts.call_path.call(f"mcp_{instance.slug}__whoami", {}, Caller(office.principal))
+            await core.call_path.call(f"mcp_{instance.slug}__whoami", {}, Caller(office.principal))
 
 
-async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: Office, parts: Parts) -> None:
+async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: Office, core: Core) -> None:
     await office.program.set(challenge_scope="read")
     instance = await office.instance()
     await office.sign_in(instance)
-    error = await failure(office, parts, instance, "write")
+    error = await failure(office, core, instance, "write")
     assert isinstance(error, ScopeNeeded)
     state, reason = await office.state(instance)
     assert state is NEEDS_REAUTH
     assert "write" in (reason or "")
     # What needs no more still works.
-    assert await call(office, parts, instance) == "somebody"
+    assert await call(office, core, instance) == "somebody"
     await office.sign_in(instance)
-    assert await call(office, parts, instance, "write") == "somebody"
+    assert await call(office, core, instance, "write") == "somebody"
     entries = await office.program.log("authorize")
     assert [entry["query"]["scope"] for entry in entries] == ["read", "read write"]
 
 
-async def test_a_forgotten_client_asks_for_one_more_sign_in(office: Office, parts: Parts) -> None:
+async def test_a_forgotten_client_asks_for_one_more_sign_in(office: Office, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     await office.program.forget("clients")
     await office.run_out(LATER)
-    assert isinstance(await failure(office, parts, instance), SignInEnded)
+    assert isinstance(await failure(office, core, instance), SignInEnded)
     assert (await office.state(instance))[0] is NEEDS_REAUTH
     await office.sign_in(instance)
-    assert await call(office, parts, instance) == "somebody"
+    assert await call(office, core, instance) == "somebody"
     assert len(await office.program.log("register")) == 2
 
 
-async def test_tokens_never_go_to_another_host(office: Office, parts: Parts) -> None:
+async def test_tokens_never_go_to_another_host(office: Office, core: Core) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     server = await office.server(instance)
@@ -253,13 +253,13 @@ async def test_tokens_never_go_to_another_host(office: Office, parts: Parts) -> 
     assert await office.database.auth.get_grant(instance.grant_key) is None
 
 
-async def test_an_instance_that_was_made_again_has_no_old_sign_in(office: Office, parts: Parts) -> None:
+async def test_an_instance_that_was_made_again_has_no_old_sign_in(office: Office, core: Core) -> None:
     instance = await office.instance(slug="mine")
     await office.sign_in(instance)
-    assert await call(office, parts, instance) == "somebody"
+    assert await call(office, core, instance) == "somebody"
     await office.registry.delete_instance(office.ann.id, instance.id)
     again = await office.instance(slug="mine")
-    assert isinstance(await failure(office, parts, again), NeverSignedIn)
+    assert isinstance(await failure(office, core, again), NeverSignedIn)
 
 
 # Servers of a file.

@@ -25,7 +25,7 @@ from toolyard.auth.errors import AddressNotAllowed
 from toolyard.auth.sign_in_flow import SignInFlow
 from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build_core
+from toolyard.core.composition import Core, build_core
 from toolyard.errors import ServerError
 from toolyard.net import AddressGuard, OutboundHttp, is_private
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
@@ -174,7 +174,7 @@ class Yard:
     internet: Internet
     registry: Registry
     sign_ins: InstanceSignIns
-    parts: Parts
+    core: Core
     user: User
     instance: Instance
 
@@ -186,9 +186,9 @@ class Yard:
 
     async def call(self) -> str:
         pair = await self.registry.get_instance(self.user.id, self.instance.id)
-        await self.parts.sync_instances(self.user.id, [self.registry.build_instance_server(*pair)])
+        await self.core.sync_instances(self.user.id, [self.registry.build_instance_server(*pair)])
         name = f"mcp_{self.instance.slug}__hello"
-        return (await self.parts.call_path.call(name, {}, Caller(self.user.principal))).text
+        return (await self.core.call_path.call(name, {}, Caller(self.user.principal))).text
 
     async def trouble(self) -> ServerError | None:
         """How signing in, or else the call that follows, fails."""
@@ -241,7 +241,7 @@ async def yard(
     server = await registry.add_server(
         ServerDraft("x", f"https://{MCP}/mcp", choices=(ChoiceDraft("oauth"),))
     )
-    parts = build_core(
+    core = build_core(
         Configuration(),
         Settings(),
         data_dir=None,
@@ -255,11 +255,11 @@ async def yard(
         internet,
         registry,
         InstanceSignIns(flow, registry, database.auth),
-        parts,
+        core,
         user,
         await registry.create_instance(user.id, InstanceDraft(server.id)),
     )
-    await parts.close()
+    await core.close()
     await runner.cleanup()
 
 

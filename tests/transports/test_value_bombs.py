@@ -90,8 +90,8 @@ async def serving() -> AsyncIterator[Server]:
     app.router.add_route("*", "/{kind}", server.handle)
     runner = aiohttp.web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    services = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
+    await services.start()
     server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield server

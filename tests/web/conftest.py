@@ -214,7 +214,7 @@ class Person:
 class Local:
     """A Toolyard in this process."""
 
-    site: Services
+    services: Services
     url: str
     clients: list[Client] = field(default_factory=list[Client])
 
@@ -226,7 +226,7 @@ class Local:
 
     async def person(self, name: str, role: str = "user", scope: TokenScope | None = None) -> Person:
         """In the mode password: a new account. It can sign in with PASSWORD, and is signed in already."""
-        people, stored = self.site.people, self.site.database.accounts
+        people, stored = self.services.people, self.services.database.accounts
         made = await stored.add_user(name, Role(role))
         await stored.set_password_hash(made.id, password_hash())
         user = await stored.get_user(made.id)
@@ -235,7 +235,7 @@ class Local:
             frozenset(each for each in Right if role == "admin" or each is not Right.ADMIN)
         )
         _, secret = await people.create_token(user, "test", rights, None)
-        cookie = f"{cookie_name(self.site.settings)}={await people.begin_session(user)}"
+        cookie = f"{cookie_name(self.services.settings)}={await people.begin_session(user)}"
         browser = self.client(Cookie=cookie)
         return Person(user, browser, self.client(Authorization=f"Bearer {secret}"), secret)
 
@@ -268,18 +268,18 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
         chosen = load_settings(folder, env={}, overrides={"warm": False, **settings})
         configuration = load_config(data_dir=folder, cwd=folder, env=dict(os.environ))
         listener = open_listener("127.0.0.1", 0)
-        site = await Services.open(configuration, chosen, folder, agents, address=listener.address)
-        stack.push_async_callback(site.close)
-        running = HttpServer(make_app(site), listener)
+        services = await Services.open(configuration, chosen, folder, agents, address=listener.address)
+        stack.push_async_callback(services.close)
+        running = HttpServer(make_app(services), listener)
         await running.start()
-        local = Local(site, listener.address)
+        local = Local(services, listener.address)
 
         async def stop() -> None:
             for client in local.clients:
                 await client.close()
-            site.stop()
+            services.stop()
             await running.drain()
-            await running.wait_for_shutdown_work(site.end_work())
+            await running.wait_for_shutdown_work(services.end_work())
             await running.cancel_open_requests()
 
         stack.push_async_callback(stop)

@@ -175,7 +175,7 @@ async def test_looking_at_an_agent_connects_nothing_for_a_chat(
     server = (await client.post("/api/v1/servers", body)).json["id"]
     await client.post("/api/v1/instances", {"server_id": server, "slug": "mine"})
     assert "mcp_mine__echo" in await tools_of(client, "all")
-    assert team.site.parts.manager.list_dedicated_connections("") == []
+    assert team.services.core.manager.list_dedicated_connections("") == []
 
 
 async def test_the_native_server_is_nowhere_else(
@@ -305,8 +305,8 @@ async def test_who_listens_at_the_gateway_is_told_that_the_tools_changed(
     alone = await open_site({"demo": demo}, agents=[READER])
     told: list[str] = []
     watch = Subscription(LOCAL_PRINCIPAL, lambda _: True, lambda method, _: told.append(method), {"tools"})
-    alone.site.mcp.gateway.client_subscriptions.add(watch)
-    alone.site.apply_agents(LoadedAgents(Path("AGENTS.md"), (READER,)))
+    alone.services.mcp.gateway.client_subscriptions.add(watch)
+    alone.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (READER,)))
     assert told == []
-    alone.site.apply_agents(LoadedAgents(Path("AGENTS.md"), (META,)))
+    alone.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (META,)))
     assert told == ["notifications/tools/list_changed"]

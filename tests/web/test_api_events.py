@@ -87,7 +87,7 @@ async def test_a_stream_ends_with_the_sign_in(team: Local, monkeypatch: pytest.M
             for _ in range(5):
                 assert await asyncio.wait_for(stream.content.readline(), 30), "it goes on while it may"
             if person is ada:
-                await team.site.database.accounts.set_disabled(ada.user.id, True)
+                await team.services.database.accounts.set_disabled(ada.user.id, True)
             else:
                 token = (await bob.browser.get("/api/v1/tokens")).json["items"][0]["id"]
                 await bob.browser.delete(f"/api/v1/tokens/{token}")
@@ -95,7 +95,7 @@ async def test_a_stream_ends_with_the_sign_in(team: Local, monkeypatch: pytest.M
 
 
 async def test_nobody_looks_when_nobody_listens(alone: Local, until: Callable[..., Awaitable[None]]) -> None:
-    live = alone.site.live_updates
+    live = alone.services.live_updates
     async with events(alone.client()) as following:
         await following()
         assert live.is_polling

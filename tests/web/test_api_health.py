@@ -32,7 +32,7 @@ async def test_it_is_not_ready_without_its_database(team: Local, monkeypatch: py
     async def away() -> None:
         raise DatabaseUnavailable("postgresql://root:hunter2@db does not answer")
 
-    monkeypatch.setattr(team.site.database, "ping", away)
+    monkeypatch.setattr(team.services.database, "ping", away)
     answer = await team.client().get("/readyz")
     assert answer.status == 503
     assert "hunter2" not in answer.text
@@ -41,14 +41,14 @@ async def test_it_is_not_ready_without_its_database(team: Local, monkeypatch: py
 
 async def test_it_is_not_ready_while_its_database_hangs(team: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "_DATABASE_TIMEOUT_SECONDS", 0.05)
-    monkeypatch.setattr(team.site.database, "ping", asyncio.Event().wait)
+    monkeypatch.setattr(team.services.database, "ping", asyncio.Event().wait)
     async with asyncio.timeout(30):
         answer = await team.client().get("/readyz")
     assert (answer.status, answer.text) == (503, "the database does not answer\n")
 
 
 async def test_it_is_not_ready_while_it_stops(team: Local) -> None:
-    team.site.stop()
+    team.services.stop()
     assert (await team.client().get("/readyz")).status == 503
 
 

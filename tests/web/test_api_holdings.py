@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Local, monkeypatch: Any) -> None:
-    site = alone.site
-    me = (await site.people.local_user()).principal
-    server = await site.registry.add_server(ServerDraft("S", "https://s.example/mcp"))
-    read, first, held = site.registry.list_instances, asyncio.Event(), asyncio.Event()
+    services = alone.services
+    me = (await services.people.local_user()).principal
+    server = await services.registry.add_server(ServerDraft("S", "https://s.example/mcp"))
+    read, first, held = services.registry.list_instances, asyncio.Event(), asyncio.Event()
 
     async def slow(user_id: str) -> Any:
         found = await read(user_id)
@@ -25,14 +25,14 @@ async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Local,
             await held.wait()
         return found
 
-    monkeypatch.setattr(site.registry, "list_instances", slow)
-    early = asyncio.create_task(site.list_instances(me))
+    monkeypatch.setattr(services.registry, "list_instances", slow)
+    early = asyncio.create_task(services.list_instances(me))
     await first.wait()
-    made = await site.registry.create_instance(me.id, InstanceDraft(server.id, slug="one"))
-    assert len(await site.list_instances(me)) == 1
+    made = await services.registry.create_instance(me.id, InstanceDraft(server.id, slug="one"))
+    assert len(await services.list_instances(me)) == 1
     held.set()
     assert await early == []
-    assert site.parts.manager.find(made.core_id, me) is not None, "the later read counts"
+    assert services.core.manager.find(made.core_id, me) is not None, "the later read counts"
 
 
 async def test_many_at_once_end_with_what_is_stored(team: Local, hostile_http: Listening) -> None:
@@ -53,5 +53,5 @@ async def test_many_at_once_end_with_what_is_stored(team: Local, hostile_http: L
 
     await asyncio.gather(*(one(number) for number in range(12)))
     await ada.token.get("/api/v1/instances")
-    known = team.site.parts.manager.visible_servers(ada.user.principal)
+    known = team.services.core.manager.visible_servers(ada.user.principal)
     assert sorted(known) == sorted(["demo", *(f"@{ada.user.id}/i{number}" for number in range(0, 12, 2))])

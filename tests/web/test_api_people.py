@@ -50,7 +50,7 @@ async def test_whoever_is_disabled_is_out_at_once(root: Any, team: Local) -> Non
     assert (await root.token.patch(f"/api/v1/users/{ada.user.id}", {"disabled": True})).status == 200
     assert (await ada.token.get("/api/v1/me")).status == 401
     assert (await ada.browser.get("/api/v1/me")).status == 401
-    mine = [each for each in team.site.parts.manager.statuses() if each.principal == ada.user.id]
+    mine = [each for each in team.services.core.manager.statuses() if each.principal == ada.user.id]
     assert mine == []
 
 

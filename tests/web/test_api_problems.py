@@ -138,7 +138,7 @@ async def test_what_nobody_expected_has_an_id_and_no_trace(
     async def broken(*_: object) -> None:
         raise RuntimeError("the password is hunter2-hunter2")
 
-    monkeypatch.setattr(alone.site.registry, "list_servers", broken)
+    monkeypatch.setattr(alone.services.registry, "list_servers", broken)
     with caplog.at_level(logging.ERROR, "toolyard.web"):
         answer = await alone.client().get("/api/v1/servers")
     problem = is_problem(answer, 500)

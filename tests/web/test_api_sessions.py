@@ -10,8 +10,8 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.
 
 
 async def _another_browser(team: Local, person: Person) -> Client:
-    text = await team.site.people.begin_session(person.user, "192.0.2.7", FIREFOX)
-    return team.client(Cookie=f"{cookie_name(team.site.settings)}={text}")
+    text = await team.services.people.begin_session(person.user, "192.0.2.7", FIREFOX)
+    return team.client(Cookie=f"{cookie_name(team.services.settings)}={text}")
 
 
 async def test_people_list_their_browsers_and_sign_out_one_or_all(team: Local) -> None:

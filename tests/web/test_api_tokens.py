@@ -180,5 +180,5 @@ async def test_the_page_warns_of_tokens_that_expire_soon(open_site: Opening) -> 
     page = (await ann.browser.get("/ui/tokens")).text
     assert '<option value="45" selected' in page
     assert "expires soon" not in page
-    await local.site.people.create_token(ann.user, "brief", TokenScope(frozenset({Right.READ})), 86_400.0)
+    await local.services.people.create_token(ann.user, "brief", TokenScope(frozenset({Right.READ})), 86_400.0)
     assert "expires soon" in (await ann.browser.get("/ui/tokens")).text

@@ -126,9 +126,9 @@ async def test_who_hangs_up_cancels_the_call(alone: Local, until: Callable[..., 
     await client.get("/api/v1/tools")
     body = {"arguments": {"to": 100, "pause": 0.2}}
     call = asyncio.create_task(client.post("/api/v1/tools/demo_count/call", body))
-    await until(lambda: alone.site.parts.manager.status("demo").in_flight == 1)
+    await until(lambda: alone.services.core.manager.status("demo").in_flight == 1)
     call.cancel()
-    await until(lambda: alone.site.parts.manager.status("demo").in_flight == 0)
+    await until(lambda: alone.services.core.manager.status("demo").in_flight == 0)
     entries: list[Any] = []
     while not entries:
         entries = (await alone.client().get("/api/v1/audit?action=tool.call")).json["items"]

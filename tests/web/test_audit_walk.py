@@ -59,7 +59,7 @@ class World:
 
     async def entries(self, since: int | None) -> tuple[int, list[AuditEntry]]:
         """The entries after one, and the id of a new one that comes after all of them."""
-        audit = self.local.site.audit
+        audit = self.local.services.audit
         await audit.write(AuditEntry(at=time.time(), action="mark", actor="", target=""))
         found = await audit.entries(before=None, limit=100, action=None, actor=None)
         assert found[0].action == "mark"
@@ -132,7 +132,7 @@ def admin_routes(local: Local) -> set[tuple[str, str]]:
             elif (original := getattr(route, "original_router", None)) is not None:
                 walk(original.routes, prefix + getattr(route.include_context, "prefix", ""))
 
-    walk(make_app(local.site).routes)
+    walk(make_app(local.services).routes)
     return found
 
 
@@ -197,7 +197,7 @@ async def test_a_change_of_an_account_that_stops_half_way_is_in_the_audit_log(
     async def fail(*_: object) -> None:
         raise RuntimeError("the turns cannot be stopped")
 
-    monkeypatch.setattr(world.local.site.chats, "stop_all_turns", fail)
+    monkeypatch.setattr(world.local.services.chats, "stop_all_turns", fail)
     mark, _ = await world.entries(None)
     answer = await world.root.token.patch(f"/api/v1/users/{user}", {"role": "admin", "disabled": True})
     assert answer.status == 500

@@ -303,7 +303,7 @@ async def test_a_second_process_holds_the_same_locks(
 async def test_with_a_server_or_an_instance_its_lock_is_gone(office: Office, words: Changing) -> None:
     ada = office.ada.token
     assert (await call(ada, "read")).status == 200
-    place, other = office.local.site.database.pins, f"/api/v1/instances/{office.adas}"
+    place, other = office.local.services.database.pins, f"/api/v1/instances/{office.adas}"
     both = (PinKey(office.server), PinKey(office.server, office.adas))
     assert await place.revisions(both) == (1, 1)
     assert (await ada.delete(other)).status == 204

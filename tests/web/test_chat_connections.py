@@ -35,15 +35,15 @@ async def test_a_sign_in_that_ends_in_a_chat_is_seen_on_the_page(
 ) -> None:
     program = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
     local = await open_site({}, people_mode="password")
-    ann, site = await local.person("ann"), local.site
+    ann, services = await local.person("ann"), local.services
     choice = ChoiceDraft("oauth") if kind == "oauth" else ChoiceDraft("header", key="Authorization")
     draft = ServerDraft("There", f"{program}/mcp", private_addresses=True, choices=(choice,))
-    server = await site.registry.add_server(draft)
+    server = await services.registry.add_server(draft)
     async with aiohttp.ClientSession() as session:
-        token = await signed_in(session, program, site, ann) if kind == "header" else None
+        token = await signed_in(session, program, services, ann) if kind == "header" else None
         value = None if token is None else f"Bearer {token}"
         given = InstanceDraft(server.id, slug="there", value=value)
-        instance = await site.registry.create_instance(ann.user.id, given)
+        instance = await services.registry.create_instance(ann.user.id, given)
         if kind == "oauth":
             begun = await ann.browser.post(f"/api/v1/instances/{instance.id}/connect")
             await ann.browser.get(await agreed(session, begun.json["url"]))
@@ -53,12 +53,12 @@ async def test_a_sign_in_that_ends_in_a_chat_is_seen_on_the_page(
 
         await shown()
         chat = Caller(ann.user.principal, chat="one")
-        assert (await site.parts.call_path.call(WHOAMI, {}, chat)).text == "somebody"
+        assert (await services.core.call_path.call(WHOAMI, {}, chat)).text == "somebody"
         assert await shown() == InstanceState.READY
         for what in ("access", "refresh"):
             await session.post(f"{program}/forget?what={what}")
         with pytest.raises(SignInNeeded):
-            await site.parts.call_path.call(WHOAMI, {}, chat)
+            await services.core.call_path.call(WHOAMI, {}, chat)
     assert await shown() == InstanceState.NEEDS_REAUTH
     page = await ann.browser.get("/ui/mcp")
     assert "Needs sign-in again" in page.text
@@ -69,13 +69,13 @@ async def agreed(session: aiohttp.ClientSession, url: str) -> str:
         return "/ui/" + response.headers["Location"].partition("/ui/")[2]
 
 
-async def signed_in(session: aiohttp.ClientSession, program: str, site: Any, ann: Any) -> str:
+async def signed_in(session: aiohttp.ClientSession, program: str, services: Any, ann: Any) -> str:
     """A token that somebody got elsewhere and enters by hand."""
     draft = ServerDraft("Else", f"{program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),))
-    server = await site.registry.add_server(draft)
-    other = await site.registry.create_instance(ann.user.id, InstanceDraft(server.id, slug="else"))
+    server = await services.registry.add_server(draft)
+    other = await services.registry.create_instance(ann.user.id, InstanceDraft(server.id, slug="else"))
     begun = await ann.browser.post(f"/api/v1/instances/{other.id}/connect")
     await ann.browser.get(await agreed(session, begun.json["url"]))
-    kept = await site.database.auth.grant(other.grant_key)
-    await site.registry.delete_instance(ann.user.id, other.id)
+    kept = await services.database.auth.grant(other.grant_key)
+    await services.registry.delete_instance(ann.user.id, other.id)
     return kept.access_token

@@ -117,15 +117,15 @@ async def test_nothing_at_all_is_not_sent(yard: Yard, text: str) -> None:
     page = await yard.say(text)
     assert page.status == 409
     assert "The message is empty" in page.text or "the message is empty" in page.text
-    assert (await yard.local.site.chats.list("local")) == []
+    assert (await yard.local.services.chats.list("local")) == []
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body")
 async def test_as_many_characters_as_the_page_takes_can_be_sent_whatever_they_are(yard: Yard) -> None:
     page = await yard.say("say Read.\n" + "字" * (200_000 - 10))
     assert page.status == 200
-    [chat] = await yard.local.site.chats.list("local")
-    [begun] = await yard.local.site.chats.list_events("local", chat.id, limit=1)
+    [chat] = await yard.local.services.chats.list("local")
+    [begun] = await yard.local.services.chats.list_events("local", chat.id, limit=1)
     assert len(begun.body["text"]) == 200_000
 
 
@@ -134,7 +134,7 @@ async def test_what_was_written_is_kept_when_it_cannot_be_sent(yard: Yard) -> No
     assert page.status >= 400
     assert page.value("text") == "Some long thoughts"
     assert "there is no model" in page.text.lower()
-    assert (await yard.local.site.chats.list("local")) == []
+    assert (await yard.local.services.chats.list("local")) == []
 
 
 async def test_what_was_chosen_is_kept_when_it_cannot_be_sent(yard: Yard) -> None:
@@ -176,7 +176,7 @@ async def test_agent_and_model_are_chosen_and_no_key_is_shown(yard: Yard) -> Non
     assert "good" not in page.html.replace("pill good", "").replace("chip good", "").replace("alert good", "")
     form = page.root.one("form", id="settings-form")
     page = await yard.browser.send(page, form, {"agent": "", "model": "fake"})
-    chat = (await yard.local.site.chats.list("local"))[0]
+    chat = (await yard.local.services.chats.list("local"))[0]
     assert (chat.agent, chat.model) == (None, "fake")
 
 
@@ -197,13 +197,13 @@ async def test_tools_are_ticked_and_a_hidden_one_says_why(yard: Yard) -> None:
     form = panel.form(f"{page.path}/tools")
     after = await yard.browser.send(panel, form, {"tool": ["demo/weekday"]}, press=("which", "some"))
     assert "applies from your next message" in after.flash
-    assert (await yard.local.site.chats.list("local"))[0].choice == ("demo/weekday",)
+    assert (await yard.local.services.chats.list("local"))[0].choice == ("demo/weekday",)
     assert "1 tool" in after.root.one("div", id="settings").text
     page = await yard.settled(await yard.say("tools?", after), lambda each: "demo_weekday" in each.text)
     assert "demo_count" not in page.text
     panel = await yard.browser.get(f"{page.path.split('?')[0]}/tools")
     await yard.browser.send(panel, form, {}, press=("which", "all"))
-    assert (await yard.local.site.chats.list("local"))[0].choice is None
+    assert (await yard.local.services.chats.list("local"))[0].choice is None
 
 
 # Approvals and questions.
@@ -392,7 +392,7 @@ async def test_what_was_filled_in_is_kept_when_the_tool_cannot_be_run(console: Y
     assert page.status == 409
     assert "64 bits" in page.text
     assert page.value("arg-0") == str(2**70)
-    assert (await console.local.site.chats.list("local")) == []
+    assert (await console.local.services.chats.list("local")) == []
 
 
 async def test_a_picture_is_shown_as_a_picture(console: Yard) -> None:
@@ -442,9 +442,9 @@ async def test_chats_are_found_renamed_and_deleted(yard: Yard) -> None:
 
 async def long_chat(yard: Yard, turns: int) -> str:
     """A chat of so many turns, as the database has it."""
-    site = yard.local.site
-    chat = await site.chats.create("local", title="Long")
-    store = site.database.chats
+    services = yard.local.services
+    chat = await services.chats.create("local", title="Long")
+    store = services.database.chats
     for number in range(turns):
         begun = [
             NewChatEvent(
@@ -478,8 +478,8 @@ async def test_a_long_chat_opens_at_its_end_and_has_the_rest_on_demand(yard: Yar
 
 
 async def test_a_long_result_shows_its_head_and_the_rest_on_demand(yard: Yard) -> None:
-    site = yard.local.site
-    chat = await site.chats.create("local")
+    services = yard.local.services
+    chat = await services.chats.create("local")
     text = "".join(f"line {number} <script>\n" for number in range(40_000))
     call = {
         "id": "1",
@@ -494,10 +494,10 @@ async def test_a_long_result_shows_its_head_and_the_rest_on_demand(yard: Yard) -
         NewChatEvent(Kind.RUN, {"name": "big", "arguments": {}, "again": None}),
         NewChatEvent(Kind.CALL, call),
     ]
-    assert await site.database.chats.claim(chat.id, "r", TurnState.IDLE, run, new_turn=True)
+    assert await services.database.chats.claim(chat.id, "r", TurnState.IDLE, run, new_turn=True)
     end = NewChatEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
     result = result_event("1", Result(None, text), ok=True, seconds=0.5)
-    await site.database.chats.append(chat.id, "r", [result, end], next_state=TurnState.IDLE)
+    await services.database.chats.append(chat.id, "r", [result, end], next_state=TurnState.IDLE)
     page = await yard.browser.get(f"/ui/chat/{chat.id}")
     check(page)
     assert len(page.html) < 60_000

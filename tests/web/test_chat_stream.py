@@ -172,7 +172,7 @@ async def test_a_stream_ends_when_toolyard_stops(local: Any) -> None:
     async with streaming(client, chat) as stream:
         await run(client, chat, "demo_weekday", date="2026-07-28")
         await stream.until("end")
-        local.site.stop()
+        local.services.stop()
         assert await asyncio.wait_for(stream.following(), 30) is None
 
 
@@ -184,7 +184,7 @@ async def test_a_stream_ends_in_order_when_the_database_does(
     async with streaming(client, chat) as stream:
         await run(client, chat, "demo_weekday", date="2026-07-28")
         await stream.until("end")
-        await local.site.database.close()
+        await local.services.database.close()
         assert await stream.following() is None
     assert "the stream of a chat was ended: the store was closed" in caplog.text
     assert "unexpected" not in caplog.text
@@ -202,7 +202,7 @@ async def test_a_stream_ends_with_the_sign_in_and_beats_until_then(
         async with asyncio.timeout(30):
             while stream.comments < 3:
                 await asyncio.sleep(0.01)
-            await team.site.database.accounts.set_disabled(ada.user.id, True)
+            await team.services.database.accounts.set_disabled(ada.user.id, True)
             assert await reading is None
 
 
@@ -218,7 +218,7 @@ async def test_the_stream_of_a_page_ends_in_order_with_the_sign_in(
     async with asyncio.timeout(30), ada.browser.session.get(address, headers=headers) as stream:
         while b"still here" not in await stream.content.readline():
             pass
-        await team.site.people.sign_out_everywhere(ada.user)
+        await team.services.people.sign_out_everywhere(ada.user)
         await stream.content.read()
     assert "unexpected" not in caplog.text
     assert [each for each in caplog.records if each.exc_info] == []
@@ -241,9 +241,9 @@ async def test_a_slow_reader_costs_no_more_than_what_is_on_its_way(
 ) -> None:
     client = local.client()
     chat = await begin(client)
-    numbers = await fill(local.site.database.chats, chat, count=4_000, size=10_000)
+    numbers = await fill(local.services.database.chats, chat, count=4_000, size=10_000)
     fetched = 0
-    store = local.site.database.chats
+    store = local.services.database.chats
     read = store.wait_for_events
 
     async def watched(chat_id: str, after: int, seconds: float) -> Any:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 Opening = Callable[..., Awaitable[Any]]
 
 
-async def over(site: Services, owner: str, chat_id: str, turn: int) -> Sequence[ChatEvent]:
+async def over(services: Services, owner: str, chat_id: str, turn: int) -> Sequence[ChatEvent]:
     """The events of a turn, once it is over or waits."""
     async with asyncio.timeout(30):
         while True:
-            events = await site.chats.list_events(owner, chat_id, after=turn - 1)
+            events = await services.chats.list_events(owner, chat_id, after=turn - 1)
             if events[-1].kind in (Kind.END, Kind.APPROVAL_REQUEST):
                 return events
-            await site.chats.wait_for_events(owner, chat_id, events[-1].seq, 30)
+            await services.chats.wait_for_events(owner, chat_id, events[-1].seq, 30)
 
 
 @pytest.fixture
@@ -43,17 +43,19 @@ async def test_in_the_mode_none_the_owner_is_whoever_sits_there(
 ) -> None:
     config = {"s": chat_server(tmp_path / "journal")}
     local = await open_site(config, models={"fake": fake_model(model)}, write_tools="ask")
-    site: Services = local.site
-    chat = await site.chats.create("local")
+    services: Services = local.services
+    chat = await services.chats.create("local")
     events = await over(
-        site, "local", chat.id, await site.chats.send("local", chat.id, 'call s_put {"text": "a"}')
+        services, "local", chat.id, await services.chats.send("local", chat.id, 'call s_put {"text": "a"}')
     )
     assert kinds(events) == ["user", "said", "call", "ask"]
-    await site.chats.answer_approval("local", only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
+    await services.chats.answer_approval(
+        "local", only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True
+    )
     async with asyncio.timeout(30):
         while events[-1].kind is not Kind.END:
             await asyncio.sleep(0.01)
-            events = await site.chats.list_events("local", chat.id)
+            events = await services.chats.list_events("local", chat.id)
     assert only(events, Kind.RESULT)[0]["text"] == "put: a"
     assert (tmp_path / "journal").read_text() == 'put {"text": "a"}\n'
 
@@ -63,15 +65,17 @@ async def test_calls_of_a_chat_are_written_down_with_the_owners_name(
 ) -> None:
     config = {"s": chat_server(tmp_path / "journal")}
     local = await open_site(config, models={"fake": fake_model(model)}, people_mode="password")
-    site, ann = local.site, (await local.person("Ann")).user
-    chat = await site.chats.create(ann.id)
-    await over(site, ann.id, chat.id, await site.chats.run_tool(ann.id, chat.id, "s_look", {"text": "a"}))
-    await over(site, ann.id, chat.id, await site.chats.send(ann.id, chat.id, "call s_look {}\nthen"))
+    services, ann = local.services, (await local.person("Ann")).user
+    chat = await services.chats.create(ann.id)
+    await over(
+        services, ann.id, chat.id, await services.chats.run_tool(ann.id, chat.id, "s_look", {"text": "a"})
+    )
+    await over(services, ann.id, chat.id, await services.chats.send(ann.id, chat.id, "call s_look {}\nthen"))
     async with asyncio.timeout(30):
         found: Sequence[Any] = ()
         while len(found) < 2:
             await asyncio.sleep(0.02)
-            found = await site.audit.entries(before=None, limit=50, action="tool.call", actor=None)
+            found = await services.audit.entries(before=None, limit=50, action="tool.call", actor=None)
     assert {(each.actor, each.actor_name, each.target) for each in found} == {(ann.id, "Ann", "s/look")}
 
 
@@ -79,19 +83,19 @@ async def test_who_is_gone_or_disabled_has_no_chats_any_more(
     open_site: Opening, model: str, tmp_path: Path
 ) -> None:
     local = await open_site({}, models={"fake": fake_model(model)}, people_mode="password")
-    site, ann = local.site, (await local.person("Ann")).user
-    chat = await site.chats.create(ann.id)
+    services, ann = local.services, (await local.person("Ann")).user
+    chat = await services.chats.create(ann.id)
     admin = RequestUser((await local.person("Root", "admin")).user, None, "", "", "")
-    turn = await site.chats.send(ann.id, chat.id, "say a\nhold")
-    await change_user(site, admin, ann.id, disabled=True)
-    events = await over(site, ann.id, chat.id, turn)
+    turn = await services.chats.send(ann.id, chat.id, "say a\nhold")
+    await change_user(services, admin, ann.id, disabled=True)
+    events = await over(services, ann.id, chat.id, turn)
     assert only(events, Kind.END)[0]["why"] == "stopped"
     with pytest.raises(ChatRefused, match="disabled"):
-        await site.chats.send(ann.id, chat.id, "hello")
+        await services.chats.send(ann.id, chat.id, "hello")
     with pytest.raises(ChatRefused):
-        await site.chats.create("nobody")
+        await services.chats.create("nobody")
     with pytest.raises(ChatRefused):
-        await site.chats.create("local")
+        await services.chats.create("local")
 
 
 async def test_an_agent_that_is_not_there_is_named_with_those_that_are(
@@ -100,18 +104,18 @@ async def test_an_agent_that_is_not_there_is_named_with_those_that_are(
     agent = Agent("careful", "Careful", bundles=("nothing",))
     local = await open_site({}, models={"fake": fake_model(model)}, agents=[agent])
     with pytest.raises(ChatRefused) as caught:
-        await local.site.chats.create("local", agent="bold")
+        await local.services.chats.create("local", agent="bold")
     assert caught.value.hint == "choose another; available: careful"
     with pytest.raises(ChatRefused, match="agent 'careful': there is no bundle 'nothing'"):
-        await local.site.chats.create("local", agent="careful")
+        await local.services.chats.create("local", agent="careful")
 
 
 async def test_turns_that_run_end_when_the_site_does(open_site: Opening, model: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
     options: dict[str, Any] = {"models": {"fake": fake_model(model)}, "data": data}
     local = await open_site({}, **options)
-    chat = await local.site.chats.create("local")
-    turn = await local.site.chats.send("local", chat.id, "say a\nhold")
-    await local.site.end_work()
-    events = await local.site.chats.list_events("local", chat.id, after=turn - 1)
+    chat = await local.services.chats.create("local")
+    turn = await local.services.chats.send("local", chat.id, "say a\nhold")
+    await local.services.end_work()
+    events = await local.services.chats.list_events("local", chat.id, after=turn - 1)
     assert only(events, Kind.END)[0]["why"] == "interrupted"

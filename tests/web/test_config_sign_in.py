@@ -151,7 +151,7 @@ async def test_who_signs_out_leaves_nothing_behind(town: Town) -> None:
     assert await whoami(ann.token) == SIGN_IN
     assert await whoami(bob.token) == (200, "bob-there")
     await town.revoked(2)
-    entries = await town.local.site.audit.entries(before=None, limit=20, action=None, actor=None)
+    entries = await town.local.services.audit.entries(before=None, limit=20, action=None, actor=None)
     assert {"server.connect", "server.sign_in", "server.sign_out"} <= {each.action for each in entries}
 
 
@@ -198,24 +198,24 @@ async def test_a_sign_in_that_fails_offers_to_try_again(town: Town) -> None:
 
 
 async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(town: Town) -> None:
-    ann, site = await town.local.person("ann"), town.local.site
+    ann, services = await town.local.person("ann"), town.local.services
     path = await town.agree(await town.begin(ann.browser), "ann-there")
-    server = site.configuration.servers["guarded"]
+    server = services.configuration.servers["guarded"]
     moved = replace(server, transport=replace(server.transport, url="http://127.0.0.1:9/mcp"))
-    await site.reconfigure(replace(site.configuration, servers={"guarded": moved}))
+    await services.reconfigure(replace(services.configuration, servers={"guarded": moved}))
     page = await ann.browser.get(path)
     assert page.status == 400
     assert "changed while you signed in" in page.text
-    assert await site.database.auth.grant(f"user:{ann.user.id}:guarded") is None
+    assert await services.database.auth.grant(f"user:{ann.user.id}:guarded") is None
 
 
 async def test_it_survives_a_restart(open_site: Opening, town: Town, tmp_path: Path) -> None:
     ann = await town.local.person("ann")
     await town.sign_in(ann.browser, "ann-there")
-    kept = await town.local.site.database.auth.grant(f"user:{ann.user.id}:guarded")
+    kept = await town.local.services.database.auth.grant(f"user:{ann.user.id}:guarded")
     assert kept is not None
     # Nothing in memory is needed: another connection reads it from the database.
-    await town.local.site.parts.manager.close_principal(ann.user.id)
+    await town.local.services.core.manager.close_principal(ann.user.id)
     assert await whoami(ann.token) == (200, "ann-there")
 
 
@@ -226,7 +226,7 @@ async def test_in_the_mode_for_one_the_same_button_signs_in(open_site: Opening, 
     await town.sign_in(browser, "me-there")
     assert await whoami(town.local.client()) == (200, "me-there")
     # It is the one that the command line uses.
-    assert await town.local.site.database.auth.grant("user:local:guarded") is not None
+    assert await town.local.services.database.auth.grant("user:local:guarded") is not None
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ async def test_scripts_of_pages_begin_and_end_it_by_the_api(town: Town) -> None:
 
 
 async def oauth_instance(town: Town, person: Any) -> Any:
-    registry = town.local.site.registry
+    registry = town.local.services.registry
     draft = ServerDraft(
         "Guarded too", f"{town.program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),)
     )
@@ -333,7 +333,7 @@ async def damage(town: Town) -> None:
     """As a disk or a backup does that is not whole."""
     for table in (auth_grants, auth_clients):
         spoiling = update(table).values(body=b"\x01 not what was written")
-        await town.local.site.database._executor.write(lambda c, spoiling=spoiling: c.execute(spoiling))
+        await town.local.services.database._executor.write(lambda c, spoiling=spoiling: c.execute(spoiling))
 
 
 @pytest.mark.parametrize("way", ["again", "out"])
@@ -341,7 +341,7 @@ async def test_a_sign_in_that_cannot_be_read_stands_in_nobodys_way(town: Town, w
     ann = await town.local.person("ann")
     await town.sign_in(ann.browser, "ann-there")
     await damage(town)
-    await town.local.site.parts.reconnect("guarded", Principal(ann.user.id, ann.user.name))
+    await town.local.services.core.reconnect("guarded", Principal(ann.user.id, ann.user.name))
     assert await whoami(ann.token) == (502, "unreachable")
     page = await ann.browser.get("/ui/servers/guarded")
     assert (page.status, buttons(page)) == (200, ["connect", "sign-out"])

@@ -74,7 +74,7 @@ class Yard:
     async def add(self, url: str, **more: Any) -> RegistryServer:
         choice = ChoiceDraft("oauth", registration="entered", client_id="mine", client_secret=SECRET, **more)
         draft = ServerDraft("Guarded", f"{url}/mcp", private_addresses=True, choices=(choice,))
-        return await self.local.site.registry.add_server(draft)
+        return await self.local.services.registry.add_server(draft)
 
     async def contents(self, server: RegistryServer) -> str:
         page = await self.root.browser.get(f"/ui/admin/mcp/{server.id}/contents")
@@ -88,10 +88,10 @@ class Yard:
         return await browser.post(path, data={"csrf": csrf[1], **fields}, headers={"Origin": self.local.url})
 
     async def stored(self, server: RegistryServer) -> str | None:
-        return (await self.local.site.registry.server(server.id)).choices[0].issuer
+        return (await self.local.services.registry.server(server.id)).choices[0].issuer
 
     async def audited(self) -> list[Any]:
-        found = await self.local.site.audit.entries(before=None, limit=100, action=None, actor=None)
+        found = await self.local.services.audit.entries(before=None, limit=100, action=None, actor=None)
         return [each for each in found if each.action == "server.confirm_issuer"]
 
 
@@ -123,7 +123,7 @@ async def test_the_page_shows_the_issuer_and_a_press_confirms_it(yard: Yard, hon
     assert (entry.target, entry.actor, entry.details["issuer"]) == (server.id, yard.root.user.id, issuer)
     assert "Confirm issuer" not in await yard.contents(server)
     # The rest of the entry is as it was, so that people can now sign in with its secret.
-    instance = await yard.local.site.registry.create_instance(
+    instance = await yard.local.services.registry.create_instance(
         yard.root.user.id, InstanceDraft(server.id, slug="mine")
     )
     begun = await yard.press(yard.root.browser, f"/ui/mcp/{instance.id}/connect")

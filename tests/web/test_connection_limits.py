@@ -68,7 +68,7 @@ async def bounded(open_site: Opening) -> AsyncIterator[Any]:
     async def start(limits: ConnectionLimits) -> int:
         local: Local = await open_site()
         listener = open_listener("127.0.0.1", 0)
-        running.append(HttpServer(make_app(local.site), listener, limits))
+        running.append(HttpServer(make_app(local.services), listener, limits))
         await running[-1].start()
         return urlsplit(listener.address).port or 0
 
@@ -178,7 +178,7 @@ async def test_the_first_byte_is_waited_for_a_shorter_time_than_the_rest(open_si
 
     local: Local = await open_site()
     listener = open_listener("127.0.0.1", 0)
-    running = HttpServer(make_app(local.site), listener, protocol=Hasty)
+    running = HttpServer(make_app(local.services), listener, protocol=Hasty)
     await running.start()
     try:
         port = urlsplit(listener.address).port or 0

@@ -25,13 +25,13 @@ HANG_GUARD = 120
 async def frozen(postgres_url: str, open_site: Opening) -> AsyncIterator[tuple[FreezableProxy, Any]]:
     """A site with accounts, and one person, whose database has just stopped answering."""
     async with freezable(postgres_url) as (proxy, url):
-        site = await open_site(
+        services = await open_site(
             people_mode="password",
             database_url=f"{url}&connect_timeout=2",
             database_timeout=1,
             secret_key=KEY,
         )
-        person = await site.person("Ann")
+        person = await services.person("Ann")
         proxy.freeze()
         yield proxy, person
         proxy.thaw()

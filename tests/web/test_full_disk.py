@@ -43,16 +43,16 @@ def fill(folder: Path) -> Path:
     return filler
 
 
-async def calls_of(site: Any, action: str) -> int:
-    found = await site.site.audit.entries(before=None, limit=1_000, action=action, actor=None)
+async def calls_of(services: Any, action: str) -> int:
+    found = await services.services.audit.entries(before=None, limit=1_000, action=action, actor=None)
     return len([entry for entry in found if entry.outcome in ("ok", "")])
 
 
 async def test_calls_are_refused_while_the_audit_log_cannot_be_written(
     small_disk: Path, open_site: Opening, demo: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    site = await open_site({"demo": demo}, data=small_disk / "data", people_mode="password")
-    ann = await site.person("Ann")
+    services = await open_site({"demo": demo}, data=small_disk / "data", people_mode="password")
+    ann = await services.person("Ann")
     assert (await ann.token.post(CALL, ARGUMENTS)).status == 200
     filler = fill(small_disk)
     made = 1
@@ -74,15 +74,17 @@ async def test_calls_are_refused_while_the_audit_log_cannot_be_written(
             await asyncio.sleep(0.1)
     assert (await ann.token.post(CALL, ARGUMENTS)).status == 200
     async with asyncio.timeout(HANG_GUARD):
-        while await calls_of(site, "tool.call") != made + 1:
+        while await calls_of(services, "tool.call") != made + 1:
             await asyncio.sleep(0.1)
 
 
 async def test_a_strict_log_has_the_entry_before_the_call_is_made(
     small_disk: Path, open_site: Opening, demo: dict[str, Any]
 ) -> None:
-    site = await open_site({"demo": demo}, data=small_disk / "data", people_mode="password", audit="strict")
-    ann = await site.person("Ann")
+    services = await open_site(
+        {"demo": demo}, data=small_disk / "data", people_mode="password", audit="strict"
+    )
+    ann = await services.person("Ann")
     assert (await ann.token.post(CALL, ARGUMENTS)).status == 200
     fill(small_disk)
     made = 1
@@ -91,18 +93,18 @@ async def test_a_strict_log_has_the_entry_before_the_call_is_made(
             made += 1
     assert answer.json["type"] == "urn:toolyard:problem:audit-unavailable"
     # Every call that was made has been on the disk since before it was made.
-    assert await calls_of(site, "tool.call.start") == made
+    assert await calls_of(services, "tool.call.start") == made
 
 
 async def test_the_one_local_user_is_not_held_up(
     small_disk: Path, open_site: Opening, demo: dict[str, Any]
 ) -> None:
-    site = await open_site({"demo": demo}, data=small_disk / "data")
-    client = site.client()
+    services = await open_site({"demo": demo}, data=small_disk / "data")
+    client = services.client()
     assert (await client.post(CALL, ARGUMENTS)).status == 200
     fill(small_disk)
     async with asyncio.timeout(HANG_GUARD):
-        while not site.site.audit.is_failing:
+        while not services.services.audit.is_failing:
             assert (await client.post(CALL, ARGUMENTS)).status == 200
     assert (await client.post(CALL, ARGUMENTS)).status == 200
     assert (await client.get("/readyz")).status == 200

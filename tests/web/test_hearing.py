@@ -62,7 +62,7 @@ async def team(open_site: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(gateway_mount, "_ADMISSION_CACHE_SECONDS", 3_600.0)
     local = await open_site({}, data=tmp_path / "data", people_mode="password")
     async with asyncio.timeout(30):
-        while not local.site.database.signals.is_listening:
+        while not local.services.database.signals.is_listening:
             await asyncio.sleep(0.01)
     return local
 
@@ -87,8 +87,8 @@ async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
     ann, bob = await team.person("ann"), await team.person("bob")
     for person in (ann, bob, ann, bob):
         assert await listed(person.token) == 200
-    assert len(team.site.mcp._admissions) == 2
-    for person, database in ((ann, team.site.database), (bob, elsewhere)):
+    assert len(team.services.mcp._admissions) == 2
+    for person, database in ((ann, team.services.database), (bob, elsewhere)):
         (token,) = await database.accounts.list_tokens(person.user.id)
         assert await database.accounts.delete_token(person.user.id, token.id)
         await until_refused(person.token)
@@ -100,7 +100,7 @@ async def test_a_long_address_is_not_remembered(team: Local) -> None:
     for number in range(3):
         answer = await ann.token.post(f"/mcp?n={number}&mode=meta&x={'y' * 9_000}", body, headers=HEADERS)
         assert answer.status == 200
-    assert not team.site.mcp._admissions
+    assert not team.services.mcp._admissions
 
 
 async def test_whoever_is_disabled_anywhere_is_refused(team: Local, elsewhere: Database) -> None:
@@ -116,27 +116,27 @@ async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_
     ann = await team.person("ann")
     assert await listed(ann.token) == 200
     await elsewhere.registry.add_server(RegistryServer("s", "S", "https://s.example/mcp"))
-    await until(lambda: not team.site.mcp._admissions)
+    await until(lambda: not team.services.mcp._admissions)
 
 
 async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
     team: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = await team.person("ann")
-    enter, looked_up, go_on = team.site.sync_instances, asyncio.Event(), asyncio.Event()
+    enter, looked_up, go_on = team.services.sync_instances, asyncio.Event(), asyncio.Event()
 
-    async def slowly(visitor: Any) -> None:
-        await enter(visitor)
+    async def slowly(request_user: Any) -> None:
+        await enter(request_user)
         looked_up.set()
         await go_on.wait()
 
-    monkeypatch.setattr(team.site, "sync_instances", slowly)
+    monkeypatch.setattr(team.services, "sync_instances", slowly)
     first = asyncio.create_task(listed(ann.token))
     await asyncio.wait_for(looked_up.wait(), 30)
-    team.site.mcp.clear_admissions()
+    team.services.mcp.clear_admissions()
     go_on.set()
     assert await first == 200
-    assert not team.site.mcp._admissions
+    assert not team.services.mcp._admissions
 
 
 async def test_who_listens_with_a_token_that_runs_out_is_sent_away(
@@ -145,16 +145,16 @@ async def test_who_listens_with_a_token_that_runs_out_is_sent_away(
     monkeypatch.setattr(invalidation, "_RECHECK_INTERVAL_SECONDS", 0.05)
     local = await open_site({}, people_mode="password")
     now = time.time()
-    monkeypatch.setattr(local.site.people, "_clock", lambda: now)
+    monkeypatch.setattr(local.services.people, "_clock", lambda: now)
     ann = await local.person("ann")
     scope = TokenScope(frozenset({Right.CALL}))
-    _, lasting = await local.site.people.create_token(ann.user, "lasting", scope, None)
-    _, brief = await local.site.people.create_token(ann.user, "brief", scope, 3_600.0)
+    _, lasting = await local.services.people.create_token(ann.user, "lasting", scope, None)
+    _, brief = await local.services.people.create_token(ann.user, "brief", scope, 3_600.0)
     async with listening(local, lasting) as kept, listening(local, brief) as ended:
         now += 3_601.0
         async with asyncio.timeout(30):
             await ended.content.read()
-        await local.site.mcp.http_gateway.listeners.reauthorize()
+        await local.services.mcp.http_gateway.listeners.reauthorize()
         assert not kept.content.at_eof()
 
 

@@ -126,20 +126,20 @@ async def test_placeholders_cannot_be_forged_by_a_text(renderer: MarkdownRendere
 
 async def test_the_page_of_a_chat_is_rendered_apart(open_site: Opening, in_process: list[str]) -> None:
     local = await open_site({})
-    site = local.site
+    services = local.services
     answers = [f"{number} {LONG}" for number in range(5)]
-    await site.database.chats.create(Chat("c0", "local", "long", 1.0, 1.0))
+    await services.database.chats.create(Chat("c0", "local", "long", 1.0, 1.0))
     for answer in answers:
         user = NewChatEvent(Kind.USER, {"text": "go", "model": None, "agent": None, "again": None})
         said = NewChatEvent(
             Kind.MODEL_MESSAGE, {"text": answer, "reasoning": "", "model": "x", "calls": 0}, "step-1"
         )
         end = NewChatEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
-        assert await site.database.chats.claim("c0", "nobody", TurnState.IDLE, [user], new_turn=True)
-        await site.database.chats.append("c0", "nobody", [said, end], next_state=TurnState.IDLE)
+        assert await services.database.chats.claim("c0", "nobody", TurnState.IDLE, [user], new_turn=True)
+        await services.database.chats.append("c0", "nobody", [said, end], next_state=TurnState.IDLE)
     for _ in range(2):
         page = await local.client().get("/ui/chat/c0")
         assert page.status == 200
         assert page.text.count("<strong>strong</strong>") == 1_000
-        assert site.markdown_renderer.texts_sent == 5
+        assert services.markdown_renderer.texts_sent == 5
     assert in_process == []

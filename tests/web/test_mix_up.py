@@ -98,8 +98,8 @@ async def scene(open_site: Opening, listening: Programs, monkeypatch: pytest.Mon
 
     async def instance(name: str, url: str) -> Instance:
         draft = ServerDraft(name, url, private_addresses=True, choices=(ChoiceDraft("oauth"),))
-        server = await local.site.registry.add_server(draft)
-        return await local.site.registry.create_instance(ann.user.id, InstanceDraft(server.id, slug=name))
+        server = await local.services.registry.add_server(draft)
+        return await local.services.registry.create_instance(ann.user.id, InstanceDraft(server.id, slug=name))
 
     honest = await instance("honest", f"http://127.0.0.1:{mcp}/mcp")
     hostile = await instance("hostile", f"{hostile_url}/mcp")
@@ -149,9 +149,9 @@ async def test_a_document_presented_at_an_honest_authorization_server_gets_no_co
     scene: Scene, promised: bool
 ) -> None:
     """The honest one accepts the document of the hostile issuer, as it would that of anybody."""
-    site = scene.local.site
-    ours = site.build_client_identity(scene.local.url)
-    site.build_client_identity = lambda base: replace(
+    services = scene.local.services
+    ours = services.build_client_identity(scene.local.url)
+    services.build_client_identity = lambda base: replace(
         ours, document_url=f"{scene.local.url}/oauth/client.json"
     )
     metadata = {

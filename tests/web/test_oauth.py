@@ -44,14 +44,16 @@ class Team:
 
     async def instance(self, person: Any | None = None, **draft: Any) -> Instance:
         user = (person or self.ann).user
-        return await self.local.site.registry.create_instance(user.id, InstanceDraft(self.server_id, **draft))
+        return await self.local.services.registry.create_instance(
+            user.id, InstanceDraft(self.server_id, **draft)
+        )
 
     async def state(self, instance: Instance) -> InstanceState:
-        found, _ = await self.local.site.registry.instance(instance.user_id, instance.id)
+        found, _ = await self.local.services.registry.instance(instance.user_id, instance.id)
         return found.state
 
     async def kept(self, instance: Instance) -> bool:
-        return await self.local.site.database.auth.grant(instance.grant_key) is not None
+        return await self.local.services.database.auth.grant(instance.grant_key) is not None
 
     async def press(self, instance: Instance, person: Any | None = None, **options: Any) -> Any:
         """Press Connect on the page."""
@@ -97,7 +99,7 @@ async def team(open_site: Opening, listening: Programs, no_proxies: None) -> Tea
     program = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
     local = await open_site({}, people_mode="password")
     draft = ServerDraft("Guarded", f"{program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),))
-    server = await local.site.registry.add_server(draft)
+    server = await local.services.registry.add_server(draft)
     return Team(local, program, await local.person("ann"), await local.person("bob"), server.id)
 
 
@@ -141,7 +143,7 @@ async def test_the_audit_log_tells_of_it_without_secrets(team: Team) -> None:
     path = await team.agree(await team.begin(instance))
     await team.ann.browser.get(path)
     await team.ann.browser.get(path)
-    entries = await team.local.site.database.audit.entries(before=None, limit=20, action=None, actor=None)
+    entries = await team.local.services.database.audit.entries(before=None, limit=20, action=None, actor=None)
     told = {entry.action: entry for entry in entries}
     assert {"instance.connect", "instance.sign_in", "instance.sign_in_failed"} <= set(told)
     assert URL(path).query["code"] not in str(entries)
@@ -213,7 +215,7 @@ async def test_another_person_comes_back(team: Team) -> None:
 async def test_another_browser_of_the_same_person_comes_back(team: Team) -> None:
     instance = await team.instance()
     path = await team.agree(await team.begin(instance))
-    session = await team.local.site.people.begin_session(team.ann.user)
+    session = await team.local.services.people.begin_session(team.ann.user)
     name = team.ann.browser.headers["Cookie"].partition("=")[0]
     other = team.local.client(Cookie=f"{name}={session}")
     problem(await other.get(path), "started by another user")
@@ -229,7 +231,7 @@ async def test_nobody_is_signed_in(team: Team) -> None:
 
 async def test_the_record_was_lost(team: Team) -> None:
     path = await team.agree(await team.begin(await team.instance()))
-    await team.local.site.database.auth.take_pending(URL(path).query["state"])
+    await team.local.services.database.auth.take_pending(URL(path).query["state"])
     problem(await team.ann.browser.get(path), "unknown or was finished before")
 
 
@@ -270,9 +272,9 @@ async def test_the_token_endpoint_fails(team: Team, trouble: int | str, status: 
 async def test_the_instance_was_deleted_meanwhile(team: Team) -> None:
     instance = await team.instance()
     path = await team.agree(await team.begin(instance))
-    storage = team.local.site.database.auth
+    storage = team.local.services.database.auth
     pending = await storage.take_pending(URL(path).query["state"])
-    await team.local.site.registry.delete_instance(instance.user_id, instance.id)
+    await team.local.services.registry.delete_instance(instance.user_id, instance.id)
     await storage.put_pending(pending)
     page = await team.ann.browser.get(path)
     assert page.status == 404
@@ -302,9 +304,9 @@ async def test_another_persons_instance_cannot_be_connected(team: Team) -> None:
 
 
 async def test_an_instance_without_oauth_cannot_be_connected(team: Team) -> None:
-    site = team.local.site
-    server = await site.registry.add_server(ServerDraft("Public", f"{team.program}/mcp"))
-    instance = await site.registry.create_instance(team.ann.user.id, InstanceDraft(server.id))
+    services = team.local.services
+    server = await services.registry.add_server(ServerDraft("Public", f"{team.program}/mcp"))
+    instance = await services.registry.create_instance(team.ann.user.id, InstanceDraft(server.id))
     page = await team.press(instance)
     assert page.status == 422
     problem(page, "does not use OAuth")
@@ -331,7 +333,7 @@ async def test_each_issuer_has_a_document_once_a_sign_in_was_begun_there(open_si
     issuer, client = "https://login.example", local.client(Host="yard.example")
     path = f"/oauth/client/{issuer_digest(issuer)}.json"
     assert (await client.get(path)).status == 404
-    await local.site.database.auth.publish_document(issuer)
+    await local.services.database.auth.publish_document(issuer)
     answer = await client.get(path)
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"

@@ -71,8 +71,8 @@ async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(
     team = await open_site({}, people_mode="password", agents=[READER])
     file = tmp_path / "AGENTS.md"
     file.write_text("## A\n---\ntools: all\nmodell: x\n---\n")
-    site = team.site
-    site.apply_agents(load_agents(file, tmp_path, site.loaded_agents))
+    services = team.services
+    services.apply_agents(load_agents(file, tmp_path, services.loaded_agents))
     root, ada = await team.person("root", "admin"), await team.person("ada")
     told = await Browser(root.browser).get("/ui/agents")
     check(told)
@@ -83,7 +83,7 @@ async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(
     check(others)
     assert "cannot be used" not in others.text
     assert str(file) not in others.text
-    site.apply_agents(LoadedAgents(file, (LOST,)))
+    services.apply_agents(LoadedAgents(file, (LOST,)))
     assert "Reader" not in (await Browser(ada.browser).get("/ui/agents")).text
 
 

@@ -54,7 +54,7 @@ async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: Loca
 
 async def test_a_program_that_a_client_starts_uses_what_this_one_uses(alone: Local) -> None:
     page = await Browser(alone.client()).get("/ui/connect?client=cursor")
-    made, folder = entry(page, "the entry for the local command"), alone.site.data_dir
+    made, folder = entry(page, "the entry for the local command"), alone.services.data_dir
     places = ["--data-dir", str(folder), "--config", str(folder / "mcp.json")]
     assert [made["command"], *made["args"]] == ["toolyard", *places, "stdio"]
     assert f"toolyard {' '.join(places)} connect cursor --write" in page.text
@@ -74,7 +74,7 @@ async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local,
     headers = shown.get("headers") or shown["http_headers"]
     assert shown["url"] == f"{team.url}/mcp/servers/demo"
     assert headers == {"Authorization": f"Bearer {text}"}
-    found = await team.site.people.authenticate_token(text)
+    found = await team.services.people.authenticate_token(text)
     assert found is not None
     assert (found[0].name, found[0].scope) == (
         CLIENT_FORMATS[client].title,
@@ -95,7 +95,9 @@ async def test_each_offer_has_its_address_and_its_bounds(open_site: Opening, dem
     page = await bob.get("/ui/connect?client=cursor&offer=agent%2Fcode-reader")
     assert entry(page)["url"] == f"{local.url}/mcp/agents/code-reader"
     page = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
-    found = await local.site.people.authenticate_token(page.root.one("input", id="token-text").attrs["value"])
+    found = await local.services.people.authenticate_token(
+        page.root.one("input", id="token-text").attrs["value"]
+    )
     assert found is not None
     assert found[0].scope == TokenScope(frozenset({Right.CALL}), agents=("code-reader",))
     tabs = [each.attrs["href"] for each in page.root.one("nav", aria_label="Clients").all("a")]
@@ -111,7 +113,7 @@ async def test_where_there_are_too_many_tokens_the_page_says_so(team: Local) -> 
     bob = Browser(person.browser)
     page = await bob.get("/ui/connect")
     for number in range(199):
-        await team.site.people.create_token(
+        await team.services.people.create_token(
             person.user, f"t{number}", TokenScope(frozenset({Right.CALL})), None
         )
     again = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))

@@ -27,7 +27,7 @@ async def server(alone: Local, words: Listening) -> RegistryServer:
         ChoiceDraft("oauth", "Account"),
     )
     draft = ServerDraft("Words", f"{words.url}/mcp", private_addresses=True, choices=choices)
-    return await alone.site.registry.add_server(draft)
+    return await alone.services.registry.add_server(draft)
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ async def me(alone: Local) -> Browser:
 
 
 async def created(alone: Local, server: RegistryServer, slug: str = "words", choice: int = 0) -> str:
-    user = await alone.site.people.local_user()
+    user = await alone.services.people.local_user()
     value = SECRET if server.choices[choice].kind == "header" else None
     draft = InstanceDraft(server.id, server.choices[choice].id, slug, "Words", value=value)
-    return (await alone.site.registry.create_instance(user.id, draft)).id
+    return (await alone.services.registry.create_instance(user.id, draft)).id
 
 
 # Creating.
@@ -101,8 +101,8 @@ async def test_a_value_is_never_sent_back(me: Browser, alone: Local, server: Reg
     assert "A value is stored. Leave empty to keep it." in edit.text
     saved = await me.send(edit, edit.form_with("slug"), {"name": "Keyed"})
     assert saved.h1 == "Keyed"
-    user = await alone.site.people.local_user()
-    (instance, _), *_ = await alone.site.registry.list_instances(user.id)
+    user = await alone.services.people.local_user()
+    (instance, _), *_ = await alone.services.registry.list_instances(user.id)
     assert (instance.slug, instance.name, instance.value) == ("keyed", "Keyed", SECRET)
 
 
@@ -120,7 +120,7 @@ async def test_an_instance_that_signs_in_elsewhere_says_that_a_step_is_left(
 
 
 async def test_a_disabled_server_is_not_offered(me: Browser, alone: Local, server: RegistryServer) -> None:
-    await alone.site.registry.set_server_enabled(server.id, False)
+    await alone.services.registry.set_server_enabled(server.id, False)
     assert "Words" not in (await me.get("/ui/mcp/new")).text
     page = await me.get(f"/ui/mcp/new?server={server.id}")
     assert "is disabled" in page.flash
@@ -130,10 +130,10 @@ async def test_a_disabled_server_is_not_offered(me: Browser, alone: Local, serve
 
 
 async def test_the_list_can_be_searched_and_paged(me: Browser, alone: Local, server: RegistryServer) -> None:
-    user = await alone.site.people.local_user()
+    user = await alone.services.people.local_user()
     for number in range(120):
         draft = InstanceDraft(server.id, server.choices[0].id, f"n-{number:03}", f"Number {number:03}")
-        await alone.site.registry.create_instance(user.id, draft)
+        await alone.services.registry.create_instance(user.id, draft)
     page = await me.get("/ui/mcp")
     assert len(page.root.one("ul", class_="rows").children) // 2 <= 100
     assert "Number 000" in page.text
@@ -220,7 +220,7 @@ async def test_a_server_that_fails_is_told_in_full(
     me: Browser, alone: Local, hostile_http: Listening
 ) -> None:
     draft = ServerDraft("Web page", f"{hostile_http.url}/html/k?when=always", private_addresses=True)
-    server = await alone.site.registry.add_server(draft)
+    server = await alone.services.registry.add_server(draft)
     at = f"/ui/mcp/{await created(alone, server)}"
     page = await me.get(f"{at}/tools")
     assert page.status == 200
@@ -233,14 +233,14 @@ async def test_a_filter_lets_all_some_or_none_through(
     me: Browser, alone: Local, server: RegistryServer
 ) -> None:
     at = f"/ui/mcp/{await created(alone, server)}"
-    user = await alone.site.people.local_user()
+    user = await alone.services.people.local_user()
 
     async def send(kind: str, tools: list[str]) -> Page:
         page = await me.get(f"{at}/tools")
         return await me.send(page, page.form_with("filter"), {"filter": kind, "tool": tools})
 
     async def stored() -> tuple[str, ...] | None:
-        return (await alone.site.registry.list_instances(user.id))[0][0].tool_filter
+        return (await alone.services.registry.list_instances(user.id))[0][0].tool_filter
 
     page = await send("some", ["echo", "gone-meanwhile"])
     assert "2 tools enabled" in page.flash
@@ -327,7 +327,7 @@ async def test_a_tools_own_error_and_a_dead_server_are_told_in_full(
 async def test_a_state_that_is_stored_is_shown(me: Browser, alone: Local, server: RegistryServer) -> None:
     id_ = await created(alone, server, choice=2)
     reason = "The provider no longer accepts it"
-    await alone.site.database.registry.set_instance_state(id_, InstanceState.NEEDS_REAUTH, reason)
+    await alone.services.database.registry.set_instance_state(id_, InstanceState.NEEDS_REAUTH, reason)
     page = await me.get("/ui/mcp")
     row = page.root.one("li", data_state="needs_reauth")
     assert "Needs sign-in again" in row.text

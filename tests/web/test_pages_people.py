@@ -65,7 +65,7 @@ async def test_roles_disabling_and_deleting(team: Local) -> None:
     assert page.root.one("input", id="invite-link")
     page = await ada.send(await ada.get(f"{at}/delete"), f"{at}/delete")
     assert "“bob” is deleted." in page.flash
-    assert await team.site.database.accounts.get_user(bob.user.id) is None
+    assert await team.services.database.accounts.get_user(bob.user.id) is None
 
 
 async def test_nobody_locks_themselves_out(team: Local) -> None:
@@ -105,7 +105,7 @@ async def test_a_token_is_made_shown_once_and_revoked(team: Local) -> None:
     assert page.status == 200
     text = page.root.one("input", id="token-text").attrs["value"]
     assert re.fullmatch(r"ty_[\w-]{20,}", text)
-    found = await team.site.people.authenticate_token(text)
+    found = await team.services.people.authenticate_token(text)
     assert found is not None
     scope = found[0].scope
     assert scope.rights == {Right.READ, Right.CALL}
@@ -118,7 +118,7 @@ async def test_a_token_is_made_shown_once_and_revoked(team: Local) -> None:
     at = f"/ui/tokens/{found[0].id}/delete"
     page = await ada.send(await ada.get(at), at)
     assert "“nightly” is revoked." in page.flash
-    assert await team.site.people.authenticate_token(text) is None
+    assert await team.services.people.authenticate_token(text) is None
     assert (await ada.get(at)).status == 404
 
 
@@ -140,7 +140,7 @@ async def test_bad_tokens_are_told_beside_the_fields(team: Local) -> None:
 async def test_another_persons_token_is_not_there(team: Local) -> None:
     ada = await team.person("ada", Role.ADMIN)
     bob = Browser((await team.person("bob")).browser)
-    (token,) = await team.site.database.accounts.list_tokens(ada.user.id)
+    (token,) = await team.services.database.accounts.list_tokens(ada.user.id)
     assert (await bob.get(f"/ui/tokens/{token.id}/delete")).status == 404
 
 
@@ -154,7 +154,7 @@ async def test_the_log_can_be_filtered_paged_and_exported(team: Local) -> None:
         action = "tool.call" if number % 2 else "sign_in"
         details = {"n": number, markup: markup}
         entry = AuditEntry(time.time(), action, "u1", markup, f"target {number}", "ok", "192.0.2.1", details)
-        await team.site.audit.write(entry)
+        await team.services.audit.write(entry)
     page = await ada.get("/ui/admin/audit")
     assert "target 229" in page.text
     assert "target 120" not in page.text

@@ -44,7 +44,7 @@ async def test_a_server_is_added(me: Browser, alone: Local) -> None:
     assert SECRET not in page.html
     assert "client secret stored" in page.text
     assert page.root.one("section", id="contents").attrs["data-load"] == f"{page.path}/contents"
-    (server,) = await alone.site.registry.list_servers()
+    (server,) = await alone.services.registry.list_servers()
     assert server.allow_tools == ("get_*", "search_code")
     assert server.description == "Code\nand issues"
     (choice,) = server.choices
@@ -54,7 +54,7 @@ async def test_a_server_is_added(me: Browser, alone: Local) -> None:
 
 
 async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, alone: Local) -> None:
-    await alone.site.registry.add_server(ServerDraft("Taken", "https://x.test/mcp"))
+    await alone.services.registry.add_server(ServerDraft("Taken", "https://x.test/mcp"))
     page = await me.get("/ui/admin/mcp/new")
     sent = {
         "name": "",
@@ -83,7 +83,7 @@ async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, alone: L
     page = await me.send(page, "/ui/admin/mcp/new", {"choices-0-kind": "public", "deny_tools": ""})
     assert page.status == 422
     assert page.error("name")
-    assert len(await alone.site.registry.list_servers()) == 1
+    assert len(await alone.services.registry.list_servers()) == 1
 
 
 async def test_ways_to_sign_in_are_added_and_removed_without_script(me: Browser, alone: Local) -> None:
@@ -105,7 +105,7 @@ async def test_ways_to_sign_in_are_added_and_removed_without_script(me: Browser,
     assert page.value("choices-0-key") == "X-Key"
     page = await me.send(page, "/ui/admin/mcp/new", press=("do", "save"))
     assert page.status == 200
-    (server,) = await alone.site.registry.list_servers()
+    (server,) = await alone.services.registry.list_servers()
     assert [choice.kind for choice in server.choices] == [AuthKind.HEADER, AuthKind.PUBLIC]
     assert server.choices[0].key == "X-Key"
 
@@ -115,7 +115,7 @@ async def test_editing_keeps_what_is_not_changed(me: Browser, alone: Local) -> N
         ChoiceDraft("oauth", "Account", client_id="abc", client_secret=SECRET),
         ChoiceDraft("header", key="X-K"),
     )
-    server = await alone.site.registry.add_server(
+    server = await alone.services.registry.add_server(
         ServerDraft(
             "GitHub", "https://g.test/mcp", choices=choices, deny_tools=("delete_*",), private_addresses=True
         )
@@ -126,22 +126,22 @@ async def test_editing_keeps_what_is_not_changed(me: Browser, alone: Local) -> N
     assert "A secret is stored. Leave empty to keep it." in page.text
     page = await me.send(page, at, {"description": "New words"}, press=("do", "save"))
     assert "“GitHub” is saved." in page.flash
-    saved = await alone.site.registry.get_server(server.id)
+    saved = await alone.services.registry.get_server(server.id)
     assert saved.description == "New words"
     assert saved.choices == server.choices
     assert saved.deny_tools == ("delete_*",)
     assert saved.private_addresses
     page = await me.send(await me.get(at), at, {"choices-0-drop_secret": "yes"}, press=("do", "save"))
-    assert (await alone.site.registry.get_server(server.id)).choices[0].client_secret is None
-    assert (await alone.site.registry.get_server(server.id)).choices[
+    assert (await alone.services.registry.get_server(server.id)).choices[0].client_secret is None
+    assert (await alone.services.registry.get_server(server.id)).choices[
         0
     ].registration is RegistrationMethod.AUTO
 
 
 async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Local) -> None:
-    server = await alone.site.registry.add_server(ServerDraft("Docs", "https://d.test/mcp"))
-    user = await alone.site.people.local_user()
-    await alone.site.registry.create_instance(user.id, InstanceDraft(server.id))
+    server = await alone.services.registry.add_server(ServerDraft("Docs", "https://d.test/mcp"))
+    user = await alone.services.people.local_user()
+    await alone.services.registry.create_instance(user.id, InstanceDraft(server.id))
     at = f"/ui/admin/mcp/{server.id}"
     page = await me.press(await me.get("/ui/admin/mcp"), f"{at}/disable")
     assert "“Docs” is disabled." in page.flash
@@ -149,7 +149,7 @@ async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Loca
     assert "1 instance" in page.root.one("li", id=f"s-{server.id}").text
     assert "admin has disabled the server" in (await me.get("/ui/mcp")).text
     page = await me.press(page, f"{at}/enable")
-    assert (await alone.site.registry.get_server(server.id)).enabled
+    assert (await alone.services.registry.get_server(server.id)).enabled
     page = await me.get(f"{at}/delete")
     assert "This also deletes 1 instance" in page.text
     page = await me.send(page, f"{at}/delete")
@@ -161,7 +161,7 @@ async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Loca
 
 async def test_viewing_shows_what_the_server_has(me: Browser, alone: Local, listening: Programs) -> None:
     words = listening("python3", ROOT / "tests/servers/words_server.py", "{port}")
-    server = await alone.site.registry.add_server(
+    server = await alone.services.registry.add_server(
         ServerDraft("Words", f"{words.url}/mcp", private_addresses=True)
     )
     at = f"/ui/admin/mcp/{server.id}"
@@ -178,7 +178,7 @@ async def test_viewing_shows_what_the_server_has(me: Browser, alone: Local, list
 async def test_viewing_shows_the_whole_error(me: Browser, alone: Local, hostile_http: Listening) -> None:
     for mode, words in (("html", "HTML"), ("redirects_for_ever", "redirect"), ("bad_json", "JSON")):
         url = f"{hostile_http.url}/{mode.replace('_', '-')}/k?when=always"
-        server = await alone.site.registry.add_server(ServerDraft(mode, url, private_addresses=True))
+        server = await alone.services.registry.add_server(ServerDraft(mode, url, private_addresses=True))
         page = await me.get(f"/ui/admin/mcp/{server.id}/contents")
         assert page.status == 200
         assert "Couldn’t reach the server" in page.text
@@ -189,11 +189,11 @@ async def test_hostile_words_stay_words(me: Browser, alone: Local, listening: Pr
     """The reader of ``browsing`` fails where markup of a server gets into the page: its tags do not nest."""
     words = listening("python3", ROOT / "tests/servers/words_server.py", "{port}")
     markup = '"><script>x</script>'
-    server = await alone.site.registry.add_server(
+    server = await alone.services.registry.add_server(
         ServerDraft(markup, f"{words.url}/mcp?{markup[2:9]}", private_addresses=True, description=markup)
     )
-    user = await alone.site.people.local_user()
-    made = await alone.site.registry.create_instance(user.id, InstanceDraft(server.id, name=markup))
+    user = await alone.services.people.local_user()
+    made = await alone.services.registry.create_instance(user.id, InstanceDraft(server.id, name=markup))
     for path in (
         "/ui/",
         "/ui/mcp",
@@ -238,7 +238,7 @@ async def test_servers_from_files_stand_beside_with_their_place(
         {"demo": demo, "broken": {"command": "no-such-command"}, "off": {**demo, "enabled": False}}
     )
     me = Browser(local.client())
-    await local.site.connect_shared_servers()
+    await local.services.connect_shared_servers()
     page = await me.get("/ui/admin/mcp")
     row = page.root.one("li", id="f-broken")
     assert "mcp.json:1" in row.text
@@ -276,20 +276,20 @@ async def test_others_see_files_servers_without_their_place(team: Local) -> None
     bob = Browser((await team.person("bob", Role.USER)).browser)
     page = await bob.get("/ui/")
     assert "demo" in page.text
-    assert str(Path(team.site.data_dir)) not in page.html
+    assert str(Path(team.services.data_dir)) not in page.html
 
 
 async def test_the_redirect_address_of_the_issuer_is_shown_and_confirmed(me: Browser, alone: Local) -> None:
     issuer = "https://login.example"
     choice = ChoiceDraft("oauth", registration="entered", client_id="abc", issuer=issuer)
-    server = await alone.site.registry.add_server(
+    server = await alone.services.registry.add_server(
         ServerDraft("Entered", "https://x.test/mcp", choices=(choice,))
     )
     page = await me.get(f"/ui/admin/mcp/{server.id}/edit")
     shown = page.root.one("input", id="choices-0-redirect_uri").attrs["value"]
     assert shown == f"{alone.url}/ui/auth/mcp/callback/{issuer_digest(issuer)}"
     await me.send(page, f"/ui/admin/mcp/{server.id}/edit", {"choices-0-issuer_redirect": "on"})
-    (saved,) = (await alone.site.registry.get_server(server.id)).choices
+    (saved,) = (await alone.services.registry.get_server(server.id)).choices
     assert (saved.issuer, saved.issuer_redirect) == (issuer, True)
 
 
@@ -297,6 +297,6 @@ async def test_two_issuers_on_the_shared_redirect_address_are_a_warning(me: Brow
     for name in ("One", "Two"):
         issuer = f"https://login.{name.lower()}.example"
         choice = ChoiceDraft("oauth", registration="entered", client_id="abc", issuer=issuer)
-        await alone.site.registry.add_server(ServerDraft(name, "https://x.test/mcp", choices=(choice,)))
+        await alone.services.registry.add_server(ServerDraft(name, "https://x.test/mcp", choices=(choice,)))
         warned = "Shared redirect address" in (await me.get("/ui/admin/mcp")).text
         assert warned == (name == "Two")

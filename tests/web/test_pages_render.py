@@ -87,7 +87,7 @@ class Filled:
 @pytest.fixture
 async def filled(team: Local, listening: Programs) -> Filled:
     words: Listening = listening("python3", WORDS, "{port}")
-    registry = team.site.registry
+    registry = team.services.registry
     choices = (ChoiceDraft("public"), ChoiceDraft("oauth", client_id="abc", client_secret="s3cret"))
     draft = ServerDraft("Words", f"{words.url}/mcp", private_addresses=True, choices=choices)
     server = await registry.add_server(draft)
@@ -104,7 +104,7 @@ async def filled(team: Local, listening: Programs) -> Filled:
         found.browsers[name] = Browser(person.browser)
         found.users[name] = person.user.id
         found.instances[name] = (ready.id, waiting.id)
-        found.chats[name] = (await team.site.chats.create(person.user.id, title=f"Words of {name}")).id
+        found.chats[name] = (await team.services.chats.create(person.user.id, title=f"Words of {name}")).id
     return found
 
 
@@ -163,8 +163,8 @@ async def test_no_form_of_an_admin_works_for_others(filled: Filled) -> None:
             "POST", path, data={"csrf": csrf, "name": "x"}, headers={"Origin": bob.client.url}
         )
         assert answer.status == 404, path
-    assert (await filled.local.site.registry.get_server(server)).enabled
-    assert await filled.local.site.database.accounts.get_user(filled.users["ada"]) is not None
+    assert (await filled.local.services.registry.get_server(server)).enabled
+    assert await filled.local.services.database.accounts.get_user(filled.users["ada"]) is not None
 
 
 async def test_who_is_not_signed_in_is_sent_to_sign_in(filled: Filled) -> None:
@@ -191,7 +191,7 @@ async def test_a_mistake_of_ours_is_a_page_with_an_id(alone: Local, monkeypatch:
     async def broken(*_: object) -> None:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr(alone.site.registry, "list_servers", broken)
+    monkeypatch.setattr(alone.services.registry, "list_servers", broken)
     page = await Browser(alone.client()).get("/ui/admin/mcp")
     assert page.status == 500
     assert "a mistake" not in page.html
@@ -220,7 +220,7 @@ async def test_nothing_at_all_yet_says_what_to_do_next(open_site: Opening) -> No
     for path in ("/ui/mcp", "/ui/mcp/new"):
         page = await user.get(path)
         assert "Ask an admin" in page.text
-    await local.site.registry.add_server(ServerDraft("Docs", "https://docs.example/mcp"))
+    await local.services.registry.add_server(ServerDraft("Docs", "https://docs.example/mcp"))
     for browser in (admin, user):
         page = await browser.get("/ui/")
         assert "Connect to a server" in page.text

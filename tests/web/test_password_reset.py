@@ -34,11 +34,11 @@ class Team:
         return [f"instance:{self.instances['oauth']}", f"user:{self.ann.user.id}:files"]
 
     async def instance(self, kind: str) -> Instance:
-        found = await self.local.site.registry.get_instance(self.ann.user.id, self.instances[kind])
+        found = await self.local.services.registry.get_instance(self.ann.user.id, self.instances[kind])
         return found[0]
 
     async def grants(self) -> int:
-        return len(await self.local.site.database.auth.get_grants(self.keys))
+        return len(await self.local.services.database.auth.get_grants(self.keys))
 
 
 def _grant() -> OAuthGrant:
@@ -78,7 +78,7 @@ async def two(team: Local) -> Team:
         made[kind] = instance.json["id"]
     here = Team(team, root, ann, made)
     for key in here.keys:
-        await team.site.database.auth.put_grant(key, _grant())
+        await team.services.database.auth.put_grant(key, _grant())
     return here
 
 

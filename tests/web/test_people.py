@@ -121,9 +121,9 @@ async def me(browser: Browser) -> Any:
 
 async def _actions(local: Any) -> list[tuple[str, str, str, str]]:
     """The audit log, the oldest first."""
-    if local.site.audit._task is not None:
-        await asyncio.wait({local.site.audit._task}, timeout=30)
-    entries = await local.site.audit.entries(before=None, limit=50, action=None, actor=None)
+    if local.services.audit._task is not None:
+        await asyncio.wait({local.services.audit._task}, timeout=30)
+    entries = await local.services.audit.entries(before=None, limit=50, action=None, actor=None)
     return [(each.action, each.actor_name, each.target, each.outcome) for each in reversed(entries)]
 
 
@@ -167,7 +167,7 @@ async def test_what_was_wrong_is_told_without_saying_which(team: Any, browse: Ca
 
 async def _guess(local: Any, name: str, address: str, times: int = 14) -> None:
     """Strangers' failures, without the time that each of them takes."""
-    limits = SignInLimiter(local.site.database.accounts, time.time)
+    limits = SignInLimiter(local.services.database.accounts, time.time)
     for _ in range(times):
         await limits.record_failure(guest_counters(name, address))
 
@@ -428,7 +428,7 @@ async def test_a_sign_in_leads_nowhere_else(team: Any, browse: Callable[..., Bro
 
 
 async def test_a_link_sets_a_password_once(team: Any, browse: Callable[..., Browser]) -> None:
-    text = await team.site.people.invite("bob", Role.USER)
+    text = await team.services.people.invite("bob", Role.USER)
     browser = browse(team)
     page = await browser.get(f"/ui/invite/{text}")
     assert (page.status, "Welcome, bob" in page.text) == (200, True)
@@ -519,7 +519,7 @@ async def test_a_token_does_what_its_rights_say(team: Any, browse: Callable[...,
 
     root = await team.person("root", Role.ADMIN, scope(Right.READ))
     whole = await team.person("whole", Role.ADMIN, scope(Right.READ, Right.ADMIN))
-    _, call = await team.site.people.create_token(root.user, "x", scope(Right.CALL), None)
+    _, call = await team.services.people.create_token(root.user, "x", scope(Right.CALL), None)
     for secret, path, status in (
         (root.secret, "/api/v1/me", 200),
         (call, "/api/v1/me", 403),
@@ -610,7 +610,7 @@ async def test_a_forged_header_from_anywhere_else_is_refused_with_the_reason(
             assert "trusted_proxies" in page.text
             assert "127.0.0.1" in page.text
         assert (await forger.get(path)).status == 401
-    assert [user.name for user in await local.site.database.accounts.list_users()] == []
+    assert [user.name for user in await local.services.database.accounts.list_users()] == []
 
 
 async def test_two_names_are_none(open_site: Opening) -> None:
@@ -668,7 +668,7 @@ def _routes(local: Any) -> list[tuple[str, str]]:
             elif (original := getattr(route, "original_router", None)) is not None:
                 walk(original.routes, prefix + getattr(route.include_context, "prefix", ""))
 
-    walk(make_app(local.site).routes)
+    walk(make_app(local.services).routes)
     return sorted(set(found))
 
 

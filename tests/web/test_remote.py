@@ -68,7 +68,7 @@ def local(data: Path, *words: str) -> Ran:
 
 
 async def test_the_output_is_that_of_the_local_commands(alone: Local, remote: Any, tmp_path: Path) -> None:
-    data = alone.site.data_dir
+    data = alone.services.data_dir
     for words in (("tools",), ("call", "demo_weekday", "date=2026-07-28"), ("servers",)):
         here = await asyncio.to_thread(local, data, *words)
         there = await remote(alone.url, *words)
@@ -113,24 +113,24 @@ async def test_errors_end_as_they_do_locally(alone: Local, remote: Any) -> None:
 async def test_a_server_that_cannot_be_used_is_told(
     open_site: Opening, remote: Any, demo: dict[str, Any]
 ) -> None:
-    site = await open_site({"bad": {"command": "no-such-program"}, "demo": demo})
-    servers = await remote(site.url, "servers", "--fail")
+    services = await open_site({"bad": {"command": "no-such-program"}, "demo": demo})
+    servers = await remote(services.url, "servers", "--fail")
     assert servers.code == 3
     assert "command not found: no-such-program" in servers.out
-    tools = await remote(site.url, "tools")
+    tools = await remote(services.url, "tools")
     assert tools.code == 0
     assert "error: server 'bad': command not found" in tools.err
-    call = await remote(site.url, "call", "bad_anything")
+    call = await remote(services.url, "call", "bad_anything")
     assert call.code == 3
     assert call.err.startswith("error: server 'bad': command not found")
 
 
 async def test_a_server_is_restarted(alone: Local, remote: Any) -> None:
     await remote(alone.url, "tools")
-    before = alone.site.parts.manager.status("demo").pid
+    before = alone.services.core.manager.status("demo").pid
     ran = await remote(alone.url, "restart", "demo")
     assert (ran.code, ran.out.split("\t")[:2]) == (0, ["demo", "ready"])
-    assert alone.site.parts.manager.status("demo").pid not in (None, before)
+    assert alone.services.core.manager.status("demo").pid not in (None, before)
     missing = await remote(alone.url, "restart", "nothing")
     assert missing.code == 2
     assert "hint: " in missing.err
@@ -182,8 +182,8 @@ async def test_where_nothing_runs_and_what_is_no_toolyard(remote: Any, hostile_h
 async def test_media_are_written_to_files(
     open_site: Opening, remote: Any, everything_server: str, tmp_path: Path
 ) -> None:
-    site = await open_site({"all": {"command": everything_server, "args": ["stdio"]}})
-    ran = await remote(site.url, "call", "all_get-tiny-image", "--save", str(tmp_path / "media"))
+    services = await open_site({"all": {"command": everything_server, "args": ["stdio"]}})
+    ran = await remote(services.url, "call", "all_get-tiny-image", "--save", str(tmp_path / "media"))
     assert ran.code == 0, ran.err
     assert [each.suffix for each in (tmp_path / "media").iterdir()] == [".png"]
 

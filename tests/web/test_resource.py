@@ -129,10 +129,10 @@ async def test_a_person_of_the_provider_is_let_in(resource: Resource, audience: 
         else [one.format(resource.url) for one in audience]
     )
     assert (await resource.come(resource.token(aud=filled))).status == 200
-    (user,) = await resource.local.site.database.accounts.list_users()
+    (user,) = await resource.local.services.database.accounts.list_users()
     assert (user.name, user.role, user.subject) == ("ann", Role.USER, f"{resource.forger.issuer}|ann")
     assert (await resource.come(resource.token(preferred_username="other"))).status == 200
-    assert len(await resource.local.site.database.accounts.list_users()) == 1
+    assert len(await resource.local.services.database.accounts.list_users()) == 1
 
 
 async def test_a_token_for_one_address_opens_no_other(resource: Resource) -> None:
@@ -165,13 +165,13 @@ async def test_it_is_good_for_the_gateway_alone(resource: Resource) -> None:
 
 
 async def test_who_is_known_keeps_role_and_standing(resource: Resource) -> None:
-    people = resource.local.site.database.accounts
+    people = resource.local.services.database.accounts
     ann = await people.add_user("Ann", Role.USER, subject=f"{resource.forger.issuer}|ann")
     await people.set_verified_email(ann.id, "ann@example.org")
     assert (await resource.come(resource.token())).status == 200
     found = await people.get_user(ann.id)
     assert found is not None
-    role = effective_role(found, resource.local.site.settings)
+    role = effective_role(found, resource.local.services.settings)
     assert (found.name, role) == ("Ann", Role.ADMIN), "a token without the email address demotes nobody"
     await people.set_disabled(ann.id, True)
     answer = await resource.come(resource.token(jti="2"))
@@ -217,7 +217,7 @@ async def test_a_token_that_says_something_wrong_lets_nobody_in(
     said = answer.headers["WWW-Authenticate"]
     assert f'resource_metadata="{resource.url}/.well-known/oauth-protected-resource/mcp"' in said
     assert 'error="invalid_token"' in said
-    assert await resource.local.site.database.accounts.list_users() == []
+    assert await resource.local.services.database.accounts.list_users() == []
 
 
 def _stolen(forger: Forger) -> None:
@@ -252,7 +252,7 @@ async def test_a_token_that_the_provider_did_not_give_lets_nobody_in(
 ) -> None:
     forge(resource.forger)
     assert (await resource.come(resource.token())).status == 401
-    assert await resource.local.site.database.accounts.list_users() == []
+    assert await resource.local.services.database.accounts.list_users() == []
 
 
 async def test_a_public_key_is_no_secret(resource: Resource) -> None:
@@ -283,8 +283,8 @@ async def test_a_provider_that_cannot_be_asked_is_said(resource: Resource) -> No
 async def test_our_own_tokens_count_as_ever(resource: Resource) -> None:
     from tests.web.conftest import EVERY_RIGHT
 
-    people = resource.local.site.database.accounts
+    people = resource.local.services.database.accounts
     ann = await people.add_user("Ann", Role.ADMIN, subject=f"{resource.forger.issuer}|ann")
-    _, text = await resource.local.site.people.create_token(ann, "mine", EVERY_RIGHT, None)
+    _, text = await resource.local.services.people.create_token(ann, "mine", EVERY_RIGHT, None)
     assert (await resource.come(text)).status == 200
     assert (await resource.come("ty_wrong")).status == 401

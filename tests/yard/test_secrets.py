@@ -124,8 +124,8 @@ async def quoting(status: int, kind: str) -> AsyncIterator[str]:
     app.router.add_route("*", "/mcp", refuse)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    services = web.TCPSite(runner, "127.0.0.1", 0)
+    await services.start()
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
     finally:

@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from toolyard.agents.builtin_tools.server_factory import NativeServerSetup
     from toolyard.agents.chat.elicitation import ServerQuestions
 
-__all__ = ["Parts", "auth_providers_from_database", "build_core", "make_chat_callbacks"]
+__all__ = ["Core", "auth_providers_from_database", "build_core", "make_chat_callbacks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Core:
     """Services of one process. Call ``close`` to release them."""
 
     manager: ConnectionManager
@@ -159,7 +159,7 @@ def build_core(
     before_call: BeforeCall | None = None,
     on_list_changed: Callable[[str], None] | None = None,
     with_native_tools: bool = False,
-) -> Parts:
+) -> Core:
     """Build the services of one process. Nothing is started or opened yet.
 
     Without ``data_dir`` nothing is stored on disk.
@@ -265,7 +265,7 @@ def build_core(
         accept_url_for=accept_url_for,
     )
     meta_tools = MetaTools(tool_directory, call_path, CallerSearch(call_path), _build_meta_limits(settings))
-    return Parts(
+    return Core(
         manager,
         catalogues,
         tool_directory,

@@ -119,7 +119,7 @@ class Endpoint:
             return refusal.failure
         except ToolyardError as error:
             if isinstance(error, ServerError):
-                self.gateway.parts.call_path.redact_error(error)
+                self.gateway.core.call_path.redact_error(error)
             return error_to_failure(error)
         except Exception as error:
             # The outermost boundary of a request: a bug must not end the client's session.

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolyard import __version__
 from toolyard.clients.deferred_listings import DeferredListingKey
-from toolyard.core.composition import Parts
+from toolyard.core.composition import Core
 from toolyard.gateway.client_subscriptions import ClientSubscriptions
 from toolyard.gateway.input_required.approvals import CallApprovals
 from toolyard.gateway.input_required.remote_calls import Mailbox, RemoteCalls
@@ -36,7 +36,7 @@ class Gateway:
 
     def __init__(
         self,
-        parts: Parts,
+        core: Core,
         sealer: RequestStateSealer | None = None,
         approvals: CallApprovals | None = None,
         mailbox: Mailbox | None = None,
@@ -46,21 +46,21 @@ class Gateway:
         ``approvals`` is the approver of the core's call path, where clients can be asked. ``mailbox`` reaches
         the other replicas, if there are any.
         """
-        self.parts = parts
+        self.core = core
         self.approvals = approvals
         self.sealer = sealer or RequestStateSealer()
-        self.upstream = Upstream(parts.manager)
+        self.upstream = Upstream(core.manager)
         self.suspended_calls = SuspendedCalls()
-        self.remote_calls = RemoteCalls(self.suspended_calls, mailbox, parts.call_path.redact_error)
-        self.listing_cache = ListingCache(parts.manager, self._notify_clients)
+        self.remote_calls = RemoteCalls(self.suspended_calls, mailbox, core.call_path.redact_error)
+        self.listing_cache = ListingCache(core.manager, self._notify_clients)
         self.tools_changed_at: dict[str, float] = {}
         """Time of the last ``list_changed`` per server, in seconds since the epoch."""
         # The cache is cleared before subscribers are notified, so that their next request gets the new list.
-        self._unsubscribe_notifications = parts.manager.subscribe(self._on_notification)
-        self._unsubscribe_deferred_listings = parts.tool_directory.deferred.subscribe(
+        self._unsubscribe_notifications = core.manager.subscribe(self._on_notification)
+        self._unsubscribe_deferred_listings = core.tool_directory.deferred.subscribe(
             self._on_deferred_listing
         )
-        self.client_subscriptions = ClientSubscriptions(parts.manager)
+        self.client_subscriptions = ClientSubscriptions(core.manager)
         self.shutdown = asyncio.Event()
         self._encoded_tools: dict[tuple[str, str, bool], tuple[Definition, JsonFragment]] = {}
 
@@ -80,7 +80,7 @@ class Gateway:
     def on_servers_changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
         """Notify subscribers of changed definitions, for one principal or for everyone, and drop data of
         removed servers."""
-        gone = {id for id in server_ids if id not in self.parts.manager.servers}
+        gone = {id for id in server_ids if id not in self.core.manager.servers}
         if gone:
             self._forget_servers(gone)
         self.client_subscriptions.notify_servers_changed(principal, server_ids)
@@ -97,7 +97,7 @@ class Gateway:
         self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]
     ) -> None:
         self.listing_cache.on_notification(server_id, principal_id, method, params)
-        if method == "notifications/tools/list_changed" and server_id in self.parts.manager.servers:
+        if method == "notifications/tools/list_changed" and server_id in self.core.manager.servers:
             self.tools_changed_at[server_id] = time.time()
 
     def _notify_clients(

@@ -38,40 +38,44 @@ class Invitation:
     expires_at: float
 
 
-async def list_users(site: Services) -> Sequence[User]:
+async def list_users(services: Services) -> Sequence[User]:
     """Return all accounts, sorted by name, with their effective roles."""
-    return [_with_effective_role(site, user) for user in await site.database.accounts.list_users()]
+    return [_with_effective_role(services, user) for user in await services.database.accounts.list_users()]
 
 
-async def find_user(site: Services, user_id: str) -> User:
+async def find_user(services: Services, user_id: str) -> User:
     """Return an account with its effective role. Raises NotFound."""
-    user = await site.database.accounts.get_user(user_id)
+    user = await services.database.accounts.get_user(user_id)
     if user is None:
         raise NotFound("there is no such user", hint="it may have been deleted")
-    return _with_effective_role(site, user)
+    return _with_effective_role(services, user)
 
 
-async def add_user(site: Services, visitor: RequestUser, name: str, role: Role, base_url: str) -> Invitation:
+async def add_user(
+    services: Services, request_user: RequestUser, name: str, role: Role, base_url: str
+) -> Invitation:
     """Create an account and an invitation to it. Raises Invalid, NameTaken or NotAllowed."""
     valid_name = validate_name(name)
-    _require_password_mode(site)
-    user = await site.database.accounts.add_user(valid_name, role)
-    invitation = await _create_invitation(site, visitor, user, base_url)
-    await site.record_change(visitor, "user.add", user.id, name=user.name, role=user.role.value)
+    _require_password_mode(services)
+    user = await services.database.accounts.add_user(valid_name, role)
+    invitation = await _create_invitation(services, request_user, user, base_url)
+    await services.record_change(request_user, "user.add", user.id, name=user.name, role=user.role.value)
     return invitation
 
 
-async def invite_user(site: Services, visitor: RequestUser, user_id: str, base_url: str) -> Invitation:
+async def invite_user(
+    services: Services, request_user: RequestUser, user_id: str, base_url: str
+) -> Invitation:
     """Create a new invitation, which replaces earlier ones. Raises NotFound or NotAllowed."""
-    user = await find_user(site, user_id)
-    _require_password_mode(site)
-    invitation = await _create_invitation(site, visitor, user, base_url)
-    await site.record_change(visitor, "user.invite", user.id, name=user.name)
+    user = await find_user(services, user_id)
+    _require_password_mode(services)
+    invitation = await _create_invitation(services, request_user, user, base_url)
+    await services.record_change(request_user, "user.invite", user.id, name=user.name)
     return invitation
 
 
 async def accept_invite(
-    site: Services,
+    services: Services,
     invited_user: User,
     invite_secret: str,
     password: str,
@@ -86,21 +90,21 @@ async def accept_invite(
     Invalid or SignInRefused.
     """
     # Collected first, because accepting the invitation deletes the grants.
-    grants = await site.sign_outs.collect_user_grants(
-        site.registry, invited_user.principal, _list_config_servers(site)
+    grants = await services.sign_outs.collect_user_grants(
+        services.registry, invited_user.principal, _list_config_servers(services)
     )
-    accepted = await site.people.accept_invite(
+    accepted = await services.people.accept_invite(
         invite_secret, password, address=address, user_agent=user_agent, revoke_tokens=revoke_tokens
     )
     # Open connections still use the old credentials.
-    await site.parts.forget_principal(invited_user.id)
-    site.sign_outs.revoke_in_background(grants)
+    await services.core.forget_principal(invited_user.id)
+    services.sign_outs.revoke_in_background(grants)
     return accepted
 
 
 async def change_user(
-    site: Services,
-    visitor: RequestUser,
+    services: Services,
+    request_user: RequestUser,
     user_id: str,
     *,
     name: str | None = None,
@@ -112,17 +116,17 @@ async def change_user(
     Disabling signs the user out, also of servers, and invalidates their tokens. Raises NotFound, Invalid,
     NameTaken or NotAllowed.
     """
-    user, people = await find_user(site, user_id), site.database.accounts
-    if user.id == visitor.user.id and (disabled or role is Role.USER):
+    user, people = await find_user(services, user_id), services.database.accounts
+    if user.id == request_user.user.id and (disabled or role is Role.USER):
         raise NotAllowed(
             "you cannot disable your own account or remove your own admin role", hint="ask another admin"
         )
-    if role is not None and site.settings.people_mode is not PeopleMode.PASSWORD:
+    if role is not None and services.settings.people_mode is not PeopleMode.PASSWORD:
         raise NotAllowed(
-            f"in mode {site.settings.people_mode}, admins are defined by the settings",
+            f"in mode {services.settings.people_mode}, admins are defined by the settings",
             hint="change the setting admins",
         )
-    if name is not None and site.settings.people_mode is PeopleMode.PROXY:
+    if name is not None and services.settings.people_mode is PeopleMode.PROXY:
         # The proxy identifies accounts by name: a rename would give this account to another person.
         raise NotAllowed(
             "in mode proxy, accounts are identified by the name that the proxy sends",
@@ -141,52 +145,56 @@ async def change_user(
             await people.set_disabled(user.id, disabled)
             changes["disabled"] = disabled
             if disabled:
-                await site.chats.stop_all_turns(user.id)
-                await site.parts.forget_principal(user.id)
-                await site.sign_outs.sign_out_user(site.registry, user.principal, _list_config_servers(site))
+                await services.chats.stop_all_turns(user.id)
+                await services.core.forget_principal(user.id)
+                await services.sign_outs.sign_out_user(
+                    services.registry, user.principal, _list_config_servers(services)
+                )
     finally:
         # If a later step fails, the earlier changes remain and must be audited.
         if changes:
-            await site.record_change(visitor, "user.edit", user.id, name=user.name, **changes)
-    return await find_user(site, user_id)
+            await services.record_change(request_user, "user.edit", user.id, name=user.name, **changes)
+    return await find_user(services, user_id)
 
 
-async def delete_user(site: Services, visitor: RequestUser, user_id: str) -> User:
+async def delete_user(services: Services, request_user: RequestUser, user_id: str) -> User:
     """Delete a user with their sessions, tokens, instances and sign-ins; return the deleted user.
 
     Raises NotFound or NotAllowed.
     """
-    user = await find_user(site, user_id)
-    if user.id == visitor.user.id:
+    user = await find_user(services, user_id)
+    if user.id == request_user.user.id:
         raise NotAllowed("you cannot delete your own account", hint="ask another admin")
-    await site.chats.stop_all_turns(user.id)
+    await services.chats.stop_all_turns(user.id)
     # Collected first, because deleting the user deletes the grants.
-    grants = await site.sign_outs.collect_user_grants(
-        site.registry, user.principal, _list_config_servers(site)
+    grants = await services.sign_outs.collect_user_grants(
+        services.registry, user.principal, _list_config_servers(services)
     )
-    await site.database.accounts.delete_user(user.id)
-    await site.parts.forget_principal(user.id)
-    site.sign_outs.revoke_in_background(grants)
-    await site.record_change(visitor, "user.delete", user.id, name=user.name)
+    await services.database.accounts.delete_user(user.id)
+    await services.core.forget_principal(user.id)
+    services.sign_outs.revoke_in_background(grants)
+    await services.record_change(request_user, "user.delete", user.id, name=user.name)
     return user
 
 
-def _with_effective_role(site: Services, user: User) -> User:
-    return replace(user, role=effective_role(user, site.settings))
+def _with_effective_role(services: Services, user: User) -> User:
+    return replace(user, role=effective_role(user, services.settings))
 
 
-def _list_config_servers(site: Services) -> Iterable[Server]:
-    return site.configuration.servers.values()
+def _list_config_servers(services: Services) -> Iterable[Server]:
+    return services.configuration.servers.values()
 
 
-async def _create_invitation(site: Services, visitor: RequestUser, user: User, base_url: str) -> Invitation:
-    text = await site.people.invite_user(user, by=visitor.user.name)
-    return Invitation(user, build_invite_link(base_url, text), site.clock() + INVITE_LIFETIME_SECONDS)
+async def _create_invitation(
+    services: Services, request_user: RequestUser, user: User, base_url: str
+) -> Invitation:
+    text = await services.people.invite_user(user, by=request_user.user.name)
+    return Invitation(user, build_invite_link(base_url, text), services.clock() + INVITE_LIFETIME_SECONDS)
 
 
-def _require_password_mode(site: Services) -> None:
-    if site.settings.people_mode is not PeopleMode.PASSWORD:
+def _require_password_mode(services: Services) -> None:
+    if services.settings.people_mode is not PeopleMode.PASSWORD:
         raise NotAllowed(
-            f"invitations are not available in mode {site.settings.people_mode}",
+            f"invitations are not available in mode {services.settings.people_mode}",
             hint="accounts are created automatically on first sign-in",
         )

@@ -72,84 +72,84 @@ class AgentTools:
     """Tool patterns of the agent that match no tool."""
 
 
-def list_usable_agents(site: Services, visitor: RequestUser) -> list[Agent]:
+def list_usable_agents(services: Services, request_user: RequestUser) -> list[Agent]:
     """Return the agents that the user's token covers, in file order."""
-    return [agent for agent in site.agents.values() if _can_use_agent(visitor, agent)]
+    return [agent for agent in services.agents.values() if _can_use_agent(request_user, agent)]
 
 
-def find_usable_agent(site: Services, visitor: RequestUser, agent_id: str) -> Agent:
+def find_usable_agent(services: Services, request_user: RequestUser, agent_id: str) -> Agent:
     """Return an agent. Raises the same AgentsError for a missing and for a forbidden agent."""
-    agent = site.agents.get(agent_id)
-    if agent is None or not _can_use_agent(visitor, agent):
-        available = ", ".join(each.id for each in list_usable_agents(site, visitor)) or "none"
+    agent = services.agents.get(agent_id)
+    if agent is None or not _can_use_agent(request_user, agent):
+        available = ", ".join(each.id for each in list_usable_agents(services, request_user)) or "none"
         raise AgentsError(
             [Problem(f"there is no agent '{agent_id}'", path="agent", hint=f"available: {available}")]
         )
     return agent
 
 
-def _can_use_agent(visitor: RequestUser, agent: Agent) -> bool:
-    scope = visitor.scope
+def _can_use_agent(request_user: RequestUser, agent: Agent) -> bool:
+    scope = request_user.scope
     return scope is None or scope.agents is None or bool(compile_globs(scope.agents)(agent.id))
 
 
-def find_agent_problems(site: Services, agent: Agent) -> Sequence[Problem]:
+def find_agent_problems(services: Services, agent: Agent) -> Sequence[Problem]:
     """Return the problems of an agent that refers to missing bundles."""
     try:
-        select_bundles(agent.bundles, site.configuration.bundles)
+        select_bundles(agent.bundles, services.configuration.bundles)
     except ConfigError as error:
         path = f"{agent.name}.bundles"
         return [replace(each, file=agent.file, line=agent.line, path=path) for each in error.problems]
     return ()
 
 
-async def resolve_agent_tools(site: Services, visitor: RequestUser, agent: Agent) -> AgentTools:
+async def resolve_agent_tools(services: Services, request_user: RequestUser, agent: Agent) -> AgentTools:
     """Return all of the user's tools with the access that an agent has to each.
 
     Lists the servers that were never listed. Raises ConfigError for an agent that cannot be used.
     """
-    await site.sync_instances(visitor)
-    caller = site.get_chat_caller(visitor, agent.id, Surface.MODEL_DIRECT)
-    meta_caller = site.get_chat_caller(visitor, agent.id, Surface.MODEL_META)
-    parts = site.parts
-    listing = await parts.tool_directory.refresh(caller.principal)
-    offer = parts.meta_tools.offer_tools(listing, caller)
+    await services.sync_instances(request_user)
+    caller = services.get_chat_caller(request_user, agent.id, Surface.MODEL_DIRECT)
+    meta_caller = services.get_chat_caller(request_user, agent.id, Surface.MODEL_META)
+    core = services.core
+    listing = await core.tool_directory.refresh(caller.principal)
+    offer = core.meta_tools.offer_tools(listing, caller)
     servers = {
         id_: server
-        for id_, server in _list_visible_servers(site, visitor).items()
+        for id_, server in _list_visible_servers(services, request_user).items()
         if scope_covers_server(caller.scope, server)
     }
-    tools = tuple(_build_agent_tools(site, caller, meta_caller, listing, offer, servers))
+    tools = tuple(_build_agent_tools(services, caller, meta_caller, listing, offer, servers))
     failures = [
         ListingFailure(id_, _get_server_label(servers[id_]), error)
         for id_, error in listing.failures.items()
         if id_ in servers
     ]
     for failure in failures:
-        parts.call_path.redact_error(failure.error)
+        core.call_path.redact_error(failure.error)
     unmatched = unused_patterns(agent.tools or (), [tool.name for tool in tools])
     return AgentTools(tools, offer.meta_reason, tuple(failures), unmatched)
 
 
-def _list_visible_servers(site: Services, visitor: RequestUser) -> dict[str, Server]:
+def _list_visible_servers(services: Services, request_user: RequestUser) -> dict[str, Server]:
     """Return the servers visible to a user, including the built-in one."""
-    manager = site.parts.manager
-    native = manager.find(NATIVE_SERVER_ID, visitor.principal)
+    manager = services.core.manager
+    native = manager.find(NATIVE_SERVER_ID, request_user.principal)
     return {
-        **manager.visible_servers(visitor.principal),
+        **manager.visible_servers(request_user.principal),
         **({} if native is None else {NATIVE_SERVER_ID: native}),
     }
 
 
 def _build_agent_tools(
-    site: Services,
+    services: Services,
     caller: Caller,
     meta_caller: Caller,
     listing: ToolListing,
     offer: ToolOffer,
     servers: Mapping[str, Server],
 ) -> Iterator[AgentTool]:
-    calls = site.parts.call_path
+    calls = services.core.call_path
     covered_names = compile_patterns(None if caller.scope is None else caller.scope.tools)
     for name, definition in listing.tools.items():
         server = servers.get(definition.server_id)

@@ -69,7 +69,7 @@ class _Application(FastAPI):
             await super().__call__(scope, receive, send)
 
 
-def make_app(site: Services) -> FastAPI:
+def make_app(services: Services) -> FastAPI:
     """Create the application. The caller opens and closes the services."""
     app = _Application(
         title="Toolyard",
@@ -80,7 +80,7 @@ def make_app(site: Services) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.site = site
+    app.state.services = services
     app.include_router(health)
     app.include_router(resource)
     app.include_router(api.router, prefix="/api/v1")
@@ -89,13 +89,15 @@ def make_app(site: Services) -> FastAPI:
     app.openapi = lambda: build_openapi_document(app)
     add_error_handlers(app, _render_error_page)
     # Middleware added last runs first.
-    app.add_middleware(AuthenticateFirst, bodies=site.body_limits, as_page=_render_error_page)
+    app.add_middleware(AuthenticateFirst, bodies=services.body_limits, as_page=_render_error_page)
     app.add_middleware(UnexpectedErrorMiddleware, as_page=_render_error_page)
-    app.add_middleware(RequestGuard, site=site)
-    app.add_middleware(MetricsMiddleware, metrics=site.metrics)
+    app.add_middleware(RequestGuard, services=services)
+    app.add_middleware(MetricsMiddleware, metrics=services.metrics)
     app.gateway = MetricsMiddleware(
-        RequestGuard(UnexpectedErrorMiddleware(site.mcp, _render_error_page), site, serves_pages=False),
-        site.metrics,
+        RequestGuard(
+            UnexpectedErrorMiddleware(services.mcp, _render_error_page), services, serves_pages=False
+        ),
+        services.metrics,
     )
     return app
 

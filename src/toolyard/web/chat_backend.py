@@ -32,8 +32,8 @@ _CALLER_CACHE_ENTRIES = 1024
 class WebChatBackend:
     """Implementation of ``ChatBackend`` on top of ``Services``."""
 
-    def __init__(self, site: Services) -> None:
-        self._services = site
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._callers: OrderedDict[tuple[object, ...], Caller] = OrderedDict()
 
     async def load_tool_set(self, chat: Chat) -> ToolSet:
@@ -41,17 +41,17 @@ class WebChatBackend:
 
         Raises ChatRefused if the owner, the agent or a bundle no longer exists.
         """
-        site = self._services
-        visitor = RequestUser(await self._find_owner(chat.owner), None, "", "", "")
-        caller = self._get_caller(chat, visitor.principal)
-        await site.sync_instances(visitor)
-        parts = site.parts
-        set_current_user = partial(site.set_current_user, visitor)
+        services = self._services
+        request_user = RequestUser(await self._find_owner(chat.owner), None, "", "", "")
+        caller = self._get_caller(chat, request_user.principal)
+        await services.sync_instances(request_user)
+        core = services.core
+        set_current_user = partial(services.set_current_user, request_user)
         return ToolSet(
-            parts.manager,
-            parts.tool_directory,
-            parts.call_path,
-            parts.meta_tools,
+            core.manager,
+            core.tool_directory,
+            core.call_path,
+            core.meta_tools,
             caller,
             before_call=set_current_user,
         )
@@ -60,15 +60,15 @@ class WebChatBackend:
         """Forget the callers of a chat and close its dedicated connections."""
         for key in [key for key in self._callers if key[0] == chat_id]:
             del self._callers[key]
-        await self._services.parts.manager.close_dedicated_connections(chat_id)
+        await self._services.core.manager.close_dedicated_connections(chat_id)
 
     async def _find_owner(self, owner: str) -> User:
-        site = self._services
-        if owner == LOCAL_PRINCIPAL.id and site.settings.people_mode is PeopleMode.NONE:
-            stored: User | None = await site.people.local_user()
+        services = self._services
+        if owner == LOCAL_PRINCIPAL.id and services.settings.people_mode is PeopleMode.NONE:
+            stored: User | None = await services.people.local_user()
         else:
-            stored = await site.database.accounts.get_user(owner)
-        user = None if stored is None else resolve_effective_user(stored, site.settings)
+            stored = await services.database.accounts.get_user(owner)
+        user = None if stored is None else resolve_effective_user(stored, services.settings)
         if user is None or user.disabled:
             raise ChatRefused("the account of this chat's owner was deleted or is disabled")
         return user

@@ -74,12 +74,12 @@ _ROUTES_BY_KIND = {
 class GatewayMount:
     """ASGI application of the gateway. Authenticates callers and caches an endpoint for each."""
 
-    def __init__(self, site: Services) -> None:
-        self._services = site
-        self.resource = ResourceServer(site)
-        sealer = RequestStateSealer(site.database.cipher.derive_key("gateway requestState 1"))
-        self.gateway = Gateway(site.parts, sealer, site.approvals, site.database.mailbox)
-        self.http_gateway = HttpGateway(self.admit, site.stream_limits)
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.resource = ResourceServer(services)
+        sealer = RequestStateSealer(services.database.cipher.derive_key("gateway requestState 1"))
+        self.gateway = Gateway(services.core, sealer, services.approvals, services.database.mailbox)
+        self.http_gateway = HttpGateway(self.admit, services.stream_limits)
         self._endpoints: OrderedDict[tuple[object, ...], Endpoint] = OrderedDict()
         self._admissions: OrderedDict[tuple[object, ...], tuple[float, RequestUser, Endpoint]] = OrderedDict()
         self._invalidation_count = 0
@@ -120,21 +120,21 @@ class GatewayMount:
             self._set_current_user(scope, admission[1])
             return admission[2]
         invalidation_count = self._invalidation_count
-        visitor = await self._authenticate_request(scope)
-        await self._services.sync_instances(visitor)
-        self._set_current_user(scope, visitor)
-        endpoint = self._get_endpoint(visitor, *_parse_gateway_path(scope), _parse_mode(scope))
+        request_user = await self._authenticate_request(scope)
+        await self._services.sync_instances(request_user)
+        self._set_current_user(scope, request_user)
+        endpoint = self._get_endpoint(request_user, *_parse_gateway_path(scope), _parse_mode(scope))
         # An invalidation during the look-up makes its result stale, so that it must not be cached.
         if key is not None and invalidation_count == self._invalidation_count:
-            self._admissions[key] = (time.monotonic() + _ADMISSION_CACHE_SECONDS, visitor, endpoint)
+            self._admissions[key] = (time.monotonic() + _ADMISSION_CACHE_SECONDS, request_user, endpoint)
             self._admissions.move_to_end(key)
             if len(self._admissions) > _ADMISSION_CACHE_ENTRIES:
                 self._admissions.popitem(last=False)
         return endpoint
 
-    def _set_current_user(self, scope: Any, visitor: RequestUser) -> None:
-        get_request_context(scope).user_id = visitor.user.id
-        self._services.set_current_user(visitor)
+    def _set_current_user(self, scope: Any, request_user: RequestUser) -> None:
+        get_request_context(scope).user_id = request_user.user.id
+        self._services.set_current_user(request_user)
 
     def clear_admissions(self) -> None:
         """Authenticate every caller again on their next request."""
@@ -156,10 +156,10 @@ class GatewayMount:
                 return None
         elif self._services.settings.people_mode is not PeopleMode.NONE:
             return None
-        parts = (*credentials, scope["path"], scope["query_string"])
-        if sum(map(len, parts)) > _MAX_CACHE_KEY_CHARACTERS:
+        core = (*credentials, scope["path"], scope["query_string"])
+        if sum(map(len, core)) > _MAX_CACHE_KEY_CHARACTERS:
             return None
-        return (*parts, get_request_context(scope).address, self._services.revision)
+        return (*core, get_request_context(scope).address, self._services.revision)
 
     async def _authenticate_request(self, scope: Any) -> RequestUser:
         # The user is cached in the request state. A fresh state is needed, because the same scope is
@@ -179,12 +179,14 @@ class GatewayMount:
         except HTTPException as error:
             raise HttpErrorResponse(error.status_code, str(error.detail)) from None
 
-    def _get_endpoint(self, visitor: RequestUser, kind: str, name: str, mode: ToolMode | None) -> Endpoint:
-        key = (visitor.principal, visitor.scope, kind, name, mode, self._services.revision)
+    def _get_endpoint(
+        self, request_user: RequestUser, kind: str, name: str, mode: ToolMode | None
+    ) -> Endpoint:
+        key = (request_user.principal, request_user.scope, kind, name, mode, self._services.revision)
         endpoint = self._endpoints.get(key)
         if endpoint is None:
             endpoint = self._endpoints[key] = self._create_endpoint(
-                visitor.principal, visitor.scope, kind, name, mode
+                request_user.principal, request_user.scope, kind, name, mode
             )
             if len(self._endpoints) > _ENDPOINT_CACHE_ENTRIES:
                 self._endpoints.popitem(last=False)
@@ -197,7 +199,7 @@ class GatewayMount:
         if kind in ("servers", "instances"):
             # In the core, the id of an instance contains its owner.
             only = name if kind == "servers" else f"@{principal.id}/{name}"
-            server = self._services.parts.manager.visible_servers(principal).get(only)
+            server = self._services.core.manager.visible_servers(principal).get(only)
             if server is None or not scope_covers_server(scope, server):
                 raise _build_not_found_error()
             scope = limit_scope_to_server(scope, server)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from toolyard.auth.storage import AuthStorage
-from toolyard.core.composition import Parts
+from toolyard.core.composition import Core
 from toolyard.policy.rules import scope_covers_server
 from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
@@ -33,7 +33,7 @@ class InstanceSync:
     def __init__(
         self,
         registry: Registry,
-        parts: Parts,
+        core: Core,
         auth_storage: AuthStorage | None = None,
         on_servers_changed: Callable[[Principal, Collection[str]], None] | None = None,
     ) -> None:
@@ -43,7 +43,7 @@ class InstanceSync:
         and the ids of their instances whose definitions changed.
         """
         self._registry = registry
-        self._parts = parts
+        self._core = core
         self._auth_storage = auth_storage
         self._on_servers_changed = on_servers_changed
         self._read_numbers = itertools.count(1)
@@ -82,7 +82,7 @@ class InstanceSync:
 
     def get_server(self, instance: Instance, registered: RegistryServer) -> Server:
         """Return the server definition that the core uses for an instance."""
-        server = self._parts.manager.servers.get(instance.core_id)
+        server = self._core.manager.servers.get(instance.core_id)
         return server or self._registry.build_instance_server(instance, registered)
 
     async def _read_instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
@@ -96,7 +96,7 @@ class InstanceSync:
         if number > self._synced_read_by_user.get(principal.id, 0):
             self._synced_read_by_user[principal.id] = number
             servers = [self._registry.build_instance_server(*each) for each in instances]
-            touched = await self._parts.sync_instances(principal.id, servers)
+            touched = await self._core.sync_instances(principal.id, servers)
             for removed_id in touched - {server.id for server in servers}:
                 self._stored_since_by_server.pop(removed_id, None)
             if touched and self._on_servers_changed is not None:
@@ -110,16 +110,14 @@ class InstanceSync:
 
         Each state change is stored only once, because another replica may have stored a newer state since.
         """
-        manager, any_stored = self._parts.manager, False
+        manager, any_stored = self._core.manager, False
         if len(self._stored_since_by_server) > _MAX_REMEMBERED_INSTANCES:
             # Harmless: current states are stored once more.
             self._stored_since_by_server.clear()
         for instance, _ in instances:
             if manager.state(instance.core_id, principal) not in _STORED_STATES:
                 continue
-            status = self._parts.call_path.redact_status(
-                manager.status(instance.core_id, principal=principal)
-            )
+            status = self._core.call_path.redact_status(manager.status(instance.core_id, principal=principal))
             if self._stored_since_by_server.get(instance.core_id) != status.since:
                 self._stored_since_by_server[instance.core_id] = status.since
                 if status.state is State.READY and await self._lacks_scopes(instance):

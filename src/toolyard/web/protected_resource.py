@@ -38,7 +38,7 @@ router = APIRouter(include_in_schema=False)
 @router.get(RESOURCE_METADATA_PATH + "/{path:path}")
 async def show_resource_metadata(request: Request) -> Response:
     """Return the protected resource metadata for a gateway URL, whether or not that endpoint exists."""
-    resource: ResourceServer = request.app.state.site.mcp.resource
+    resource: ResourceServer = request.app.state.services.mcp.resource
     path = str(request.scope["path"]).removeprefix(RESOURCE_METADATA_PATH).rstrip("/")
     if not resource.is_enabled or (path and not _is_gateway_path(path)):
         raise HTTPException(404)
@@ -54,8 +54,8 @@ async def show_resource_metadata(request: Request) -> Response:
 class ResourceServer:
     """Authenticates gateway requests by access tokens of the identity provider, in mode ``oidc``."""
 
-    def __init__(self, site: Services) -> None:
-        self._services = site
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._bearer_authenticator: BearerAuthenticator | None = None
 
     @property

@@ -54,29 +54,29 @@ class ServerPreview:
 
 
 async def fetch_server_preview(
-    site: Services, visitor: RequestUser, registered: RegistryServer
+    services: Services, request_user: RequestUser, registered: RegistryServer
 ) -> ServerPreview:
     """Connect to a server and list its contents, with the user's own sign-in if they have one.
 
     A ServerError is returned in the preview, not raised.
     """
     started = time.perf_counter()
-    own_server = await _find_usable_instance(site, visitor, registered)
+    own_server = await _find_usable_instance(services, request_user, registered)
     if own_server is not None:
-        preview = await _list_contents(site.parts.manager, own_server, visitor.principal)
+        preview = await _list_contents(services.core.manager, own_server, request_user.principal)
     else:
-        server = replace(site.registry.build_preview_server(registered), timeouts=_CONNECTION_TIMEOUTS)
-        async with ConnectionManager([server], net=site.net) as manager:
-            preview = await _list_contents(manager, server, visitor.principal)
+        server = replace(services.registry.build_preview_server(registered), timeouts=_CONNECTION_TIMEOUTS)
+        async with ConnectionManager([server], net=services.net) as manager:
+            preview = await _list_contents(manager, server, request_user.principal)
     return replace(preview, seconds=time.perf_counter() - started)
 
 
 async def _find_usable_instance(
-    site: Services, visitor: RequestUser, registered: RegistryServer
+    services: Services, request_user: RequestUser, registered: RegistryServer
 ) -> Server | None:
     """Return the first usable instance of the user, as the core sees it, or None."""
-    for instance, instance_of in await site.list_instances(visitor.principal):
-        server = site.registry.build_instance_server(instance, instance_of)
+    for instance, instance_of in await services.list_instances(request_user.principal):
+        server = services.registry.build_instance_server(instance, instance_of)
         if instance_of.id == registered.id and server.enabled and instance.state is InstanceState.READY:
             return server
     return None

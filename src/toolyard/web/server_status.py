@@ -86,41 +86,43 @@ class TokenCostCache:
         return cost
 
 
-async def list_server_records(site: Services, caller: Caller) -> list[ServerRecord]:
+async def list_server_records(services: Services, caller: Caller) -> list[ServerRecord]:
     """Return the configured servers, then the caller's instances, as far as their token covers them."""
-    instances = await site.instance_sync.sync_covered(caller.principal, caller.scope)
-    visible = site.parts.manager.visible_servers(caller.principal).values()
+    instances = await services.instance_sync.sync_covered(caller.principal, caller.scope)
+    visible = services.core.manager.visible_servers(caller.principal).values()
     return [
         *(
-            build_config_record(site, caller, server)
+            build_config_record(services, caller, server)
             for server in visible
             if server.instance is None and scope_covers_server(caller.scope, server)
         ),
-        *(build_instance_record(site, caller, *each) for each in instances),
+        *(build_instance_record(services, caller, *each) for each in instances),
     ]
 
 
-def build_config_record(site: Services, caller: Caller, server: Server) -> ServerRecord:
+def build_config_record(services: Services, caller: Caller, server: Server) -> ServerRecord:
     """Return the record of a configured server. File, process id and stderr are included for admins."""
-    status = site.get_status(server, caller.principal)
-    state, reason = _resolve_state(site, caller, server, status)
+    status = services.get_status(server, caller.principal)
+    state, reason = _resolve_state(services, caller, server, status)
     if not caller.principal.admin:
-        return _build_record(site, caller, server, status, state, reason, provenance=server.provenance.source)
+        return _build_record(
+            services, caller, server, status, state, reason, provenance=server.provenance.source
+        )
     lines = status.stderr[-_MAX_STDERR_LINES:] if state is State.FAILED else ()
     origin = str(server.provenance)
     return _build_record(
-        site, caller, server, status, state, reason, provenance=origin, pid=status.pid, stderr=lines
+        services, caller, server, status, state, reason, provenance=origin, pid=status.pid, stderr=lines
     )
 
 
 def build_instance_record(
-    site: Services, caller: Caller, instance: Instance, registered: RegistryServer
+    services: Services, caller: Caller, instance: Instance, registered: RegistryServer
 ) -> ServerRecord:
     """Return the record of a synchronised instance. Its state is the stored one, shared by all replicas."""
-    server = site.instance_sync.get_server(instance, registered)
-    status = site.get_status(server, caller.principal)
+    server = services.instance_sync.get_server(instance, registered)
+    status = services.get_status(server, caller.principal)
     return _build_record(
-        site,
+        services,
         caller,
         server,
         status,
@@ -143,9 +145,9 @@ class _StateReason(NamedTuple):
 
 
 def _resolve_state(
-    site: Services, caller: Caller, server: Server, status: Status
+    services: Services, caller: Caller, server: Server, status: Status
 ) -> tuple[State, _StateReason]:
-    failure = site.parts.tool_directory.known_listing(caller.principal).failures.get(server.id)
+    failure = services.core.tool_directory.known_listing(caller.principal).failures.get(server.id)
     if failure is not None and status.state is State.READY:
         # A server that is connected but cannot list its tools is of no use to the caller.
         return State.FAILED, _StateReason(failure.kind, failure.cause, failure.hint)
@@ -176,7 +178,7 @@ _HINTS_BY_STATE = {
 
 
 def _build_record(
-    site: Services,
+    services: Services,
     caller: Caller,
     server: Server,
     status: Status,
@@ -184,7 +186,7 @@ def _build_record(
     reason: _StateReason,
     **more: Any,
 ) -> ServerRecord:
-    catalogue = site.parts.tool_directory.known_listing(caller.principal).catalogues.get(server.id)
+    catalogue = services.core.tool_directory.known_listing(caller.principal).catalogues.get(server.id)
     listed = None if catalogue is None else catalogue.listing
     info = status.server_info or ({} if listed is None else listed.server_info)
     identity: dict[str, Any] = {"kind": "config", "id": server.id, "label": server.label or server.id, **more}
@@ -203,7 +205,7 @@ def _build_record(
         server_name=_get_nonempty_text(info.get("title")) or _get_nonempty_text(info.get("name")),
         server_version=_get_nonempty_text(info.get("version")),
         tool_count=None if catalogue is None else len(catalogue.definitions),
-        token_cost=None if catalogue is None else site.token_costs.get(catalogue),
+        token_cost=None if catalogue is None else services.token_costs.get(catalogue),
         shared=server.shared,
         restarts=status.restarts,
         next_retry=status.next_retry,

@@ -22,7 +22,7 @@ from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.clients.connection import initial_status
 from toolyard.config.settings.choices import AuditMode, PeopleMode, Registration
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build_core, make_chat_callbacks
+from toolyard.core.composition import Core, build_core, make_chat_callbacks
 from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.gateway.input_required.approvals import CallApprovals
 from toolyard.net import AddressGuard, OutboundHttp
@@ -130,14 +130,14 @@ class Services:
         )
         # The core and the chats need each other. Chats get the services, and the core gets callbacks that
         # look up the chats when they are called.
-        self.parts = self._build_parts()
+        self.core = self._build_core()
         self.body_limits = RequestBodyLimits(settings)
         self.stream_limits = StreamLimits(settings.max_streams_per_person, settings.max_streams)
         self.mcp = GatewayMount(self)
-        self.metrics = Metrics(self.parts.manager.statuses)
+        self.metrics = Metrics(self.core.manager.statuses)
         self.gateway_notices = GatewayNotices(self)
         self.instance_sync = InstanceSync(
-            self.registry, self.parts, database.auth, self.gateway_notices.notify_servers_changed
+            self.registry, self.core, database.auth, self.gateway_notices.notify_servers_changed
         )
         self._caller_cache = CallerCache(agents, configuration.bundles)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -163,20 +163,20 @@ class Services:
         Raises ToolyardError.
         """
         database = await Database.open_from_settings(settings, data_dir)
-        site = cls(configuration, settings, data_dir, agents, database=database, address=address)
-        await site.chats.open(resume_any_chat=True)
+        services = cls(configuration, settings, data_dir, agents, database=database, address=address)
+        await services.chats.open(resume_any_chat=True)
         for watch in (
             handle_token_changes,
             handle_credential_changes,
             handle_server_changes,
             recheck_listeners_periodically,
         ):
-            site.spawn(watch(site))
-        for run in (database.watch_key, site.gateway_notices.run, site.mcp.gateway.remote_calls.run):
-            site.spawn(run())
-        return site
+            services.spawn(watch(services))
+        for run in (database.watch_key, services.gateway_notices.run, services.mcp.gateway.remote_calls.run):
+            services.spawn(run())
+        return services
 
-    def _build_parts(self) -> Parts:
+    def _build_core(self) -> Core:
         credentials = AuthProviderFactory(self.registry, self.database.auth, self.net)
         sampling = bool(self.chats.models.choices)
         return build_core(
@@ -233,7 +233,7 @@ class Services:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.chats.close()
         await self.mcp.close()
-        await self.parts.close()
+        await self.core.close()
         await self.chats.models.close()
         await self.markdown_renderer.close()
 
@@ -245,21 +245,21 @@ class Services:
         return self._caller_cache.agents
 
     def get_caller(
-        self, visitor: RequestUser, *, agent: str | None = None, bundles: Iterable[str] = ()
+        self, request_user: RequestUser, *, agent: str | None = None, bundles: Iterable[str] = ()
     ) -> Caller:
         """Return the cached caller for a user, an agent and bundles.
 
         Raises AgentsError for an unknown agent and ConfigError for an unknown bundle.
         """
-        return self._caller_cache.get(visitor, agent, bundles)
+        return self._caller_cache.get(request_user, agent, bundles)
 
-    def get_chat_caller(self, visitor: RequestUser, agent: str, surface: Surface) -> Caller:
+    def get_chat_caller(self, request_user: RequestUser, agent: str, surface: Surface) -> Caller:
         """Return a caller with the view of the model in a chat of this user with this agent.
 
         For inspection only: no tool is called with it. Raises AgentsError for an unknown agent and
         ConfigError for an unknown bundle.
         """
-        return self._caller_cache.get(visitor, agent, (), chat_surface=surface)
+        return self._caller_cache.get(request_user, agent, (), chat_surface=surface)
 
     def apply_agents(self, loaded: LoadedAgents) -> None:
         """Use newly loaded agents, and the problems of their file, from now on."""
@@ -270,38 +270,38 @@ class Services:
         self._caller_cache.set_agents(loaded.agents)
         self.mcp.gateway.client_subscriptions.notify_tools_changed()
 
-    async def sync_instances(self, visitor: RequestUser) -> None:
+    async def sync_instances(self, request_user: RequestUser) -> None:
         """Synchronise the user's instances from the database to the core. Cheap if nothing changed."""
-        await self.instance_sync.sync(visitor.principal)
+        await self.instance_sync.sync(request_user.principal)
 
     async def list_instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
         """Synchronise the instances of a principal to the core and return each with its server."""
         return await self.instance_sync.sync(principal)
 
-    async def list_visible_instances(self, visitor: RequestUser) -> Sequence[InstanceWithServer]:
+    async def list_visible_instances(self, request_user: RequestUser) -> Sequence[InstanceWithServer]:
         """Return the user's instances that their token covers."""
-        return await self.instance_sync.sync_covered(visitor.principal, visitor.scope)
+        return await self.instance_sync.sync_covered(request_user.principal, request_user.scope)
 
-    async def find_instance(self, visitor: RequestUser, instance_id: str) -> InstanceWithServer:
+    async def find_instance(self, request_user: RequestUser, instance_id: str) -> InstanceWithServer:
         """Return one of the user's instances. Raises NotFound, also if their token does not cover it."""
-        return await self.instance_sync.find(visitor.principal, visitor.scope, instance_id)
+        return await self.instance_sync.find(request_user.principal, request_user.scope, instance_id)
 
     async def reconnect_instance(
-        self, visitor: RequestUser, instance: Instance, registered: RegistryServer
+        self, request_user: RequestUser, instance: Instance, registered: RegistryServer
     ) -> None:
         """Reconnect an instance, list its tools and store the resulting state."""
         server = self.instance_sync.get_server(instance, registered)
         if server.enabled:
-            await self.parts.reconnect(server.id, visitor.principal)
-            await self.parts.tool_directory.refresh(visitor.principal, fresh=True, only=[server.id])
-            await self.sync_instances(visitor)
+            await self.core.reconnect(server.id, request_user.principal)
+            await self.core.tool_directory.refresh(request_user.principal, fresh=True, only=[server.id])
+            await self.sync_instances(request_user)
 
     def get_status(self, server: Server, principal: Principal) -> Status:
         """Return the status of a server for a principal, with secrets redacted."""
-        manager = self.parts.manager
+        manager = self.core.manager
         if manager.find(server.id, principal) is None:
             return initial_status(server, principal)
-        return self.parts.call_path.redact_status(manager.status(server.id, principal=principal))
+        return self.core.call_path.redact_status(manager.status(server.id, principal=principal))
 
     def base_url(self, request: Request) -> str:
         """Return the URL under which users reach this server, without a trailing slash."""
@@ -335,10 +335,10 @@ class Services:
             if id_ in servers and servers[id_].enabled and (alone or servers[id_].shared)
         ]
         if shared_ids:
-            await self.parts.manager.connect(shared_ids)
-            await self.parts.tool_directory.refresh(LOCAL_PRINCIPAL, only=shared_ids)
+            await self.core.manager.connect(shared_ids)
+            await self.core.tool_directory.refresh(LOCAL_PRINCIPAL, only=shared_ids)
 
-    async def restart_server(self, visitor: RequestUser, server_id: str) -> None:
+    async def restart_server(self, request_user: RequestUser, server_id: str) -> None:
         """Close all connections of a configured server and forget its failure.
 
         A shared server is connected again; returns after at most _CONNECT_WAIT_SECONDS. Raises NotFound.
@@ -346,8 +346,8 @@ class Services:
         if server_id not in self.configuration.servers:
             hint = "GET /api/v1/status lists the servers"
             raise NotFound(f"there is no server '{server_id}' in the configuration", hint=hint)
-        await self.parts.manager.restart(server_id)
-        await self.record_change(visitor, "server.restart", server_id)
+        await self.core.manager.restart(server_id)
+        await self.record_change(request_user, "server.restart", server_id)
         # Unlike wait_for, this does not cancel the task after the timeout: it goes on in the background.
         await asyncio.wait(
             [self.spawn(self.connect_shared_servers([server_id]))], timeout=_CONNECT_WAIT_SECONDS
@@ -358,7 +358,7 @@ class Services:
         self.configuration = configuration
         self.revision += 1
         self._caller_cache.set_bundles(configuration.bundles)
-        touched = await self.parts.update_configuration(configuration)
+        touched = await self.core.update_configuration(configuration)
         self.gateway_notices.notify_servers_changed(None, touched)
         if self.settings.warm:
             self.spawn(self.connect_shared_servers(touched))
@@ -377,7 +377,7 @@ class Services:
 
     def _on_list_changed(self, server_id: str) -> None:
         if not self.is_stopping:
-            self.spawn(self.parts.handle_list_changed(server_id))
+            self.spawn(self.core.handle_list_changed(server_id))
 
     async def _fetch_records(self, caller: Caller) -> dict[str, ServerRecord]:
         return {f"{each.kind}:{each.id}": each for each in await list_server_records(self, caller)}
@@ -389,7 +389,7 @@ class Services:
 
         Raises ToolRefused, or the ServerError of a server that may have the tool but could not be listed.
         """
-        calls, tool_directory = self.parts.call_path, self.parts.tool_directory
+        calls, tool_directory = self.core.call_path, self.core.tool_directory
         if await tool_directory.locate_tool(name, caller.principal) is None:
             # The tool may belong to a server that could not be listed. Report its failure, unless the policy
             # would hide the tool from this caller anyway.
@@ -404,7 +404,7 @@ class Services:
 
     async def call_tool(
         self,
-        visitor: RequestUser,
+        request_user: RequestUser,
         name: str,
         arguments: Mapping[str, Any],
         *,
@@ -412,17 +412,17 @@ class Services:
         bundles: Iterable[str] = (),
     ) -> Result:
         """Call a tool for a user. Raises ToolRefused or a ServerError."""
-        caller = self.get_caller(visitor, agent=agent, bundles=bundles)
-        await self.sync_instances(visitor)
-        previous_user = self._current_user.set(visitor)
+        caller = self.get_caller(request_user, agent=agent, bundles=bundles)
+        await self.sync_instances(request_user)
+        previous_user = self._current_user.set(request_user)
         try:
-            return await self.parts.call_path.call(name, arguments, caller)
+            return await self.core.call_path.call(name, arguments, caller)
         finally:
             self._current_user.reset(previous_user)
 
-    def set_current_user(self, visitor: RequestUser) -> None:
+    def set_current_user(self, request_user: RequestUser) -> None:
         """Attribute the further tool calls of the running task to this user in the audit log."""
-        self._current_user.set(visitor)
+        self._current_user.set(request_user)
 
     @property
     def is_audit_failing(self) -> bool:
@@ -458,19 +458,21 @@ class Services:
     def _create_audit_entry(
         self, action: str, actor: str, target: str, outcome: str, details: dict[str, Any]
     ) -> AuditEntry:
-        visitor = self._current_user.get()
+        request_user = self._current_user.get()
         return AuditEntry(
             at=time.time(),
             action=action,
             actor=actor,
-            actor_name=visitor.user.name if visitor is not None else "",
+            actor_name=request_user.user.name if request_user is not None else "",
             target=target,
             outcome=outcome,
-            address=visitor.address if visitor is not None else "",
+            address=request_user.address if request_user is not None else "",
             details=details,
         )
 
-    async def record_change(self, visitor: RequestUser, action: str, target: str, **details: object) -> None:
+    async def record_change(
+        self, request_user: RequestUser, action: str, target: str, **details: object
+    ) -> None:
         """Write an audit entry about a change that a user made.
 
         If the database is unavailable, the entry is queued: the change has happened, so its request must not
@@ -479,10 +481,10 @@ class Services:
         entry = AuditEntry(
             at=self.clock(),
             action=action,
-            actor=visitor.user.id,
-            actor_name=visitor.user.name,
+            actor=request_user.user.id,
+            actor_name=request_user.user.name,
             target=target,
-            address=visitor.address,
+            address=request_user.address,
             details=details,
         )
         try:

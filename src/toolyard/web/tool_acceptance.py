@@ -48,22 +48,24 @@ def build_changes_path(server: Server) -> str:
 # Servers of the configuration files.
 
 
-async def find_file_changes(site: Services, visitor: RequestUser, server: Server) -> list[Change]:
+async def find_file_changes(services: Services, request_user: RequestUser, server: Server) -> list[Change]:
     """Return the unaccepted changes in the user's current listing of a server.
 
     Raises LockBroken, StoreError, or ServerError if the server was never listed and cannot be listed now.
     """
-    if not site.parts.locks.has_lock(server):
+    if not services.core.locks.has_lock(server):
         return []
-    return await site.parts.locks.changes(server, await _fetch_contents(site, visitor, server))
+    return await services.core.locks.changes(server, await _fetch_contents(services, request_user, server))
 
 
-async def find_known_file_changes(site: Services, visitor: RequestUser, server: Server) -> list[Change]:
+async def find_known_file_changes(
+    services: Services, request_user: RequestUser, server: Server
+) -> list[Change]:
     """Return the unaccepted changes in the cached listing, without contacting the server.
 
     Returns nothing if the lock file is broken, because each tool reports that already.
     """
-    locks, listing = site.parts.locks, site.parts.tool_directory.known_listing(visitor.principal)
+    locks, listing = services.core.locks, services.core.tool_directory.known_listing(request_user.principal)
     catalogue = listing.catalogues.get(server.id)
     if catalogue is None or (locks.file is not None and locks.file.problem is not None):
         return []
@@ -71,20 +73,20 @@ async def find_known_file_changes(site: Services, visitor: RequestUser, server: 
 
 
 async def accept_changes_in_file(
-    site: Services, visitor: RequestUser, server: Server, keys: Collection[str]
+    services: Services, request_user: RequestUser, server: Server, keys: Collection[str]
 ) -> list[Change]:
     """Accept the changes with these keys for everyone.
 
     Raises Outdated, LockUnwritable, and the errors of ``find_file_changes``.
     """
-    contents = await _fetch_contents(site, visitor, server)
-    done = await site.parts.locks.accept(server, contents, keys)
-    await _record_acceptance(site, visitor, server.id, server.label or server.id, done)
+    contents = await _fetch_contents(services, request_user, server)
+    done = await services.core.locks.accept(server, contents, keys)
+    await _record_acceptance(services, request_user, server.id, server.label or server.id, done)
     return done
 
 
-async def _fetch_contents(site: Services, visitor: RequestUser, server: Server) -> ValidatedListing:
-    listing = await site.parts.tool_directory.refresh(visitor.principal, only=[server.id])
+async def _fetch_contents(services: Services, request_user: RequestUser, server: Server) -> ValidatedListing:
+    listing = await services.core.tool_directory.refresh(request_user.principal, only=[server.id])
     catalogue = listing.catalogues.get(server.id)
     if catalogue is None:
         error = listing.failures.get(server.id)
@@ -97,62 +99,64 @@ async def _fetch_contents(site: Services, visitor: RequestUser, server: Server) 
 # Instances.
 
 
-async def find_instance_changes(site: Services, instance: Instance) -> list[Change]:
+async def find_instance_changes(services: Services, instance: Instance) -> list[Change]:
     """Return the changes in the last listing of an instance that are not accepted. Raises StoreError."""
-    return await _get_registry_lock(site).changes(PinKey(instance.server_id, instance.id), instance.core_id)
+    return await _get_registry_lock(services).changes(
+        PinKey(instance.server_id, instance.id), instance.core_id
+    )
 
 
 async def accept_changes_in_instance(
-    site: Services, visitor: RequestUser, instance: Instance, keys: Collection[str]
+    services: Services, request_user: RequestUser, instance: Instance, keys: Collection[str]
 ) -> list[Change]:
     """Accept changes for one instance only. Raises Outdated or StoreError."""
     pin_key = PinKey(instance.server_id, instance.id)
-    done = await _get_registry_lock(site).accept(pin_key, instance.core_id, keys)
-    await _record_acceptance(site, visitor, instance.id, instance.slug, done)
+    done = await _get_registry_lock(services).accept(pin_key, instance.core_id, keys)
+    await _record_acceptance(services, request_user, instance.id, instance.slug, done)
     return done
 
 
 # Servers of the registry.
 
 
-async def find_registry_changes(site: Services, server: RegistryServer) -> list[Change]:
+async def find_registry_changes(services: Services, server: RegistryServer) -> list[Change]:
     """Return the changes seen in any user's listing that are not accepted for everyone.
 
     Raises StoreError.
     """
-    return await _get_registry_lock(site).changes(PinKey(server.id), server.name)
+    return await _get_registry_lock(services).changes(PinKey(server.id), server.name)
 
 
 async def accept_changes_for_everyone(
-    site: Services, visitor: RequestUser, server: RegistryServer, keys: Collection[str]
+    services: Services, request_user: RequestUser, server: RegistryServer, keys: Collection[str]
 ) -> list[Change]:
     """Accept changes for all instances of a server. Raises Outdated or StoreError."""
-    done = await _get_registry_lock(site).accept(PinKey(server.id), server.name, keys)
-    await _record_acceptance(site, visitor, server.id, server.name, done)
+    done = await _get_registry_lock(services).accept(PinKey(server.id), server.name, keys)
+    await _record_acceptance(services, request_user, server.id, server.name, done)
     return done
 
 
-async def count_unaccepted_tools(site: Services, servers: Iterable[RegistryServer]) -> dict[str, int]:
+async def count_unaccepted_tools(services: Services, servers: Iterable[RegistryServer]) -> dict[str, int]:
     """Return the number of unaccepted tools by server id, without zeros. Raises StoreError."""
-    changed_ids = set(await site.database.pins.servers_with_unaccepted_listings())
+    changed_ids = set(await services.database.pins.servers_with_unaccepted_listings())
     counts = {
-        server.id: sum(change.blocks for change in await find_registry_changes(site, server))
+        server.id: sum(change.blocks for change in await find_registry_changes(services, server))
         for server in servers
         if server.id in changed_ids
     }
     return {server_id: number for server_id, number in counts.items() if number}
 
 
-def count_unaccepted_file_tools(site: Services, visitor: RequestUser) -> dict[str, int]:
+def count_unaccepted_file_tools(services: Services, request_user: RequestUser) -> dict[str, int]:
     """Return the number of unaccepted tools by id of a configured server, from cached listings."""
-    catalogues = site.parts.tool_directory.known_listing(visitor.principal).catalogues
-    listed = {id: catalogues[id].contents for id in site.configuration.servers if id in catalogues}
-    counts = {id: len(site.parts.locks.quarantine_reasons(contents)) for id, contents in listed.items()}
+    catalogues = services.core.tool_directory.known_listing(request_user.principal).catalogues
+    listed = {id: catalogues[id].contents for id in services.configuration.servers if id in catalogues}
+    counts = {id: len(services.core.locks.quarantine_reasons(contents)) for id, contents in listed.items()}
     return {id: number for id, number in counts.items() if number}
 
 
 async def record_previewed_tools(
-    site: Services, server: RegistryServer, preview: ServerPreview
+    services: Services, server: RegistryServer, preview: ServerPreview
 ) -> dict[str, str]:
     """Record the tools of a preview and return those not accepted, with reasons. Raises StoreError."""
     definitions = tuple(definition for definition, _ in preview.tools)
@@ -161,21 +165,21 @@ async def record_previewed_tools(
     previewed = pin_contents(
         ValidatedListing(server.id, "", RawListing(instructions=preview.instructions), definitions)
     )
-    return dict(await _get_registry_lock(site).compare_preview(server.id, previewed))
+    return dict(await _get_registry_lock(services).compare_preview(server.id, previewed))
 
 
-def _get_registry_lock(site: Services) -> RegistryLock:
-    lock = site.parts.locks.registry
+def _get_registry_lock(services: Services) -> RegistryLock:
+    lock = services.core.locks.registry
     assert lock is not None, "services with a database have a registry lock"
     return lock
 
 
 async def _record_acceptance(
-    site: Services, visitor: RequestUser, target: str, name: str, accepted_changes: list[Change]
+    services: Services, request_user: RequestUser, target: str, name: str, accepted_changes: list[Change]
 ) -> None:
     """Write an audit entry, and notify clients that the tool list changed."""
     tools = [change.tool or change.kind.value for change in accepted_changes]
-    await site.record_change(
-        visitor, "lock.accept", target, name=name, accepted=tools[:100], count=len(accepted_changes)
+    await services.record_change(
+        request_user, "lock.accept", target, name=name, accepted=tools[:100], count=len(accepted_changes)
     )
-    site.mcp.gateway.client_subscriptions.notify_tools_changed()
+    services.mcp.gateway.client_subscriptions.notify_tools_changed()

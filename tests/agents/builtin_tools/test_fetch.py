@@ -102,8 +102,8 @@ async def world(leaks: None) -> AsyncIterator[World]:
     app.router.add_route("*", "/{path:.*}", page)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    services = web.TCPSite(runner, "127.0.0.1", 0)
+    await services.start()
     port = runner.addresses[0][1]
 
     def dial(family: int, kind: int, proto: int) -> socket.socket:

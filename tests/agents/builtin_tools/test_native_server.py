@@ -15,7 +15,7 @@ import pytest
 
 from toolyard.config import load_config
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build_core
+from toolyard.core.composition import Core, build_core
 from toolyard.errors import OutcomeUnknown, ToolRefused
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
@@ -43,7 +43,7 @@ def records() -> list[CallRecord]:
 
 
 @pytest.fixture
-async def parts(leaks: None, tree: Tree, records: list[CallRecord]) -> AsyncIterator[Parts]:
+async def core(leaks: None, tree: Tree, records: list[CallRecord]) -> AsyncIterator[Core]:
     configuration = load_config(
         overrides={"mcpServers": {"web": ENTRY}}, env={}, cwd=tree.outside, data_dir=tree.data
     )
@@ -55,47 +55,45 @@ async def parts(leaks: None, tree: Tree, records: list[CallRecord]) -> AsyncIter
     await made.close()
 
 
-async def shown(parts: Parts, caller: Caller) -> list[str]:
-    return list(parts.call_path.visible_tools(await parts.tool_directory.refresh(caller.principal), caller))
+async def shown(core: Core, caller: Caller) -> list[str]:
+    return list(core.call_path.visible_tools(await core.tool_directory.refresh(caller.principal), caller))
 
 
 # Who sees them.
 
 
-async def test_a_chat_has_them_in_one_list_with_the_others_by_name(parts: Parts) -> None:
-    names = await shown(parts, in_chat())
+async def test_a_chat_has_them_in_one_list_with_the_others_by_name(core: Core) -> None:
+    names = await shown(core, in_chat())
     [hashed] = set(names) - set(ALL)
     assert hashed.startswith("web_fetch_")
     assert names == sorted([*ALL, hashed])
 
 
-async def test_nobody_else_has_them(parts: Parts) -> None:
+async def test_nobody_else_has_them(core: Core) -> None:
     caller = Caller()
-    assert not set(ALL) & set(await shown(parts, caller))
+    assert not set(ALL) & set(await shown(core, caller))
     with pytest.raises(ToolRefused, match="no tool named 'view_file' is available"):
-        await parts.call_path.call("view_file", {"path": "README.md"}, caller)
-    roster = await parts.tool_directory.refresh(LOCAL_PRINCIPAL)
-    assert "view_file" not in await parts.meta_tools.search(roster, "view a file", caller, 10)
-    assert "view_file" in await parts.meta_tools.search(roster, "view a file", in_chat(), 10)
-    told = await parts.meta_tools.answer(
-        "tools_call", {"name": "grep", "arguments": {"pattern": "x"}}, caller
-    )
+        await core.call_path.call("view_file", {"path": "README.md"}, caller)
+    roster = await core.tool_directory.refresh(LOCAL_PRINCIPAL)
+    assert "view_file" not in await core.meta_tools.search(roster, "view a file", caller, 10)
+    assert "view_file" in await core.meta_tools.search(roster, "view a file", in_chat(), 10)
+    told = await core.meta_tools.answer("tools_call", {"name": "grep", "arguments": {"pattern": "x"}}, caller)
     assert told["ok"] is False
 
 
-async def test_why_says_that_they_are_for_chats(parts: Parts) -> None:
-    decision = parts.call_path.explain("view_file", Caller())
+async def test_why_says_that_they_are_for_chats(core: Core) -> None:
+    decision = core.call_path.explain("view_file", Caller())
     assert (decision.tool, decision.verdict) == ("@native/view_file", Verdict.HIDE)
     assert decision.decisive is not None
     assert decision.decisive.reason == "native tools are available in chats only"
-    in_one = parts.call_path.explain("@native/view_file", in_chat())
+    in_one = core.call_path.explain("@native/view_file", in_chat())
     assert in_one.verdict is Verdict.ALLOW
     assert {link.rule: link.outcome for link in in_one.chain}["native"] is RuleOutcome.PASS
 
 
-async def test_no_list_status_or_door_speaks_of_their_server(parts: Parts) -> None:
-    await parts.call_path.call("list_dir", {}, in_chat())
-    manager = parts.manager
+async def test_no_list_status_or_door_speaks_of_their_server(core: Core) -> None:
+    await core.call_path.call("list_dir", {}, in_chat())
+    manager = core.manager
     assert list(manager.servers) == ["web"]
     assert list(manager.visible_servers(LOCAL_PRINCIPAL)) == ["web"]
     assert [status.server for status in manager.statuses()] == ["web"]
@@ -103,17 +101,17 @@ async def test_no_list_status_or_door_speaks_of_their_server(parts: Parts) -> No
     assert [status.server for status in await manager.connect()] == ["web"]
 
 
-async def test_nothing_of_them_is_stored(parts: Parts, tree: Tree) -> None:
-    await shown(parts, in_chat())
-    await parts.call_path.call("list_dir", {}, in_chat())
-    await parts.close()
+async def test_nothing_of_them_is_stored(core: Core, tree: Tree) -> None:
+    await shown(core, in_chat())
+    await core.call_path.call("list_dir", {}, in_chat())
+    await core.close()
     kept = [file.name for file in tree.data.rglob("*") if file.is_file() and b"@native" in file.read_bytes()]
     assert kept == []
 
 
-async def test_a_lock_does_not_concern_them(parts: Parts, tree: Tree) -> None:
+async def test_a_lock_does_not_concern_them(core: Core, tree: Tree) -> None:
     (tree.data / "mcp.lock").write_text('{"broken')
-    names = await shown(parts, in_chat())
+    names = await shown(core, in_chat())
     assert [name for name in names if name in ALL] == ALL
 
 
@@ -161,16 +159,16 @@ async def test_doors_without_a_chat_have_none(leaks: None, tmp_path: Path) -> No
     ],
 )
 async def test_every_rule_of_the_chain_counts_for_them(
-    parts: Parts, caller: Caller, expected: list[str]
+    core: Core, caller: Caller, expected: list[str]
 ) -> None:
-    assert [name for name in await shown(parts, caller) if name in ALL] == expected
+    assert [name for name in await shown(core, caller) if name in ALL] == expected
 
 
 # What they do.
 
 
-async def test_a_call_goes_the_one_way_and_is_recorded(parts: Parts, records: list[CallRecord]) -> None:
-    result = await parts.call_path.call(
+async def test_a_call_goes_the_one_way_and_is_recorded(core: Core, records: list[CallRecord]) -> None:
+    result = await core.call_path.call(
         "view_file", {"path": "README.md", "offset": 2, "limit": "1"}, in_chat(principal=ANN)
     )
     assert result.text == "README.md, lines 2 to 2; continue with offset 3\n2\tfirst line"
@@ -183,17 +181,17 @@ async def test_a_call_goes_the_one_way_and_is_recorded(parts: Parts, records: li
     )
 
 
-async def test_all_callers_share_one_connection(parts: Parts) -> None:
+async def test_all_callers_share_one_connection(core: Core) -> None:
     await asyncio.gather(
-        *(parts.call_path.call("list_dir", {}, in_chat(principal=Principal(f"p{n}"))) for n in range(20))
+        *(core.call_path.call("list_dir", {}, in_chat(principal=Principal(f"p{n}"))) for n in range(20))
     )
-    assert parts.manager.connection(NATIVE_SERVER_ID).status().connects == 1
-    assert parts.manager.list_dedicated_connections("c1") == []
+    assert core.manager.connection(NATIVE_SERVER_ID).status().connects == 1
+    assert core.manager.list_dedicated_connections("c1") == []
 
 
-async def test_each_tool_answers(parts: Parts) -> None:
+async def test_each_tool_answers(core: Core) -> None:
     async def told(name: str, **arguments: Any) -> str:
-        result = await parts.call_path.call(name, arguments, in_chat())
+        result = await core.call_path.call(name, arguments, in_chat())
         assert not result.is_error
         return result.text
 
@@ -205,9 +203,9 @@ async def test_each_tool_answers(parts: Parts) -> None:
     assert (await told("list_dir")).startswith("README.md")
 
 
-async def test_a_picture_reaches_the_caller_as_media(parts: Parts, tree: Tree) -> None:
+async def test_a_picture_reaches_the_caller_as_media(core: Core, tree: Tree) -> None:
     tree.write("pic.png", tree.png)
-    result = await parts.call_path.call("view_file", {"path": "pic.png"}, in_chat())
+    result = await core.call_path.call("view_file", {"path": "pic.png"}, in_chat())
     [media] = result.media
     assert (media.kind, media.mime, base64.b64decode(media.data)) == ("image", "image/png", tree.png)
 
@@ -230,9 +228,9 @@ async def test_a_picture_reaches_the_caller_as_media(parts: Parts, tree: Tree) -
     ],
 )
 async def test_what_cannot_be_done_is_an_error_result_in_words(
-    parts: Parts, records: list[CallRecord], name: str, arguments: dict[str, Any], words: str
+    core: Core, records: list[CallRecord], name: str, arguments: dict[str, Any], words: str
 ) -> None:
-    result = await parts.call_path.call(name, arguments, in_chat())
+    result = await core.call_path.call(name, arguments, in_chat())
     assert result.is_error
     assert words in result.text
     assert records[-1].outcome == "tool error"
@@ -260,25 +258,25 @@ async def test_a_result_never_needs_a_handle(leaks: None, tree: Tree) -> None:
 
 
 async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
-    parts: Parts, tree: Tree, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
+    core: Core, tree: Tree, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
-    task = asyncio.create_task(parts.call_path.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
+    task = asyncio.create_task(core.call_path.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
     await until(lambda: matchers() == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await until(lambda: matchers() == 0)
-    assert "README.md" in (await parts.call_path.call("list_dir", {}, in_chat())).text
+    assert "README.md" in (await core.call_path.call("list_dir", {}, in_chat())).text
 
 
 async def test_closing_in_the_middle_ends_everything(
-    parts: Parts, tree: Tree, until: Callable[..., Awaitable[None]]
+    core: Core, tree: Tree, until: Callable[..., Awaitable[None]]
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
-    task = asyncio.create_task(parts.call_path.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
-    await until(lambda: parts.manager.connection(NATIVE_SERVER_ID).status().in_flight == 1)
-    await parts.close()
+    task = asyncio.create_task(core.call_path.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
+    await until(lambda: core.manager.connection(NATIVE_SERVER_ID).status().in_flight == 1)
+    await core.close()
     with pytest.raises(OutcomeUnknown):
         await task
 
@@ -286,15 +284,15 @@ async def test_closing_in_the_middle_ends_everything(
 # Names that are ours.
 
 
-async def test_a_servers_tool_that_wants_a_reserved_name_gets_the_hash(parts: Parts) -> None:
-    roster = await parts.tool_directory.refresh(LOCAL_PRINCIPAL)
+async def test_a_servers_tool_that_wants_a_reserved_name_gets_the_hash(core: Core) -> None:
+    roster = await core.tool_directory.refresh(LOCAL_PRINCIPAL)
     [renamed] = roster.names.renamed_tools
     assert (
         str(renamed)
         == f"web/fetch is exposed as '{renamed.name}': 'web_fetch' is reserved for a built-in tool"
     )
     assert roster.tools["web_fetch"].id == "@native/web_fetch"
-    result = await parts.call_path.call(renamed.name, {}, in_chat())
+    result = await core.call_path.call(renamed.name, {}, in_chat())
     assert result.text == "from the server"
 
 

@@ -21,7 +21,7 @@ from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.models.available_models import Models
 from toolyard.clients import Callbacks
 from toolyard.config import load_settings, parse_config
-from toolyard.core.composition import Parts, build_core
+from toolyard.core.composition import Core, build_core
 from toolyard.policy import select_bundles
 from toolyard.store import Database
 from toolyard.types.agent import Agent
@@ -66,7 +66,7 @@ class Model:
 class Yard:
     """A ChatYard: everybody has the same servers, ``gone`` have no account."""
 
-    parts: Parts
+    core: Core
     bundles: Mapping[str, Any]
     agents: Mapping[str, Agent]
     gone: set[str] = field(default_factory=set[str])
@@ -86,14 +86,12 @@ class Yard:
         if key not in self.callers:
             made = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat.id)
             self.callers[key] = made
-        parts = self.parts
-        return ToolSet(
-            parts.manager, parts.tool_directory, parts.call_path, parts.meta_tools, self.callers[key]
-        )
+        core = self.core
+        return ToolSet(core.manager, core.tool_directory, core.call_path, core.meta_tools, self.callers[key])
 
     async def release_chat(self, chat_id: str) -> None:
         self.left.append(chat_id)
-        await self.parts.manager.close_dedicated_connections(chat_id)
+        await self.core.manager.close_dedicated_connections(chat_id)
 
 
 @dataclass
@@ -101,7 +99,7 @@ class House:
     """One process's chats. Another one may be opened on the same data."""
 
     database: Database
-    parts: Parts
+    core: Core
     models: Models
     yard: Yard
     chats: ChatService
@@ -146,7 +144,7 @@ class House:
 
     async def close(self) -> None:
         await self.chats.close()
-        await self.parts.close()
+        await self.core.close()
         await self.models.close()
         await self.database.close()
 
@@ -194,13 +192,13 @@ async def open_house(
         return Callbacks(elicit, elicitation_urls=True, sampling=sample)
 
     approve = Approver(database.approvals)
-    parts = build_core(
+    core = build_core(
         config, known, data_dir=data, approve=approve, callbacks_for=callbacks, with_native_tools=True
     )
-    yard = Yard(parts, config.bundles, {agent.id: agent for agent in agents})
+    yard = Yard(core, config.bundles, {agent.id: agent for agent in agents})
     bounds = replace(ChatLimits.from_settings(known), **(rules or {}))
     made.append(ChatService(database.chats, database.approvals, chosen, yard, bounds))
-    house = House(database, parts, chosen, yard, made[0], journal)
+    house = House(database, core, chosen, yard, made[0], journal)
     await house.chats.open(resume_any_chat=everybodys)
     return house
 

@@ -158,7 +158,7 @@ async def test_a_question_ends_with_its_turn(house: House) -> None:
 
 
 async def test_a_question_of_a_call_without_a_chat_is_cancelled(house: House) -> None:
-    result = await house.parts.call_path.call("s_ask", {})
+    result = await house.core.call_path.call("s_ask", {})
     assert json.loads(result.text) == {"action": "cancel"}
 
 

@@ -58,8 +58,8 @@ async def guarded() -> AsyncIterator[Guarded]:
         runner = web.AppRunner(app)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
+        services = web.TCPSite(runner, "127.0.0.1", 0)
+        await services.start()
         server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
         yield server
 
@@ -74,7 +74,7 @@ async def with_instance(house: House, guarded: Guarded) -> None:
         instance=spec,
         private_addresses=True,
     )
-    await house.parts.sync_instances(ME, [server])
+    await house.core.sync_instances(ME, [server])
 
 
 @pytest.mark.parametrize("agent", [None, "far"])
@@ -106,10 +106,10 @@ async def test_a_chat_has_connections_of_its_own_to_instances(opened: Opening, g
     for chat in (one, two):
         events = await house.say(chat, "call mcp_work__read {}", "then")
         assert only(events, Kind.RESULT)[0]["text"] == "read it"
-    assert len(house.parts.manager.list_dedicated_connections(one.id)) == 1
+    assert len(house.core.manager.list_dedicated_connections(one.id)) == 1
     await house.chats.delete(ME, one.id)
-    assert house.parts.manager.list_dedicated_connections(one.id) == []
-    assert len(house.parts.manager.list_dedicated_connections(two.id)) == 1
+    assert house.core.manager.list_dedicated_connections(one.id) == []
+    assert len(house.core.manager.list_dedicated_connections(two.id)) == 1
 
 
 async def test_our_own_tools_are_called_like_all_others(opened: Opening, tmp_path: Any) -> None:

@@ -22,7 +22,7 @@ from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build_core, make_chat_callbacks
+from toolyard.core.composition import Core, build_core, make_chat_callbacks
 from toolyard.errors import ConfigError
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.policy import select_bundles
@@ -53,7 +53,7 @@ __all__ = [
 class LocalChatBackend:
     """Chat backend for the local user. ``selected`` bundles apply to every chat of this process."""
 
-    parts: Parts
+    core: Core
     instance_sync: InstanceSync
     agents: Mapping[str, Agent]
     bundles: Mapping[str, Bundle]
@@ -64,11 +64,11 @@ class LocalChatBackend:
     async def load_tool_set(self, chat: Chat) -> ToolSet:
         caller = self._get_caller(chat)
         await self.instance_sync.sync(LOCAL_PRINCIPAL)
-        parts = self.parts
-        return ToolSet(parts.manager, parts.tool_directory, parts.call_path, parts.meta_tools, caller)
+        core = self.core
+        return ToolSet(core.manager, core.tool_directory, core.call_path, core.meta_tools, caller)
 
     async def release_chat(self, chat_id: str) -> None:
-        await self.parts.manager.close_dedicated_connections(chat_id)
+        await self.core.manager.close_dedicated_connections(chat_id)
 
     def _get_caller(self, chat: Chat) -> Caller:
         if chat.owner != LOCAL_PRINCIPAL.id:
@@ -154,7 +154,7 @@ async def open_chat_app(
         stack.push_async_callback(net.close)
         registry = Registry(database.registry, settings)
         told = _ListChangeHandler()
-        parts = told.parts = build_core(
+        core = told.core = build_core(
             configuration,
             settings,
             data_dir=options.resolved_data_dir,
@@ -166,9 +166,9 @@ async def open_chat_app(
             on_list_changed=told,
             with_native_tools=True,
         )
-        stack.push_async_callback(parts.close)
+        stack.push_async_callback(core.close)
         stack.push_async_callback(told.close)
-        yard = LocalChatBackend(parts, InstanceSync(registry, parts), agents, configuration.bundles, bundles)
+        yard = LocalChatBackend(core, InstanceSync(registry, core), agents, configuration.bundles, bundles)
         chats = ChatService(
             database.chats, database.approvals, models, yard, ChatLimits.from_settings(settings)
         )
@@ -184,13 +184,13 @@ async def _open_database(options: Options, settings: Settings) -> Database:
 class _ListChangeHandler:
     """Handles changed tool lists of servers."""
 
-    parts: Parts
+    core: Core
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, server_id: str) -> None:
-        task = asyncio.get_running_loop().create_task(self.parts.handle_list_changed(server_id))
+        task = asyncio.get_running_loop().create_task(self.core.handle_list_changed(server_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

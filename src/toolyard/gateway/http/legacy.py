@@ -252,5 +252,5 @@ def _handle_one_way_message(held: HttpSession | None, body: Message) -> None:
         if is_request_id(id):
             held.session.cancellable_requests.cancel(id)
     elif method == "notifications/roots/list_changed":
-        for lane in held.endpoint.gateway.parts.manager.list_dedicated_connections(held.session.key):
+        for lane in held.endpoint.gateway.core.manager.list_dedicated_connections(held.session.key):
             lane.notify(cast("str", method))

@@ -149,21 +149,21 @@ async def serve_local(
     tasks: set[asyncio.Task[None]] = set()
 
     def handle_list_changed(server_id: str) -> None:
-        task = asyncio.get_running_loop().create_task(parts.handle_list_changed(server_id))
+        task = asyncio.get_running_loop().create_task(core.handle_list_changed(server_id))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     approvals = CallApprovals(MemoryApprovalStore())
-    parts = build_core(
+    core = build_core(
         configuration, settings, data_dir=data_dir, approve=approvals, on_list_changed=handle_list_changed
     )
-    gateway = Gateway(parts, approvals=approvals)
+    gateway = Gateway(core, approvals=approvals)
     try:
-        await parts.tool_directory.load_stored(caller.principal)
+        await core.tool_directory.load_stored(caller.principal)
         await serve_streams(Endpoint(gateway, caller, server, mode), source, sink)
     finally:
         await gateway.close()
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await parts.close()
+        await core.close()

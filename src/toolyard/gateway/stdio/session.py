@@ -135,7 +135,7 @@ class StdioSession:
             if _is_request_id(id) and (task := self._running_tasks.get(id)) is not None:
                 task.cancel()
         elif method == "notifications/roots/list_changed" and self._legacy_session is not None:
-            for lane in self._endpoint.gateway.parts.manager.list_dedicated_connections(
+            for lane in self._endpoint.gateway.core.manager.list_dedicated_connections(
                 self._legacy_session.key
             ):
                 lane.notify(method)

@@ -30,7 +30,7 @@ class PromptHandlers:
         found = await self._list_prompts()
         if self._view.only_server_id is not None:
             return paginate_items("prompts", [each for _, listed in found for each in listed], request.params)
-        names = build_prompt_names(self._view.parts.name_assigner, found)
+        names = build_prompt_names(self._view.core.name_assigner, found)
         named = {
             name: {**each, "name": name}
             for server, listed in found
@@ -76,11 +76,11 @@ class PromptHandlers:
         if offering.only_server_id is not None:
             await offering.servers_with_capability("prompts")
             return offering.only_server_id, name
-        names: ExposedNames = build_prompt_names(offering.parts.name_assigner, await self._list_prompts())
+        names: ExposedNames = build_prompt_names(offering.core.name_assigner, await self._list_prompts())
         target = names.find(name)
         if target is None and offering.has_pending_listings:
             target = build_prompt_names(
-                offering.parts.name_assigner, await self._list_prompts(wait_for_all=True)
+                offering.core.name_assigner, await self._list_prompts(wait_for_all=True)
             ).find(name)
         if target is None:
             raise RpcErrorResponse(INVALID_PARAMS, f"Unknown prompt: {name[:200]}")

@@ -147,8 +147,8 @@ class ResultLimiter:
         self, view: CallerView, request: ClientRequest, server: Server, *, has_result_read: bool
     ) -> None:
         """``has_result_read``: the client has the meta tool ``result_read``."""
-        self._result_store = view.parts.call_path.result_store(view.principal)
-        self._limits = view.parts.call_path.limits
+        self._result_store = view.core.call_path.result_store(view.principal)
+        self._limits = view.core.call_path.limits
         self._supports_links = supports_resource_links(request)
         self._tool_name = str(request.params.get("name"))
         self._server = server
@@ -163,12 +163,10 @@ class ResultLimiter:
         shortened without violating the schema.
         """
         blocks = cast("list[Any]", result["content"])
-        parts = [parse_block(block) for block in blocks]
-        text = "\n".join(
-            part.text or "" for part in parts if isinstance(part.block, TextBlock | TextResource)
-        )
+        core = [parse_block(block) for block in blocks]
+        text = "\n".join(part.text or "" for part in core if isinstance(part.block, TextBlock | TextResource))
         handle = await self._store_text(text) if len(text) > self._limits.characters else None
-        made = {**result, "content": await self._limit_content(blocks, parts, text, handle)}
+        made = {**result, "content": await self._limit_content(blocks, core, text, handle)}
         structured = result.get("structuredContent")
         if (
             structured is None
@@ -180,12 +178,12 @@ class ResultLimiter:
         return await self._limit_structured_content(made, structured, handle, has_output_schema)
 
     async def _limit_content(
-        self, blocks: Sequence[Any], parts: Sequence[ParsedBlock], text: str, handle: str | None
+        self, blocks: Sequence[Any], core: Sequence[ParsedBlock], text: str, handle: str | None
     ) -> list[Any]:
         """Return the blocks in order; a shortened text replaces the first of its pieces."""
         content: list[Any] = []
         told = False
-        for block, part in zip(blocks, parts, strict=True):
+        for block, part in zip(blocks, core, strict=True):
             if isinstance(part.block, Media):
                 content += await self._limit_media(block, part.block)
             elif handle is None or not isinstance(part.block, TextBlock | TextResource):

@@ -83,8 +83,8 @@ async def read_stored_result(uri: object, view: CallerView) -> dict[str, Any] | 
     found = _RESULT_URI.fullmatch(uri) if isinstance(uri, str) else None
     if found is None:
         return None
-    kept = await view.parts.call_path.result_store(view.principal).read(found["handle"])
-    if kept is None or not view.parts.call_path.is_in_token_scope(kept.server, view.caller):
+    kept = await view.core.call_path.result_store(view.principal).read(found["handle"])
+    if kept is None or not view.core.call_path.is_in_token_scope(kept.server, view.caller):
         return None
     length = min(int(found["length"] or _MAX_READ_LENGTH), _MAX_READ_LENGTH)
     return {

@@ -46,8 +46,8 @@ class ToolHandlers:
         self._view = view
         self._runner = runner
         self._approval_prompt = ApprovalPrompt(view.gateway.approvals, view.caller, runner)
-        self._parts = view.parts
-        self._limits = view.parts.call_path.limits
+        self._core = view.core
+        self._limits = view.core.call_path.limits
         self._encoded_lists: dict[bool, tuple[_DefinitionMap, _DefinitionMap, Sequence[JsonFragment]]] = {}
         """Encoded lists for modern and legacy clients."""
         self._header_params: dict[str, tuple[Definition, tuple[HeaderParam, ...]]] = {}
@@ -84,10 +84,10 @@ class ToolHandlers:
         mode = self._mode
         if mode is None and self._view.only_server_id is not None:
             mode = "direct"
-        return self._parts.meta_tools.offer_tools(roster, self._view.caller, mode)
+        return self._core.meta_tools.offer_tools(roster, self._view.caller, mode)
 
     def _visible_tools(self, roster: ToolListing) -> Mapping[str, Definition]:
-        return self._parts.call_path.visible_tools(roster, self._view.caller)
+        return self._core.call_path.visible_tools(roster, self._view.caller)
 
     async def call(self, request: ClientRequest) -> dict[str, Any]:
         """Handle ``tools/call`` through the common call path."""
@@ -119,11 +119,11 @@ class ToolHandlers:
         params = request.params
         if needs_dedicated_connection(request) or "inputResponses" in params or "requestState" in params:
             result = await self._runner.run(request, lambda send: self._pass_through(exposed, given, send))
-        elif self._parts.manager.has_client_capabilities:
+        elif self._core.manager.has_client_capabilities:
             result = await self._pass_through(exposed, given, self._runner.single_round_sender(request))
         else:
             progress = request.send_progress if request.progress_token is not None else None
-            result = await self._parts.call_path.call_raw(
+            result = await self._core.call_path.call_raw(
                 exposed, given, self._view.caller, on_progress=progress, meta=request.meta
             )
         result = downgrade_result(result, request)
@@ -137,7 +137,7 @@ class ToolHandlers:
         self, exposed: str, result: dict[str, Any], request: ClientRequest
     ) -> dict[str, Any]:
         """Return the result, shortened with a link if it is too long for a model."""
-        rosters, principal = self._parts.tool_directory, self._view.principal
+        rosters, principal = self._core.tool_directory, self._view.principal
         located = await rosters.locate_tool(exposed, principal)
         if located is None:
             return result
@@ -163,7 +163,7 @@ class ToolHandlers:
     ) -> dict[str, Any]:
         """Return a meta tool's answer. Results of called tools are shaped for a model; media are added beside
         the text."""
-        meta, caller, given = self._parts.meta_tools, self._view.caller, arguments or {}
+        meta, caller, given = self._core.meta_tools, self._view.caller, arguments or {}
         progress = request.send_progress if request.progress_token is not None else None
 
         async def made() -> dict[str, Any]:
@@ -196,7 +196,7 @@ class ToolHandlers:
     def _needs_client_capabilities(self, request: ClientRequest) -> bool:
         """Return whether servers must be told this client's capabilities, or that it has none."""
         rounds = "inputResponses" in request.params or "requestState" in request.params
-        return rounds or needs_dedicated_connection(request) or self._parts.manager.has_client_capabilities
+        return rounds or needs_dedicated_connection(request) or self._core.manager.has_client_capabilities
 
     async def _call_through_meta(
         self, given: dict[str, Any], request: ClientRequest, send: SendUpstream
@@ -226,7 +226,7 @@ class ToolHandlers:
                 asked.append(raw)
             return raw
 
-        meta, caller = self._parts.meta_tools, self._view.caller
+        meta, caller = self._core.meta_tools, self._view.caller
         result = await meta.call_for_result(
             TOOLS_CALL_NAME, given, caller, raise_approval_needed=True, route=send_call
         )
@@ -241,7 +241,7 @@ class ToolHandlers:
             params = {"name": definition.name, "arguments": arguments}
             return await send(server.id, "tools/call", params, repeatable)
 
-        return await self._parts.call_path.call_raw(exposed, arguments, self._view.caller, route=send_call)
+        return await self._core.call_path.call_raw(exposed, arguments, self._view.caller, route=send_call)
 
     async def _find_exposed_name(self, name: str) -> str:
         """Return the exposed name of a tool; for an unknown tool the name itself, which does not exist
@@ -249,7 +249,7 @@ class ToolHandlers:
         only = self._view.only_server_id
         if only is None:
             return name
-        rosters, principal = self._parts.tool_directory, self._view.principal
+        rosters, principal = self._core.tool_directory, self._view.principal
         found = rosters.known_listing(principal).names.exposed_name(only, name)
         if found is None:
             found = (await self._view.fetch_tool_listing()).names.exposed_name(only, name)
@@ -262,7 +262,7 @@ class ToolHandlers:
         tool does not exist, under the name that the client used.
         """
         only = self._view.only_server_id
-        shown = self._visible_tools(self._parts.tool_directory.known_listing(self._view.principal))
+        shown = self._visible_tools(self._core.tool_directory.known_listing(self._view.principal))
         if exposed in shown:
             return {"content": [{"type": "text", "text": str(error)}], "isError": True}
         if only is None:
@@ -292,7 +292,7 @@ class ToolHandlers:
     async def _find_definition(self, name: str) -> tuple[str, Definition | None]:
         """Return a tool's exposed name and its definition; None for a meta tool or an unknown tool. Raises
         ServerError."""
-        rosters, principal = self._parts.tool_directory, self._view.principal
+        rosters, principal = self._core.tool_directory, self._view.principal
         exposed = await self._find_exposed_name(name)
         if exposed in META_TOOLS:
             return exposed, None

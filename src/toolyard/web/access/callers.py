@@ -41,7 +41,7 @@ class CallerCache:
 
     def get(
         self,
-        visitor: RequestUser,
+        request_user: RequestUser,
         agent: str | None,
         bundles: Iterable[str],
         *,
@@ -52,7 +52,7 @@ class CallerCache:
         With ``chat_surface``, the caller has the view of the model in one of the user's chats; it is for
         inspection only. Raises AgentsError for an unknown agent and ConfigError for an unknown bundle.
         """
-        key = (visitor.principal, visitor.scope, agent, tuple(bundles), chat_surface)
+        key = (request_user.principal, request_user.scope, agent, tuple(bundles), chat_surface)
         caller = self._callers_by_key.get(key)
         if caller is None:
             caller = self._callers_by_key[key] = self._create_caller(*key)

@@ -84,8 +84,8 @@ class Browser:
 
 def find_browser(request: Request) -> Browser | None:
     """Return the browser if the request has a valid cookie."""
-    site: Services = request.app.state.site
-    text = request.cookies.get(cookie_name(site.settings), "")
+    services: Services = request.app.state.services
+    text = request.cookies.get(cookie_name(services.settings), "")
     return Browser(text, _get_csrf_key(request.app.state)) if is_secret(text) else None
 
 
@@ -106,7 +106,7 @@ def set_session_cookie(request: Request, text: str) -> None:
 
 def find_device(request: Request) -> Device | None:
     """Return the device of the browser's device cookie, if it is valid."""
-    text = request.cookies.get(_device_cookie_name(request.app.state.site.settings), "")
+    text = request.cookies.get(_device_cookie_name(request.app.state.services.settings), "")
     return _get_device_cookies(request).read(text)
 
 
@@ -114,7 +114,7 @@ def set_device_cookie(request: Request, user_id: str) -> None:
     """Record that this user signed in with this browser, unless the cookie says so already."""
     device = find_device(request)
     if device is None or device.user_id != user_id:
-        name = _device_cookie_name(request.app.state.site.settings)
+        name = _device_cookie_name(request.app.state.services.settings)
         _set_cookie(request, _get_device_cookies(request).issue(user_id), _COOKIE_LIFETIME_SECONDS, name)
 
 
@@ -124,7 +124,7 @@ def clear_session_cookie(request: Request) -> None:
 
 
 def _set_cookie(request: Request, text: str, seconds: int, name: str | None = None) -> None:
-    settings: Settings = request.app.state.site.settings
+    settings: Settings = request.app.state.services.settings
     name = name or cookie_name(settings)
     # Lax, not Strict: a user who follows a link, or returns from a provider, must still be signed in.
     parts = [f"{name}={text}", "Path=/", f"Max-Age={seconds}", "HttpOnly", "SameSite=Lax"]
@@ -144,8 +144,8 @@ def _get_device_cookies(request: Request) -> DeviceCookies:
     state = request.app.state
     device_cookies = getattr(state, "devices", None)
     if device_cookies is None:
-        site: Services = state.site
-        device_cookies = state.devices = DeviceCookies(site.database.cipher.derive_key("device cookies"))
+        services: Services = state.services
+        device_cookies = state.devices = DeviceCookies(services.database.cipher.derive_key("device cookies"))
     return device_cookies
 
 
@@ -161,6 +161,6 @@ def _get_csrf_key(state: Any) -> bytes:
     """Return the key of CSRF tokens, the same in all replicas and after a restart."""
     key = getattr(state, "csrf_key", None)
     if key is None:
-        site: Services = state.site
-        key = state.csrf_key = site.database.cipher.derive_key("csrf")
+        services: Services = state.services
+        key = state.csrf_key = services.database.cipher.derive_key("csrf")
     return key

@@ -153,15 +153,15 @@ async def authenticate_request(request: Request) -> RequestUser:
 
     Raises NotSignedIn or NotAllowed, and HTTPException for a body type that a cross-site form could send.
     """
-    user: RequestUser | None = getattr(request.state, "visitor", None)
+    user: RequestUser | None = getattr(request.state, "request_user", None)
     if user is None:
-        user = request.state.visitor = await _authenticate_and_check_body(request)
+        user = request.state.request_user = await _authenticate_and_check_body(request)
     return user
 
 
 def forget_identity(request: Request) -> None:
     """Drop the cached user of a request, so that the next dependency reads the database again."""
-    for name in ("visitor", "identity"):
+    for name in ("request_user", "identity"):
         if hasattr(request.state, name):
             delattr(request.state, name)
 
@@ -203,15 +203,15 @@ async def _authenticate_without_token(request: Request) -> tuple[RequestUser, Br
     address = get_request_context(request.scope).address
     if browser is None:
         return RequestUser(user, None, "", "", address), None
-    signed_in = request.app.state.site.settings.people_mode in (PeopleMode.PASSWORD, PeopleMode.OIDC)
+    signed_in = request.app.state.services.settings.people_mode in (PeopleMode.PASSWORD, PeopleMode.OIDC)
     return RequestUser(user, None, browser.id, browser.csrf, address, signed_in), browser
 
 
 async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser, None]:
     if is_page_request(request):
         raise NotAllowed("API tokens cannot be used for pages", hint="use /api/v1, or sign in with a browser")
-    site: Services = request.app.state.site
-    token_and_user = await site.people.authenticate_token(token)
+    services: Services = request.app.state.services
+    token_and_user = await services.people.authenticate_token(token)
     if token_and_user is None:
         raise NotSignedIn(
             "this token is not valid: it is unknown or expired, or its owner's account is disabled",
@@ -222,19 +222,21 @@ async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser
 
 
 async def _authenticate_by_people_mode(request: Request) -> tuple[User, Browser | None]:
-    site: Services = request.app.state.site
-    mode = site.settings.people_mode
+    services: Services = request.app.state.services
+    mode = services.settings.people_mode
     if mode is PeopleMode.NONE:
-        return await site.people.local_user(), _get_browser(request)
+        return await services.people.local_user(), _get_browser(request)
     if mode is PeopleMode.PROXY:
-        return await site.people.authenticate_proxy_name(_read_proxy_user_name(request)), _get_browser(
+        return await services.people.authenticate_proxy_name(_read_proxy_user_name(request)), _get_browser(
             request
         )
     browser = find_browser(request)
     session_and_user = (
         None
         if browser is None
-        else await site.people.authenticate_cookie(browser.text, get_request_context(request.scope).address)
+        else await services.people.authenticate_cookie(
+            browser.text, get_request_context(request.scope).address
+        )
     )
     if session_and_user is None:
         raise _build_sign_in_error(request)
@@ -247,7 +249,7 @@ def _get_browser(request: Request) -> Browser | None:
 
 
 def _read_proxy_user_name(request: Request) -> str:
-    header: str = request.app.state.site.settings.proxy_header
+    header: str = request.app.state.services.settings.proxy_header
     names = request.headers.getlist(header)
     if names and not get_request_context(request.scope).is_trusted_proxy:
         raise NotAllowed(

@@ -101,24 +101,26 @@ class AgentToolList(BaseModel):
 
 
 @router.get("", responses=problem_responses(), summary="List agents")
-async def list_agents(site: AppServices, visitor: UserWithRead) -> AgentList:
+async def list_agents(services: AppServices, request_user: UserWithRead) -> AgentList:
     """Return the agents that you may use, in file order."""
-    agents = list_usable_agents(site, visitor)
+    agents = list_usable_agents(services, request_user)
     problems = [
-        *site.loaded_agents.problems,
-        *(each for agent in agents for each in find_agent_problems(site, agent)),
+        *services.loaded_agents.problems,
+        *(each for agent in agents for each in find_agent_problems(services, agent)),
     ]
     return AgentList(
-        items=[_build_agent_model(agent, visitor) for agent in agents],
-        problems=[_build_problem_model(each) for each in problems] if visitor.is_admin else [],
+        items=[_build_agent_model(agent, request_user) for agent in agents],
+        problems=[_build_problem_model(each) for each in problems] if request_user.is_admin else [],
     )
 
 
 @router.get("/{id}/tools", responses=problem_responses(404), summary="List the tools of an agent")
-async def list_agent_tools(site: AppServices, visitor: UserWithRead, id: PathId) -> AgentToolList:
+async def list_agent_tools(services: AppServices, request_user: UserWithRead, id: PathId) -> AgentToolList:
     """Return all your tools, whether the agent can use them in a chat, and the reason for hidden ones. A
     token with limits shows only the tools that it covers."""
-    resolved = await resolve_agent_tools(site, visitor, find_usable_agent(site, visitor, id))
+    resolved = await resolve_agent_tools(
+        services, request_user, find_usable_agent(services, request_user, id)
+    )
     return AgentToolList(
         items=[_build_agent_tool_model(each) for each in resolved.tools],
         because=resolved.because,
@@ -130,7 +132,7 @@ async def list_agent_tools(site: AppServices, visitor: UserWithRead, id: PathId)
     )
 
 
-def _build_agent_model(agent: Agent, visitor: RequestUser) -> AgentShown:
+def _build_agent_model(agent: Agent, request_user: RequestUser) -> AgentShown:
     return AgentShown(
         id=agent.id,
         name=agent.name,
@@ -139,8 +141,8 @@ def _build_agent_model(agent: Agent, visitor: RequestUser) -> AgentShown:
         tools=None if agent.tools is None else list(agent.tools),
         bundles=list(agent.bundles),
         mode=agent.mode,
-        file=agent.file if visitor.is_admin else None,
-        line=agent.line if visitor.is_admin else None,
+        file=agent.file if request_user.is_admin else None,
+        line=agent.line if request_user.is_admin else None,
     )
 
 

@@ -97,9 +97,9 @@ class GrantList(BaseModel):
 
 
 @router.get("/approvals", responses=problem_responses(), summary="List calls that need approval")
-async def list_approvals(site: AppServices, visitor: ChatReader) -> ApprovalList:
+async def list_approvals(services: AppServices, request_user: ChatReader) -> ApprovalList:
     """Return the calls that need your approval, oldest first."""
-    pending = await site.database.approvals.list_pending(visitor.user.id)
+    pending = await services.database.approvals.list_pending(request_user.user.id)
     return ApprovalList(items=[_build_approval_model(each) for each in pending])
 
 
@@ -109,34 +109,36 @@ async def list_approvals(site: AppServices, visitor: ChatReader) -> ApprovalList
     responses=problem_responses(404, 409, 413, 415),
     summary="Approve or decline a call",
 )
-async def answer_approval(site: AppServices, visitor: ChatApprover, id: PathId, given: AnswerGiven) -> None:
+async def answer_approval(
+    services: AppServices, request_user: ChatApprover, id: PathId, given: AnswerGiven
+) -> None:
     """Approve or decline a call. Each can be answered once. The turn continues when all its calls are
     answered."""
-    approval = await site.database.approvals.find(visitor.user.id, id)
+    approval = await services.database.approvals.find(request_user.user.id, id)
     remember = None if given.remember is None else _create_remember(given.remember)
-    await site.chats.answer_approval(visitor.user.id, id, yes=given.yes, remember=remember)
+    await services.chats.answer_approval(request_user.user.id, id, yes=given.yes, remember=remember)
     details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
-    await site.record_change(
-        visitor, "approval.answer", id, yes=given.yes, remembered=remember is not None, **details
+    await services.record_change(
+        request_user, "approval.answer", id, yes=given.yes, remembered=remember is not None, **details
     )
 
 
 @router.get("/grants", responses=problem_responses(), summary="List standing approvals")
-async def list_grants(site: AppServices, visitor: ChatReader) -> GrantList:
+async def list_grants(services: AppServices, request_user: ChatReader) -> GrantList:
     """Return your standing approvals that are in effect. After a change of its definition, a tool needs
     approval again."""
-    grants = await site.database.approvals.list_grants(visitor.user.id, site.clock())
+    grants = await services.database.approvals.list_grants(request_user.user.id, services.clock())
     return GrantList(items=[_build_grant_model(each) for each in grants])
 
 
 @router.delete(
     "/grants/{id}", status_code=204, responses=problem_responses(404), summary="Revoke a standing approval"
 )
-async def revoke_grant(site: AppServices, visitor: ChatWriter, id: PathId) -> None:
+async def revoke_grant(services: AppServices, request_user: ChatWriter, id: PathId) -> None:
     """Revoke a standing approval: such calls need approval again."""
-    if not await site.database.approvals.revoke(visitor.user.id, id):
+    if not await services.database.approvals.revoke(request_user.user.id, id):
         raise NotFound("there is no such standing approval", hint="it may have expired or been revoked")
-    await site.record_change(visitor, "grant.revoke", id)
+    await services.record_change(request_user, "grant.revoke", id)
 
 
 def _create_remember(given: RememberGiven) -> GrantScope:

@@ -34,12 +34,12 @@ MARKDOWN_CONTENT_TYPE = "text/markdown; charset=utf-8"
     summary="Export a chat",
     dependencies=[Depends(require_media_types("text/markdown"))],
 )
-async def export_chat(site: AppServices, visitor: ChatReader, id: PathId) -> StreamingResponse:
+async def export_chat(services: AppServices, request_user: ChatReader, id: PathId) -> StreamingResponse:
     """Return a chat as Markdown: all messages, all calls with their arguments, and all results in full."""
-    chat = await site.chats.get(visitor.user.id, id)
+    chat = await services.chats.get(request_user.user.id, id)
     headers = {
         "Content-Disposition": f'attachment; filename="{export_file_name(chat)}"',
         "Content-Security-Policy": SANDBOX_POLICY,
     }
-    parts = export_markdown(site.chats, chat, partial(load_full_text, site, visitor))
+    parts = export_markdown(services.chats, chat, partial(load_full_text, services, request_user))
     return StreamingResponse(parts, media_type=MARKDOWN_CONTENT_TYPE, headers=headers)

@@ -63,13 +63,15 @@ image in an <img> element, where scripts do not run."""
     summary="Get the full text of a result",
     dependencies=[Depends(require_media_types("text/plain"))],
 )
-async def get_chat_result(site: AppServices, visitor: ChatReader, id: PathId, seq: EventNumber) -> Response:
+async def get_chat_result(
+    services: AppServices, request_user: ChatReader, id: PathId, seq: EventNumber
+) -> Response:
     """Return the full text of the result with this event number. If a long text is no longer stored, the
     shortened text that the model received is returned."""
-    events = await site.chats.list_events(visitor.user.id, id, after=seq - 1, limit=1)
+    events = await services.chats.list_events(request_user.user.id, id, after=seq - 1, limit=1)
     if not events or events[0].seq != seq or events[0].kind is not Kind.RESULT:
         raise _build_no_result_error()
-    text = await load_full_text(site, visitor, events[0])
+    text = await load_full_text(services, request_user, events[0])
     return _build_sandboxed_response(
         text.encode(errors="replace"), _TEXT_CONTENT_TYPE, f'inline; filename="result-{seq}.txt"'
     )
@@ -88,14 +90,14 @@ async def get_chat_result(site: AppServices, visitor: ChatReader, id: PathId, se
     summary="Get an image, sound or file of a result",
 )
 async def get_chat_media(
-    site: AppServices,
-    visitor: ChatReader,
+    services: AppServices,
+    request_user: ChatReader,
     id: PathId,
     seq: EventNumber,
     n: Annotated[int, Path(ge=0, le=10_000, description="Index in the list of the event, from 0.")],
 ) -> Response:
     """Return the content. Images and sounds keep their type; content that could run is a download."""
-    media = (await _load_stored_result(site, visitor, id, seq)).media
+    media = (await _load_stored_result(services, request_user, id, seq)).media
     if n >= len(media):
         raise NotFound("the result has no such image, sound or file", hint="its event lists them all")
     mime = media[n].mime.partition(";")[0].strip().lower()
@@ -110,22 +112,26 @@ async def get_chat_media(
     return _build_sandboxed_response(data, kind, f'attachment; filename="{name}{suffix}"')
 
 
-async def load_full_text(site: Services, visitor: RequestUser, event: ChatEvent) -> str:
+async def load_full_text(services: Services, request_user: RequestUser, event: ChatEvent) -> str:
     """Return the text of a result event in full, as long as it is stored, else the shortened text."""
     handle, text = event.body.get("handle"), str(event.body.get("text", ""))
-    stored = await site.parts.call_path.result_store(visitor.principal).read(handle) if handle else None
+    stored = (
+        await services.core.call_path.result_store(request_user.principal).read(handle) if handle else None
+    )
     if stored is not None and stored.text is not None:
         return stored.text
     full = (
-        await site.chats.get_full_result(visitor.user.id, event.chat_id, event.seq)
+        await services.chats.get_full_result(request_user.user.id, event.chat_id, event.seq)
         if event.has_kept
         else None
     )
     return text if full is None else full.text
 
 
-async def _load_stored_result(site: Services, visitor: RequestUser, chat_id: str, seq: int) -> FullResult:
-    result = await site.chats.get_full_result(visitor.user.id, chat_id, seq)
+async def _load_stored_result(
+    services: Services, request_user: RequestUser, chat_id: str, seq: int
+) -> FullResult:
+    result = await services.chats.get_full_result(request_user.user.id, chat_id, seq)
     if result is None:
         raise _build_no_result_error()
     return result

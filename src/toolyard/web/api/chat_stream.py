@@ -57,14 +57,14 @@ LastEventId = Annotated[
     dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))],
 )
 async def list_chat_events(
-    site: AppServices,
-    visitor: ChatReader,
+    services: AppServices,
+    request_user: ChatReader,
     id: PathId,
     after: AfterEvent = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> EventPage:
     """Return the events of a chat in order."""
-    events = await site.chats.list_events(visitor.user.id, id, after=after, limit=limit + 1)
+    events = await services.chats.list_events(request_user.user.id, id, after=after, limit=limit + 1)
     shown = [build_event_model(each) for each in events[:limit]]
     return EventPage(items=shown, next_after=shown[-1].seq if len(events) > limit else None)
 
@@ -83,8 +83,8 @@ async def list_chat_events(
     dependencies=[Depends(require_media_types(EVENT_STREAM_TYPE))],
 )
 async def stream_chat(
-    site: AppServices,
-    visitor: ChatReader,
+    services: AppServices,
+    request_user: ChatReader,
     id: PathId,
     request: Request,
     after: AfterEvent = 0,
@@ -94,20 +94,20 @@ async def stream_chat(
     id received, in `Last-Event-ID` or `after`, to lose or repeat nothing. An event `gone` tells that the chat
     was deleted. The stream does not end with a turn; when Toolyard stops, it ends, and clients should
     reconnect."""
-    await site.chats.get(visitor.user.id, id)
+    await services.chats.get(request_user.user.id, id)
     stream = _stream_chat_events(
-        site, visitor.user.id, id, after if last_seen is None else last_seen, request
+        services, request_user.user.id, id, after if last_seen is None else last_seen, request
     )
-    return EventStreamResponse(site, visitor, stream)
+    return EventStreamResponse(services, request_user, stream)
 
 
 async def _stream_chat_events(
-    site: Services, owner: str, chat_id: str, after: int, request: Request
+    services: Services, owner: str, chat_id: str, after: int, request: Request
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
     checked_at = time.monotonic()
     try:
-        async for events in stream_event_batches(site, owner, chat_id, after):
+        async for events in stream_event_batches(services, owner, chat_id, after):
             if time.monotonic() - checked_at >= HEARTBEAT_SECONDS:
                 if not await is_still_authorized(request):
                     return
@@ -122,33 +122,33 @@ async def _stream_chat_events(
 
 
 async def stream_event_batches(
-    site: Services, owner: str, chat_id: str, after: int
+    services: Services, owner: str, chat_id: str, after: int
 ) -> AsyncGenerator[Sequence[ChatEvent]]:
     """Yield existing events, then new ones as they come, and an empty batch as a heartbeat.
 
     The next batch is read only when the consumer asks for it. Ends when the server stops. Raises NoSuchChat
     when the chat is deleted.
     """
-    stopped = asyncio.ensure_future(site.stop_event.wait())
+    stopped = asyncio.ensure_future(services.stop_event.wait())
     try:
-        while (events := await _wait_for_events(site, chat_id, after, stopped)) is not None:
+        while (events := await _wait_for_events(services, chat_id, after, stopped)) is not None:
             if events:
                 after = events[-1].seq
             else:
                 # Without events, check that the chat still exists.
-                await site.chats.get(owner, chat_id)
+                await services.chats.get(owner, chat_id)
             yield events
     finally:
         stopped.cancel()
 
 
 async def _wait_for_events(
-    site: Services, chat_id: str, after: int, stopped: asyncio.Future[Literal[True]]
+    services: Services, chat_id: str, after: int, stopped: asyncio.Future[Literal[True]]
 ) -> Sequence[ChatEvent] | None:
     """Return the next events, or None if the server stops before there are any."""
     # The owner was checked before and never changes, so that the chat is not read again for each batch.
     next_events = asyncio.ensure_future(
-        site.database.chats.wait_for_events(chat_id, after, HEARTBEAT_SECONDS)
+        services.database.chats.wait_for_events(chat_id, after, HEARTBEAT_SECONDS)
     )
     try:
         await asyncio.wait((next_events, stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -50,8 +50,8 @@ _LIST_POSITION_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,12})?~[A-Za-z0-9_-]{1,128}$"
 
 @router.get("", responses=problem_responses(), summary="List your chats")
 async def list_chats(
-    site: AppServices,
-    visitor: ChatReader,
+    services: AppServices,
+    request_user: ChatReader,
     q: Annotated[
         str | None,
         Query(max_length=200, pattern=r"^[^\x00]*$", description="Words to find in titles and messages."),
@@ -67,44 +67,48 @@ async def list_chats(
     """Return your chats, last changed first."""
     position = None if before is None else _parse_list_position(before)
     # One chat more than the limit is read, to know whether there is a next page.
-    chats = await site.chats.list(visitor.user.id, search_text=q or None, before=position, limit=limit + 1)
+    chats = await services.chats.list(
+        request_user.user.id, search_text=q or None, before=position, limit=limit + 1
+    )
     shown = chats[:limit]
     more = len(chats) > limit
     return ChatPage(
         items=[build_chat_model(each) for each in shown],
         next_before=_format_list_position(shown[-1]) if more else None,
-        notice=await site.database.chats.quota_notice(visitor.user.id),
+        notice=await services.database.chats.quota_notice(request_user.user.id),
     )
 
 
 @router.post("", status_code=201, responses=problem_responses(404, 409, 413, 415), summary="Create a chat")
 async def create_chat(
-    site: AppServices, visitor: ChatWriter, given: ChatGiven, response: Response
+    services: AppServices, request_user: ChatWriter, given: ChatGiven, response: Response
 ) -> ChatShown:
     """Create an empty chat."""
-    agent = _resolve_agent_id(site, visitor, given.agent)
-    chat = await site.chats.create(
-        visitor.user.id, agent=agent, model=given.model, choice=given.choice, title=given.title or ""
+    agent = _resolve_agent_id(services, request_user, given.agent)
+    chat = await services.chats.create(
+        request_user.user.id, agent=agent, model=given.model, choice=given.choice, title=given.title or ""
     )
-    await site.record_change(visitor, "chat.create", chat.id, agent=chat.agent, model=chat.model)
+    await services.record_change(request_user, "chat.create", chat.id, agent=chat.agent, model=chat.model)
     response.headers["Location"] = f"/api/v1/chats/{chat.id}"
     return build_chat_model(chat)
 
 
 @router.get("/{id}", responses=problem_responses(404), summary="Get a chat")
-async def get_chat(site: AppServices, visitor: ChatReader, id: PathId) -> ChatShown:
+async def get_chat(services: AppServices, request_user: ChatReader, id: PathId) -> ChatShown:
     """Return the title, agent, model, tools and state of a chat."""
-    return build_chat_model(await site.chats.get(visitor.user.id, id))
+    return build_chat_model(await services.chats.get(request_user.user.id, id))
 
 
 @router.patch("/{id}", responses=problem_responses(404, 413, 415), summary="Change a chat")
-async def edit_chat(site: AppServices, visitor: ChatWriter, id: PathId, given: ChatChanges) -> ChatShown:
+async def edit_chat(
+    services: AppServices, request_user: ChatWriter, id: PathId, given: ChatChanges
+) -> ChatShown:
     """Rename a chat, or change its agent, model or tools from the next turn on."""
-    await site.chats.get(visitor.user.id, id)
+    await services.chats.get(request_user.user.id, id)
     # null is a value of these fields, so that omitted ones are recognised by the fields set.
-    agent, fields_set = _resolve_agent_id(site, visitor, given.agent), given.model_fields_set
-    chat = await site.chats.change(
-        visitor.user.id,
+    agent, fields_set = _resolve_agent_id(services, request_user, given.agent), given.model_fields_set
+    chat = await services.chats.change(
+        request_user.user.id,
         id,
         title=UNCHANGED if given.title is None else given.title,
         agent=agent if "agent" in fields_set else UNCHANGED,
@@ -115,17 +119,19 @@ async def edit_chat(site: AppServices, visitor: ChatWriter, id: PathId, given: C
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a chat")
-async def delete_chat(site: AppServices, visitor: ChatWriter, id: PathId) -> None:
+async def delete_chat(services: AppServices, request_user: ChatWriter, id: PathId) -> None:
     """Delete a chat with all its events. A running turn is stopped."""
-    await site.chats.delete(visitor.user.id, id)
-    await site.record_change(visitor, "chat.delete", id)
+    await services.chats.delete(request_user.user.id, id)
+    await services.record_change(request_user, "chat.delete", id)
 
 
 @router.get("/{id}/tools", responses=problem_responses(404, 409), summary="List the tools of a chat")
-async def list_chat_tools(site: AppServices, visitor: ChatReader, id: PathId) -> ChatTools:
+async def list_chat_tools(services: AppServices, request_user: ChatReader, id: PathId) -> ChatTools:
     """Return all your tools, whether the model of the chat can use them, and the reason for hidden ones."""
     return ChatTools(
-        items=[build_chat_tool_model(each) for each in await site.chats.list_tools(visitor.user.id, id)]
+        items=[
+            build_chat_tool_model(each) for each in await services.chats.list_tools(request_user.user.id, id)
+        ]
     )
 
 
@@ -139,39 +145,43 @@ async def list_chat_tools(site: AppServices, visitor: ChatReader, id: PathId) ->
     summary="Send a message",
 )
 async def send_message(
-    site: AppServices, visitor: ChatWriter, id: PathId, given: MessageGiven, response: Response
+    services: AppServices, request_user: ChatWriter, id: PathId, given: MessageGiven, response: Response
 ) -> TurnBegun:
     """Send a message and begin a turn, in which the model answers and calls tools. Returns at once; the
     events of the turn are streamed."""
-    return _build_turn_begun(id, await site.chats.send(visitor.user.id, id, given.text), response)
+    return _build_turn_begun(id, await services.chats.send(request_user.user.id, id, given.text), response)
 
 
 @router.post(
     "/{id}/runs", status_code=202, responses=problem_responses(404, 409, 413, 415), summary="Run a tool"
 )
 async def run_chat_tool(
-    site: AppServices, visitor: ChatWriter, id: PathId, given: RunGiven, response: Response
+    services: AppServices, request_user: ChatWriter, id: PathId, given: RunGiven, response: Response
 ) -> TurnBegun:
     """Begin a turn in which you call a tool yourself, without a model."""
     return _build_turn_begun(
-        id, await site.chats.run_tool(visitor.user.id, id, given.name, given.arguments), response
+        id, await services.chats.run_tool(request_user.user.id, id, given.name, given.arguments), response
     )
 
 
 @router.post(
     "/{id}/retry", status_code=202, responses=problem_responses(404, 409), summary="Retry the last turn"
 )
-async def retry_turn(site: AppServices, visitor: ChatWriter, id: PathId, response: Response) -> TurnBegun:
+async def retry_turn(
+    services: AppServices, request_user: ChatWriter, id: PathId, response: Response
+) -> TurnBegun:
     """Begin a new turn with the message or tool run of the last one."""
-    return _build_turn_begun(id, await site.chats.retry(visitor.user.id, id), response)
+    return _build_turn_begun(id, await services.chats.retry(request_user.user.id, id), response)
 
 
 @router.post("/{id}/stop", status_code=202, responses=problem_responses(404), summary="Stop a turn")
-async def stop_turn(site: AppServices, visitor: ChatWriter, id: PathId, response: Response) -> TurnBegun:
+async def stop_turn(
+    services: AppServices, request_user: ChatWriter, id: PathId, response: Response
+) -> TurnBegun:
     """Stop the running turn, including its model response and calls. Its last event tells when it has ended.
     Does nothing if no turn is running."""
-    chat = await site.chats.get(visitor.user.id, id)
-    await site.chats.stop(visitor.user.id, id)
+    chat = await services.chats.get(request_user.user.id, id)
+    await services.chats.stop(request_user.user.id, id)
     return _build_turn_begun(id, chat.turn, response)
 
 
@@ -182,19 +192,19 @@ async def stop_turn(site: AppServices, visitor: ChatWriter, id: PathId, response
     summary="Reply to a server's question",
 )
 async def answer_question(
-    site: AppServices, visitor: ChatWriter, id: PathId, question: QuestionId, given: ReplyGiven
+    services: AppServices, request_user: ChatWriter, id: PathId, question: QuestionId, given: ReplyGiven
 ) -> None:
     """Reply to a question that a server asked during a call. The content is sent to the server, but not
     stored."""
-    await site.chats.answer_question(visitor.user.id, id, question, given.action, given.content)
+    await services.chats.answer_question(request_user.user.id, id, question, given.action, given.content)
 
 
 # Helpers.
 
 
-def _resolve_agent_id(site: Services, visitor: RequestUser, name: str | None) -> str | None:
+def _resolve_agent_id(services: Services, request_user: RequestUser, name: str | None) -> str | None:
     """Return the id of an agent by id or name. Raises AgentsError if there is none."""
-    agent = None if name is None else site.get_caller(visitor, agent=name).agent
+    agent = None if name is None else services.get_caller(request_user, agent=name).agent
     return None if agent is None else agent.id
 
 

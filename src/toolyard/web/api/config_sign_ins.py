@@ -31,22 +31,22 @@ router = APIRouter(
     summary="Sign in to a configured server",
 )
 async def sign_in_to_server(
-    site: AppServices, visitor: UserWithManage, id: PathId, request: Request
+    services: AppServices, request_user: UserWithManage, id: PathId, request: Request
 ) -> ConnectUrl:
     """Start an OAuth sign-in for yourself. It must be completed in the same browser; programs without a
     browser session are refused."""
-    server = find_config_server(site, visitor, id)
-    if not visitor.browser_id:
+    server = find_config_server(services, request_user, id)
+    if not request_user.browser_id:
         raise NotAllowed(
             "signing in requires a browser, because it leads to the provider's page and back",
-            hint=f"open {site.base_url(request)}/ui/ and select the server there",
+            hint=f"open {services.base_url(request)}/ui/ and select the server there",
         )
-    return ConnectUrl(url=await begin_config_sign_in(site, visitor, server, request))
+    return ConnectUrl(url=await begin_config_sign_in(services, request_user, server, request))
 
 
 @router.post("/{id}/sign-out", responses=problem_responses(404), summary="Sign out of a configured server")
-async def sign_out_of_server(site: AppServices, visitor: UserWithManage, id: PathId) -> ServerStatus:
+async def sign_out_of_server(services: AppServices, request_user: UserWithManage, id: PathId) -> ServerStatus:
     """Delete your sign-in, and revoke it at the provider if supported. Other users are not affected."""
-    server = find_config_server(site, visitor, id)
-    await sign_out_of_config_server(site, visitor, server)
-    return build_status_model(build_config_record(site, site.get_caller(visitor), server))
+    server = find_config_server(services, request_user, id)
+    await sign_out_of_config_server(services, request_user, server)
+    return build_status_model(build_config_record(services, services.get_caller(request_user), server))

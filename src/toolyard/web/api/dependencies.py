@@ -41,8 +41,8 @@ __all__ = [
 
 
 def _get_services(request: Request) -> Services:
-    site: Services = request.app.state.site
-    return site
+    services: Services = request.app.state.services
+    return services
 
 
 AppServices = Annotated[Services, Depends(_get_services)]
@@ -182,34 +182,34 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 EventNumber = Annotated[int, Path(ge=1, le=2**62, description="Sequence number of an event.")]
 
 
-def _require_unlimited_token(visitor: RequestUser) -> RequestUser:
+def _require_unlimited_token(request_user: RequestUser) -> RequestUser:
     """Return the user. Raises NotAllowed for a token that is limited to servers, tools or agents.
 
     A chat may call all tools of its owner, even days later after an approval, so that the limits of a token
     could not be enforced.
     """
-    scope = visitor.scope
+    scope = request_user.scope
     limits = [] if scope is None else [scope.servers, scope.tools, scope.agents]
     if any(each is not None for each in limits):
         raise NotAllowed(
             "this token is limited to some servers, tools or agents, so that it cannot be used for chats",
             hint="create a token without such limits",
         )
-    return visitor
+    return request_user
 
 
-def _require_chat_reader(visitor: UserWithRead) -> RequestUser:
-    return _require_unlimited_token(visitor)
+def _require_chat_reader(request_user: UserWithRead) -> RequestUser:
+    return _require_unlimited_token(request_user)
 
 
-def _require_chat_writer(visitor: UserWithCall) -> RequestUser:
-    return _require_unlimited_token(visitor)
+def _require_chat_writer(request_user: UserWithCall) -> RequestUser:
+    return _require_unlimited_token(request_user)
 
 
 def _require_chat_approver(
-    visitor: Annotated[RequestUser, Depends(require_right(Right.APPROVE))],
+    request_user: Annotated[RequestUser, Depends(require_right(Right.APPROVE))],
 ) -> RequestUser:
-    return _require_unlimited_token(visitor)
+    return _require_unlimited_token(request_user)
 
 
 ChatReader = Annotated[RequestUser, Depends(_require_chat_reader)]

@@ -31,10 +31,10 @@ sign-in is checked again."""
 class EventStreamResponse(StreamingResponse):
     """Server-sent events, counted as an open stream of the user while they are sent."""
 
-    def __init__(self, site: Services, visitor: RequestUser, stream: AsyncGenerator[bytes]) -> None:
+    def __init__(self, services: Services, request_user: RequestUser, stream: AsyncGenerator[bytes]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(stream, media_type=EVENT_STREAM_TYPE, headers=headers)
-        self._hold = site.stream_limits.hold(visitor.user.id)
+        self._hold = services.stream_limits.hold(request_user.user.id)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Here and not in the generator, which a client that disconnects early never starts.
@@ -57,20 +57,22 @@ router = APIRouter(tags=["status"], dependencies=[Depends(require_media_types(EV
     },
     summary="Stream status changes",
 )
-async def stream_events(site: AppServices, visitor: UserWithRead, request: Request) -> StreamingResponse:
+async def stream_events(
+    services: AppServices, request_user: UserWithRead, request: Request
+) -> StreamingResponse:
     """Stream server-sent events: first `status` for every server, then one for each change, with a record as
     in `/status`, and `gone` for a removed server. When Toolyard stops, the stream ends, and clients should
     reconnect."""
-    return EventStreamResponse(site, visitor, _stream_status_events(site, visitor, request))
+    return EventStreamResponse(services, request_user, _stream_status_events(services, request_user, request))
 
 
 async def _stream_status_events(
-    site: Services, visitor: RequestUser, request: Request
+    services: Services, request_user: RequestUser, request: Request
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 2000\n\n"
     checked_at = time.monotonic()
-    async for change in site.live_updates.subscribe(
-        site.get_caller(visitor), heartbeat_seconds=HEARTBEAT_SECONDS
+    async for change in services.live_updates.subscribe(
+        services.get_caller(request_user), heartbeat_seconds=HEARTBEAT_SECONDS
     ):
         if time.monotonic() - checked_at >= HEARTBEAT_SECONDS:
             if not await is_still_authorized(request):

@@ -147,7 +147,7 @@ class ConnectUrl(BaseModel):
 
 
 def _build_instance_model(
-    site: Services, visitor: RequestUser, instance: Instance, server: RegistryServer
+    services: Services, request_user: RequestUser, instance: Instance, server: RegistryServer
 ) -> InstanceShown:
     choice = server.find_choice(instance.choice_id)
     return InstanceShown(
@@ -161,48 +161,56 @@ def _build_instance_model(
         enabled=instance.enabled,
         tool_filter=None if instance.tool_filter is None else list(instance.tool_filter),
         has_value=instance.value is not None,
-        status=build_status_model(build_instance_record(site, site.get_caller(visitor), instance, server)),
+        status=build_status_model(
+            build_instance_record(services, services.get_caller(request_user), instance, server)
+        ),
         created_at=to_datetime(instance.created_at),
         updated_at=to_datetime(instance.updated_at),
     )
 
 
-async def _load_instance_model(site: Services, visitor: RequestUser, instance_id: str) -> InstanceShown:
+async def _load_instance_model(
+    services: Services, request_user: RequestUser, instance_id: str
+) -> InstanceShown:
     """Return the instance after a change, synchronised with the core."""
-    return _build_instance_model(site, visitor, *await site.find_instance(visitor, instance_id))
+    return _build_instance_model(
+        services, request_user, *await services.find_instance(request_user, instance_id)
+    )
 
 
 # Reading.
 
 
 @router.get("", responses=problem_responses(), summary="List your instances")
-async def list_instances(site: AppServices, visitor: UserWithRead) -> InstanceList:
+async def list_instances(services: AppServices, request_user: UserWithRead) -> InstanceList:
     """Return your instances that your token covers, sorted by slug."""
-    instances = await site.list_visible_instances(visitor)
-    return InstanceList(items=[_build_instance_model(site, visitor, *each) for each in instances])
+    instances = await services.list_visible_instances(request_user)
+    return InstanceList(items=[_build_instance_model(services, request_user, *each) for each in instances])
 
 
 @router.get("/slug", responses=problem_responses(), summary="Propose a slug")
 async def propose_slug(
-    site: AppServices,
-    visitor: UserWithRead,
+    services: AppServices,
+    request_user: UserWithRead,
     url: Annotated[str, Query(min_length=1, max_length=2048, description="URL of the server.")],
 ) -> SlugProposed:
     """Return an unused slug, derived from the URL of a server."""
-    return SlugProposed(slug=await site.registry.propose_slug(visitor.user.id, url))
+    return SlugProposed(slug=await services.registry.propose_slug(request_user.user.id, url))
 
 
 @router.get("/{id}", responses=problem_responses(404), summary="Get an instance")
-async def get_instance(site: AppServices, visitor: UserWithRead, id: PathId) -> InstanceShown:
+async def get_instance(services: AppServices, request_user: UserWithRead, id: PathId) -> InstanceShown:
     """Return an instance and its status."""
-    return await _load_instance_model(site, visitor, id)
+    return await _load_instance_model(services, request_user, id)
 
 
 @router.get("/{id}/tools", responses=problem_responses(404), summary="List the tools of an instance")
-async def list_instance_tools(site: AppServices, visitor: UserWithRead, id: PathId) -> ToolList:
+async def list_instance_tools(services: AppServices, request_user: UserWithRead, id: PathId) -> ToolList:
     """List the tools of the server now, and return those that the filter and your token allow."""
-    instance, server = await site.find_instance(visitor, id)
-    return await list_server_tools(site, visitor, site.registry.build_instance_server(instance, server).id)
+    instance, server = await services.find_instance(request_user, id)
+    return await list_server_tools(
+        services, request_user, services.registry.build_instance_server(instance, server).id
+    )
 
 
 # Changing.
@@ -212,34 +220,35 @@ async def list_instance_tools(site: AppServices, visitor: UserWithRead, id: Path
     "", status_code=201, responses=problem_responses(404, 409, 413, 415), summary="Create an instance"
 )
 async def create_instance(
-    site: AppServices, visitor: UserWithManage, given: InstanceGiven, response: Response
+    services: AppServices, request_user: UserWithManage, given: InstanceGiven, response: Response
 ) -> InstanceShown:
     """Create an instance of a server. With OAuth, it is `pending` until you sign in."""
     fields = given.model_dump()
     fields["tool_filter"] = None if given.tool_filter is None else tuple(given.tool_filter)
     # A token with limits may only create instances that it covers.
-    if visitor.scope is not None and visitor.scope.servers is not None:
+    if request_user.scope is not None and request_user.scope.servers is not None:
         fields["slug"] = _require_slug_in_scope(
-            visitor, (given.slug or "").strip() or await _propose_server_slug(site, visitor, given)
+            request_user,
+            (given.slug or "").strip() or await _propose_server_slug(services, request_user, given),
         )
-    instance = await site.registry.create_instance(visitor.user.id, InstanceDraft(**fields))
-    await site.record_change(
-        visitor, "instance.create", instance.id, slug=instance.slug, server=instance.server_id
+    instance = await services.registry.create_instance(request_user.user.id, InstanceDraft(**fields))
+    await services.record_change(
+        request_user, "instance.create", instance.id, slug=instance.slug, server=instance.server_id
     )
     response.headers["Location"] = f"/api/v1/instances/{instance.id}"
-    await site.sync_instances(visitor)
-    _, server = await site.registry.get_instance(visitor.user.id, instance.id)
-    return _build_instance_model(site, visitor, instance, server)
+    await services.sync_instances(request_user)
+    _, server = await services.registry.get_instance(request_user.user.id, instance.id)
+    return _build_instance_model(services, request_user, instance, server)
 
 
-async def _propose_server_slug(site: Services, visitor: RequestUser, given: InstanceGiven) -> str:
-    server = await site.registry.get_server(given.server_id)
-    return await site.registry.propose_slug(visitor.user.id, server.url)
+async def _propose_server_slug(services: Services, request_user: RequestUser, given: InstanceGiven) -> str:
+    server = await services.registry.get_server(given.server_id)
+    return await services.registry.propose_slug(request_user.user.id, server.url)
 
 
-def _require_slug_in_scope(visitor: RequestUser, slug: str) -> str:
+def _require_slug_in_scope(request_user: RequestUser, slug: str) -> str:
     """Return the slug if the user's token covers it. Raises NotAllowed."""
-    if not scope_covers_slug(visitor.scope, slug):
+    if not scope_covers_slug(request_user.scope, slug):
         raise NotAllowed(
             f"this token does not cover an instance '{slug}'",
             hint="use a slug that the token covers, or a token for more servers",
@@ -249,76 +258,76 @@ def _require_slug_in_scope(visitor: RequestUser, slug: str) -> str:
 
 @router.patch("/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change an instance")
 async def edit_instance(
-    site: AppServices, visitor: UserWithManage, id: PathId, given: InstanceChanges
+    services: AppServices, request_user: UserWithManage, id: PathId, given: InstanceChanges
 ) -> InstanceShown:
     """Change the given fields. After a change of the sign-in choice, a new sign-in or value is needed."""
-    old, server = await site.find_instance(visitor, id)
+    old, server = await services.find_instance(request_user, id)
     tool_filter = old.tool_filter if "tool_filter" not in given.model_fields_set else given.tool_filter
     fields = given.model_dump()
     fields["tool_filter"] = None if tool_filter is None else tuple(tool_filter)
     # A renamed instance must still be covered by the token.
-    _require_slug_in_scope(visitor, (given.slug or "").strip() or old.slug)
+    _require_slug_in_scope(request_user, (given.slug or "").strip() or old.slug)
     draft = InstanceDraft(server_id=server.id, **fields)
-    instance = await site.registry.edit_instance(visitor.user.id, id, draft)
+    instance = await services.registry.edit_instance(request_user.user.id, id, draft)
     fields_set = sorted(given.model_fields_set)
-    await site.record_change(visitor, "instance.edit", id, slug=instance.slug, fields=fields_set)
-    await site.sync_instances(visitor)
-    return _build_instance_model(site, visitor, instance, server)
+    await services.record_change(request_user, "instance.edit", id, slug=instance.slug, fields=fields_set)
+    await services.sync_instances(request_user)
+    return _build_instance_model(services, request_user, instance, server)
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete an instance")
-async def delete_instance(site: AppServices, visitor: UserWithManage, id: PathId) -> None:
+async def delete_instance(services: AppServices, request_user: UserWithManage, id: PathId) -> None:
     """Delete an instance and its sign-in."""
-    instance, _ = await site.find_instance(visitor, id)
-    await site.sign_outs.delete_instance(site.registry, visitor.user.id, id)
-    await site.sync_instances(visitor)
-    await site.record_change(visitor, "instance.delete", id, slug=instance.slug)
+    instance, _ = await services.find_instance(request_user, id)
+    await services.sign_outs.delete_instance(services.registry, request_user.user.id, id)
+    await services.sync_instances(request_user)
+    await services.record_change(request_user, "instance.delete", id, slug=instance.slug)
 
 
 @router.post("/{id}/enable", responses=problem_responses(404), summary="Enable an instance")
-async def enable_instance(site: AppServices, visitor: UserWithManage, id: PathId) -> InstanceShown:
+async def enable_instance(services: AppServices, request_user: UserWithManage, id: PathId) -> InstanceShown:
     """Enable an instance, so that its tools can be used."""
-    return await _set_instance_enabled(site, visitor, id, True)
+    return await _set_instance_enabled(services, request_user, id, True)
 
 
 @router.post("/{id}/disable", responses=problem_responses(404), summary="Disable an instance")
-async def disable_instance(site: AppServices, visitor: UserWithManage, id: PathId) -> InstanceShown:
+async def disable_instance(services: AppServices, request_user: UserWithManage, id: PathId) -> InstanceShown:
     """Disable an instance: its tools cannot be used until it is enabled again. Nothing is deleted."""
-    return await _set_instance_enabled(site, visitor, id, False)
+    return await _set_instance_enabled(services, request_user, id, False)
 
 
 async def _set_instance_enabled(
-    site: Services, visitor: RequestUser, instance_id: str, on: bool
+    services: Services, request_user: RequestUser, instance_id: str, on: bool
 ) -> InstanceShown:
-    instance, _ = await site.find_instance(visitor, instance_id)
-    await site.registry.set_instance_enabled(visitor.user.id, instance_id, on)
+    instance, _ = await services.find_instance(request_user, instance_id)
+    await services.registry.set_instance_enabled(request_user.user.id, instance_id, on)
     action = "instance.enable" if on else "instance.disable"
-    await site.record_change(visitor, action, instance_id, slug=instance.slug)
-    return await _load_instance_model(site, visitor, instance_id)
+    await services.record_change(request_user, action, instance_id, slug=instance.slug)
+    return await _load_instance_model(services, request_user, instance_id)
 
 
 @router.post("/{id}/test", responses=problem_responses(404), summary="Test an instance")
-async def test_instance(site: AppServices, visitor: UserWithManage, id: PathId) -> InstanceShown:
+async def test_instance(services: AppServices, request_user: UserWithManage, id: PathId) -> InstanceShown:
     """Reconnect an instance and list its tools; `status` holds the result."""
-    await site.reconnect_instance(visitor, *await site.find_instance(visitor, id))
-    return await _load_instance_model(site, visitor, id)
+    await services.reconnect_instance(request_user, *await services.find_instance(request_user, id))
+    return await _load_instance_model(services, request_user, id)
 
 
 @router.post(
     "/{id}/connect", responses=problem_responses(404, 424, 502, 504), summary="Sign in to an instance"
 )
 async def connect_instance(
-    site: AppServices, visitor: UserWithManage, id: PathId, request: Request
+    services: AppServices, request_user: UserWithManage, id: PathId, request: Request
 ) -> ConnectUrl:
     """Start an OAuth sign-in. It must be completed in the same browser; programs without a browser session
     are refused."""
-    await site.find_instance(visitor, id)
-    if not visitor.browser_id:
+    await services.find_instance(request_user, id)
+    if not request_user.browser_id:
         raise NotAllowed(
             "signing in requires a browser, because it leads to the provider's page and back",
-            hint=f"open {site.base_url(request)}/ui/mcp and press Connect or Reconnect",
+            hint=f"open {services.base_url(request)}/ui/mcp and press Connect or Reconnect",
         )
-    client_identity = site.build_client_identity(site.base_url(request))
-    url = await site.sign_ins.begin(visitor.user.id, id, visitor.browser_id, client_identity)
-    await site.record_change(visitor, "instance.connect", id)
+    client_identity = services.build_client_identity(services.base_url(request))
+    url = await services.sign_ins.begin(request_user.user.id, id, request_user.browser_id, client_identity)
+    await services.record_change(request_user, "instance.connect", id)
     return ConnectUrl(url=url)

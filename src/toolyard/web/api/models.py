@@ -36,9 +36,9 @@ class ModelList(BaseModel):
 
 
 @router.get("/models", responses=problem_responses(), summary="List models")
-async def list_models(site: AppServices, visitor: ChatReader) -> ModelList:
+async def list_models(services: AppServices, request_user: ChatReader) -> ModelList:
     """Return the models that chats can use, in the order of the settings."""
-    models = site.chats.models
+    models = services.chats.models
     items = [
         ModelShown(id=each.id, label=each.label, provider=each.provider, sees=each.sees, hears=each.hears)
         for each in models.choices

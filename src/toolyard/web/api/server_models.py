@@ -272,7 +272,7 @@ class ServerList(BaseModel):
     items: list[ServerShown]
 
 
-def build_server_model(server: RegistryServer, visitor: RequestUser, count: int | None) -> ServerShown:
+def build_server_model(server: RegistryServer, request_user: RequestUser, count: int | None) -> ServerShown:
     """Return the response model of a server, with the fields that the user may see and without secrets."""
     return ServerShown(
         id=server.id,
@@ -285,8 +285,8 @@ def build_server_model(server: RegistryServer, visitor: RequestUser, count: int 
         private_addresses=server.private_addresses,
         allow_tools=None if server.allow_tools is None else list(server.allow_tools),
         deny_tools=list(server.deny_tools),
-        choices=[_build_choice_model(choice, visitor) for choice in server.choices],
-        instance_count=count if visitor.is_admin else None,
+        choices=[_build_choice_model(choice, request_user) for choice in server.choices],
+        instance_count=count if request_user.is_admin else None,
         created_at=to_datetime(server.created_at),
         updated_at=to_datetime(server.updated_at),
     )
@@ -307,7 +307,7 @@ def issuer_list(issuers: Sequence[ClientIssuer]) -> IssuerList:
     )
 
 
-def _build_choice_model(choice: AuthChoice, visitor: RequestUser) -> ChoiceShown:
+def _build_choice_model(choice: AuthChoice, request_user: RequestUser) -> ChoiceShown:
     return ChoiceShown(
         id=choice.id,
         kind=choice.kind.value,
@@ -315,7 +315,7 @@ def _build_choice_model(choice: AuthChoice, visitor: RequestUser) -> ChoiceShown
         place=choice.place,
         key=choice.key,
         registration=choice.registration.value,
-        client_id=choice.client_id if visitor.is_admin else None,
+        client_id=choice.client_id if request_user.is_admin else None,
         has_client_secret=choice.client_secret is not None,
         scopes=list(choice.scopes),
         resource=choice.resource,

@@ -41,31 +41,35 @@ router = APIRouter(
 
 
 @router.get("", responses=problem_responses(), summary="List registry servers")
-async def list_servers(site: AppServices, visitor: UserWithRead) -> ServerList:
+async def list_servers(services: AppServices, request_user: UserWithRead) -> ServerList:
     """Return all registry servers with their sign-in choices, sorted by name. Secrets are never returned."""
-    servers = await site.registry.list_servers()
-    counts = await site.registry.count_instances() if visitor.is_admin else {}
-    return ServerList(items=[build_server_model(each, visitor, counts.get(each.id, 0)) for each in servers])
+    servers = await services.registry.list_servers()
+    counts = await services.registry.count_instances() if request_user.is_admin else {}
+    return ServerList(
+        items=[build_server_model(each, request_user, counts.get(each.id, 0)) for each in servers]
+    )
 
 
 @router.get("/{id}", responses=problem_responses(404), summary="Get a registry server")
-async def get_server(site: AppServices, visitor: UserWithRead, id: PathId) -> ServerShown:
+async def get_server(services: AppServices, request_user: UserWithRead, id: PathId) -> ServerShown:
     """Return a server with its sign-in choices."""
-    return await _build_counted_server_model(site, visitor, await site.registry.get_server(id))
+    return await _build_counted_server_model(services, request_user, await services.registry.get_server(id))
 
 
 @router.get("/{id}/preview", responses=problem_responses(404), summary="Preview a server")
-async def preview_server(site: AppServices, visitor: AdminUser, id: PathId) -> PreviewShown:
+async def preview_server(services: AppServices, request_user: AdminUser, id: PathId) -> PreviewShown:
     """Connect and list tools, resources and prompts now, with your own sign-in if you have an instance that
     is ready. If that fails, `error` holds the problem."""
-    return build_preview_model(await fetch_server_preview(site, visitor, await site.registry.get_server(id)))
+    return build_preview_model(
+        await fetch_server_preview(services, request_user, await services.registry.get_server(id))
+    )
 
 
 @router.get("/{id}/issuer", responses=problem_responses(404), summary="List unconfirmed issuers")
-async def list_issuers(site: AppServices, visitor: AdminUser, id: PathId) -> IssuerList:
+async def list_issuers(services: AppServices, request_user: AdminUser, id: PathId) -> IssuerList:
     """Discover the issuer for each client secret without a confirmed one. No credentials are sent to the
     server."""
-    return issuer_list(await site.issuers.unconfirmed(await site.registry.get_server(id)))
+    return issuer_list(await services.issuers.unconfirmed(await services.registry.get_server(id)))
 
 
 # Changing.
@@ -81,53 +85,55 @@ WithPreview = Annotated[
 
 @router.post("", status_code=201, responses=problem_responses(409, 413, 415), summary="Add a server")
 async def add_server(
-    site: AppServices,
-    visitor: AdminUser,
+    services: AppServices,
+    request_user: AdminUser,
     given: ServerGiven,
     response: Response,
     with_preview: WithPreview = False,
 ) -> ServerShown:
     """Add a server. Toolyard does not connect to it unless `preview=true`."""
-    server = await site.registry.add_server(given.draft())
-    await site.record_change(visitor, "server.add", server.id, name=server.name, url=server.url)
+    server = await services.registry.add_server(given.draft())
+    await services.record_change(request_user, "server.add", server.id, name=server.name, url=server.url)
     response.headers["Location"] = f"/api/v1/servers/{server.id}"
-    model = build_server_model(server, visitor, 0)
+    model = build_server_model(server, request_user, 0)
     if with_preview:
-        model.preview = build_preview_model(await fetch_server_preview(site, visitor, server))
+        model.preview = build_preview_model(await fetch_server_preview(services, request_user, server))
     return model
 
 
 @router.patch("/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change a server")
-async def edit_server(site: AppServices, visitor: AdminUser, id: PathId, given: ServerChanges) -> ServerShown:
+async def edit_server(
+    services: AppServices, request_user: AdminUser, id: PathId, given: ServerChanges
+) -> ServerShown:
     """Change the given fields. If the host of the URL changes, the sign-ins of all instances are deleted."""
-    server = await site.registry.edit_server(id, given.draft(await site.registry.get_server(id)))
-    await site.record_change(
-        visitor, "server.edit", id, name=server.name, fields=sorted(given.model_fields_set)
+    server = await services.registry.edit_server(id, given.draft(await services.registry.get_server(id)))
+    await services.record_change(
+        request_user, "server.edit", id, name=server.name, fields=sorted(given.model_fields_set)
     )
-    return await _build_counted_server_model(site, visitor, server)
+    return await _build_counted_server_model(services, request_user, server)
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a server")
-async def delete_server(site: AppServices, visitor: AdminUser, id: PathId) -> None:
+async def delete_server(services: AppServices, request_user: AdminUser, id: PathId) -> None:
     """Delete a server with the instances of all users and their sign-ins."""
-    server = await site.sign_outs.delete_server(site.registry, id)
-    await site.record_change(visitor, "server.delete", id, name=server.name)
+    server = await services.sign_outs.delete_server(services.registry, id)
+    await services.record_change(request_user, "server.delete", id, name=server.name)
 
 
 @router.post("/{id}/enable", responses=problem_responses(404), summary="Enable a server")
-async def enable_server(site: AppServices, visitor: AdminUser, id: PathId) -> ServerShown:
+async def enable_server(services: AppServices, request_user: AdminUser, id: PathId) -> ServerShown:
     """Enable a server, so that its instances can be used."""
-    server = await site.registry.set_server_enabled(id, True)
-    await site.record_change(visitor, "server.enable", id, name=server.name)
-    return await _build_counted_server_model(site, visitor, server)
+    server = await services.registry.set_server_enabled(id, True)
+    await services.record_change(request_user, "server.enable", id, name=server.name)
+    return await _build_counted_server_model(services, request_user, server)
 
 
 @router.post("/{id}/disable", responses=problem_responses(404), summary="Disable a server")
-async def disable_server(site: AppServices, visitor: AdminUser, id: PathId) -> ServerShown:
+async def disable_server(services: AppServices, request_user: AdminUser, id: PathId) -> ServerShown:
     """Disable a server: nobody can use it until it is enabled again. Nothing is deleted."""
-    server = await site.registry.set_server_enabled(id, False)
-    await site.record_change(visitor, "server.disable", id, name=server.name)
-    return await _build_counted_server_model(site, visitor, server)
+    server = await services.registry.set_server_enabled(id, False)
+    await services.record_change(request_user, "server.disable", id, name=server.name)
+    return await _build_counted_server_model(services, request_user, server)
 
 
 @router.post(
@@ -136,18 +142,18 @@ async def disable_server(site: AppServices, visitor: AdminUser, id: PathId) -> S
     summary="Confirm the issuer of a server",
 )
 async def confirm_server_issuer(
-    site: AppServices, visitor: AdminUser, id: PathId, given: IssuerGiven
+    services: AppServices, request_user: AdminUser, id: PathId, given: IssuerGiven
 ) -> ServerShown:
     """Allow the client secret of a choice to be sent to the issuer that the server reports. If the server now
     reports another issuer, nothing is stored (422)."""
-    server = await site.issuers.confirm(id, given.choice_id, given.issuer)
+    server = await services.issuers.confirm(id, given.choice_id, given.issuer)
     details = {"choice": given.choice_id, "issuer": given.issuer}
-    await site.record_change(visitor, "server.confirm_issuer", id, name=server.name, **details)
-    return await _build_counted_server_model(site, visitor, server)
+    await services.record_change(request_user, "server.confirm_issuer", id, name=server.name, **details)
+    return await _build_counted_server_model(services, request_user, server)
 
 
 async def _build_counted_server_model(
-    site: AppServices, visitor: RequestUser, server: RegistryServer
+    services: AppServices, request_user: RequestUser, server: RegistryServer
 ) -> ServerShown:
-    counts = await site.registry.count_instances() if visitor.is_admin else {}
-    return build_server_model(server, visitor, counts.get(server.id, 0))
+    counts = await services.registry.count_instances() if request_user.is_admin else {}
+    return build_server_model(server, request_user, counts.get(server.id, 0))

@@ -60,27 +60,30 @@ def _build_session_model(session: BrowserSession, current: str) -> SessionShown:
 
 
 @router.get("", responses=problem_responses(), summary="List your sessions")
-async def list_sessions(site: AppServices, visitor: BrowserUser, request: Request) -> SessionList:
+async def list_sessions(services: AppServices, request_user: BrowserUser, request: Request) -> SessionList:
     """Return your signed-in browsers. Empty in the modes `none` and `proxy`, which have no sessions."""
-    if not visitor.signed_in:
+    if not request_user.signed_in:
         return SessionList(items=[])
     browser = find_browser(request)
     current = "" if browser is None else derive_session_id(browser.text)
     return SessionList(
-        items=[_build_session_model(each, current) for each in await site.people.list_sessions(visitor.user)]
+        items=[
+            _build_session_model(each, current)
+            for each in await services.people.list_sessions(request_user.user)
+        ]
     )
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Sign out a browser")
-async def end_session(site: AppServices, visitor: BrowserUser, id: PathId) -> None:
+async def end_session(services: AppServices, request_user: BrowserUser, id: PathId) -> None:
     """Sign out one browser."""
-    if not await site.people.end_session(visitor.user, id):
+    if not await services.people.end_session(request_user.user, id):
         raise NotFound("there is no such session", hint="it may have ended already")
-    await site.record_change(visitor, "sign_out", id)
+    await services.record_change(request_user, "sign_out", id)
 
 
 @router.delete("", status_code=204, responses=problem_responses(), summary="Sign out everywhere")
-async def end_sessions(site: AppServices, visitor: BrowserUser) -> None:
+async def end_sessions(services: AppServices, request_user: BrowserUser) -> None:
     """Sign out all browsers, including the current one. API tokens stay valid."""
-    await site.people.sign_out_everywhere(visitor.user)
-    await site.record_change(visitor, "sign_out", "everywhere")
+    await services.people.sign_out_everywhere(request_user.user)
+    await services.record_change(request_user, "sign_out", "everywhere")

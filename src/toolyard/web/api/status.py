@@ -126,10 +126,10 @@ _RECORD_FIELDS = tuple(each.name for each in fields(ServerRecord))
 
 
 @router.get("/status", responses=problem_responses(), summary="Get the status of all servers")
-async def get_status(site: AppServices, visitor: UserWithRead) -> StatusList:
+async def get_status(services: AppServices, request_user: UserWithRead) -> StatusList:
     """Return a record for each configured server and each of your instances."""
-    records = await list_server_records(site, site.get_caller(visitor))
-    problem = site.config_problem if visitor.is_admin else None
+    records = await list_server_records(services, services.get_caller(request_user))
+    problem = services.config_problem if request_user.is_admin else None
     return StatusList(items=[build_status_model(each) for each in records], config_problem=problem)
 
 
@@ -138,9 +138,9 @@ async def get_status(site: AppServices, visitor: UserWithRead) -> StatusList:
     responses=problem_responses(404),
     summary="Restart a configured server",
 )
-async def restart_server(site: AppServices, visitor: AdminUser, id: PathId) -> ServerStatus:
+async def restart_server(services: AppServices, request_user: AdminUser, id: PathId) -> ServerStatus:
     """Close all connections of a server and clear its failure. A shared server is connected again at once,
     others on their next use."""
-    await site.restart_server(visitor, id)
-    server = site.configuration.servers[id]
-    return build_status_model(build_config_record(site, site.get_caller(visitor), server))
+    await services.restart_server(request_user, id)
+    server = services.configuration.servers[id]
+    return build_status_model(build_config_record(services, services.get_caller(request_user), server))

@@ -124,18 +124,18 @@ def _build_token_model(token: ApiToken, now: float) -> TokenShown:
 
 
 @router.get("", responses=problem_responses(), summary="List your tokens")
-async def list_tokens(site: AppServices, visitor: UserWithRead) -> TokenList:
+async def list_tokens(services: AppServices, request_user: UserWithRead) -> TokenList:
     """Return your tokens. Their secrets are stored only as hashes."""
     return TokenList(
         items=[
-            _build_token_model(each, site.clock())
-            for each in await site.database.accounts.list_tokens(visitor.user.id)
+            _build_token_model(each, services.clock())
+            for each in await services.database.accounts.list_tokens(request_user.user.id)
         ]
     )
 
 
 @router.post("", status_code=201, responses=problem_responses(413, 415), summary="Create a token")
-async def make_token(site: AppServices, visitor: BrowserUser, given: TokenGiven) -> TokenMade:
+async def make_token(services: AppServices, request_user: BrowserUser, given: TokenGiven) -> TokenMade:
     """Create a token. Its secret is in this response only. Tokens cannot create other tokens."""
     scope = TokenScope(
         rights=frozenset(Right(each) for each in given.scope.rights),
@@ -144,15 +144,15 @@ async def make_token(site: AppServices, visitor: BrowserUser, given: TokenGiven)
         agents=None if given.scope.agents is None else tuple(given.scope.agents),
     )
     is_lifetime_given = "expires_in" in given.model_fields_set
-    lifetime = given.expires_in if is_lifetime_given else site.people.token_lifetime
-    token, text = await site.people.create_token(visitor.user, given.name, scope, lifetime)
-    await site.record_change(visitor, "token.make", token.id, name=token.name)
-    return TokenMade(**_build_token_model(token, site.clock()).model_dump(), token=text)
+    lifetime = given.expires_in if is_lifetime_given else services.people.token_lifetime
+    token, text = await services.people.create_token(request_user.user, given.name, scope, lifetime)
+    await services.record_change(request_user, "token.make", token.id, name=token.name)
+    return TokenMade(**_build_token_model(token, services.clock()).model_dump(), token=text)
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a token")
-async def delete_token(site: AppServices, visitor: BrowserUser, id: PathId) -> None:
+async def delete_token(services: AppServices, request_user: BrowserUser, id: PathId) -> None:
     """Delete a token, which becomes invalid at once."""
-    if not await site.database.accounts.delete_token(visitor.user.id, id):
+    if not await services.database.accounts.delete_token(request_user.user.id, id):
         raise NotFound("there is no such token", hint="it may have been deleted")
-    await site.record_change(visitor, "token.delete", id)
+    await services.record_change(request_user, "token.delete", id)

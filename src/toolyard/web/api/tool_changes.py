@@ -70,13 +70,13 @@ class Acceptance(RequestModel):
     responses=problem_responses(404, 409, 502, 504),
     summary="List changes of a server",
 )
-async def list_server_changes(site: AppServices, visitor: AdminUser, id: PathId) -> ChangeList:
+async def list_server_changes(services: AppServices, request_user: AdminUser, id: PathId) -> ChangeList:
     """Return the unaccepted changes of a server. For a configured server, its last listing is compared with
     `mcp.lock`; for a registry server, the listings of all users with the definitions accepted for all."""
-    server = site.configuration.servers.get(id)
+    server = services.configuration.servers.get(id)
     if server is not None:
-        return _build_change_list(await find_file_changes(site, visitor, server))
-    return _build_change_list(await find_registry_changes(site, await site.registry.get_server(id)))
+        return _build_change_list(await find_file_changes(services, request_user, server))
+    return _build_change_list(await find_registry_changes(services, await services.registry.get_server(id)))
 
 
 @router.post(
@@ -86,15 +86,17 @@ async def list_server_changes(site: AppServices, visitor: AdminUser, id: PathId)
     summary="Accept changes of a server",
 )
 async def accept_server_changes(
-    site: AppServices, visitor: AdminUser, id: PathId, given: Acceptance
+    services: AppServices, request_user: AdminUser, id: PathId, given: Acceptance
 ) -> ChangeList:
     """Accept exactly the given changes for everyone, and return them. If one has changed since it was listed,
     nothing is accepted (409)."""
-    server = site.configuration.servers.get(id)
+    server = services.configuration.servers.get(id)
     if server is not None:
-        return _build_change_list(await accept_changes_in_file(site, visitor, server, given.keys))
-    registered = await site.registry.get_server(id)
-    return _build_change_list(await accept_changes_for_everyone(site, visitor, registered, given.keys))
+        return _build_change_list(await accept_changes_in_file(services, request_user, server, given.keys))
+    registered = await services.registry.get_server(id)
+    return _build_change_list(
+        await accept_changes_for_everyone(services, request_user, registered, given.keys)
+    )
 
 
 @router.get(
@@ -103,10 +105,10 @@ async def accept_server_changes(
     responses=problem_responses(404),
     summary="List changes of an instance",
 )
-async def list_instance_changes(site: AppServices, visitor: UserWithRead, id: PathId) -> ChangeList:
+async def list_instance_changes(services: AppServices, request_user: UserWithRead, id: PathId) -> ChangeList:
     """Return the changes in the last listing of your instance that neither you nor an admin accepted."""
-    instance, _ = await site.find_instance(visitor, id)
-    return _build_change_list(await find_instance_changes(site, instance))
+    instance, _ = await services.find_instance(request_user, id)
+    return _build_change_list(await find_instance_changes(services, instance))
 
 
 @router.post(
@@ -116,12 +118,12 @@ async def list_instance_changes(site: AppServices, visitor: UserWithRead, id: Pa
     summary="Accept changes of an instance",
 )
 async def accept_instance_changes(
-    site: AppServices, visitor: UserWithManage, id: PathId, given: Acceptance
+    services: AppServices, request_user: UserWithManage, id: PathId, given: Acceptance
 ) -> ChangeList:
     """Accept exactly the given changes for this instance only, and return them. If one has changed since it
     was listed, nothing is accepted (409)."""
-    instance, _ = await site.find_instance(visitor, id)
-    return _build_change_list(await accept_changes_in_instance(site, visitor, instance, given.keys))
+    instance, _ = await services.find_instance(request_user, id)
+    return _build_change_list(await accept_changes_in_instance(services, request_user, instance, given.keys))
 
 
 def _build_change_list(changes: Sequence[Change]) -> ChangeList:

@@ -130,8 +130,8 @@ class Why(BaseModel):
 
 @router.get("", responses=problem_responses(404), summary="List tools")
 async def list_tools(
-    site: AppServices,
-    visitor: UserWithRead,
+    services: AppServices,
+    request_user: UserWithRead,
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006 - never changed
     server: Annotated[
@@ -143,40 +143,40 @@ async def list_tools(
 ) -> ToolList:
     """Return the tools that you may use, of configured servers and of your instances, sorted by name. Servers
     that cannot be listed are among the failures."""
-    await site.sync_instances(visitor)
-    caller = site.get_caller(visitor, agent=agent, bundles=bundles)
-    server_ids = None if server is None else _find_server_ids(site, visitor, server)
-    return await _build_tool_list(site, visitor, caller, server_ids, fresh=fresh)
+    await services.sync_instances(request_user)
+    caller = services.get_caller(request_user, agent=agent, bundles=bundles)
+    server_ids = None if server is None else _find_server_ids(services, request_user, server)
+    return await _build_tool_list(services, request_user, caller, server_ids, fresh=fresh)
 
 
 @router.get("/{name}", responses=problem_responses(404, 424, 502, 504), summary="Get a tool")
 async def get_tool(
-    site: AppServices,
-    visitor: UserWithRead,
+    services: AppServices,
+    request_user: UserWithRead,
     name: ToolName,
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006
 ) -> ToolShown:
     """Return a tool that you may use, by its name."""
-    await site.sync_instances(visitor)
-    caller = site.get_caller(visitor, agent=agent, bundles=bundles)
-    return _build_tool_model(name, await site.find_tool(caller, name))
+    await services.sync_instances(request_user)
+    caller = services.get_caller(request_user, agent=agent, bundles=bundles)
+    return _build_tool_model(name, await services.find_tool(caller, name))
 
 
 @router.get("/{name}/why", responses=problem_responses(404), summary="Explain access to a tool")
 async def explain_tool(
-    site: AppServices,
-    visitor: UserWithRead,
+    services: AppServices,
+    request_user: UserWithRead,
     name: ToolName,
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006
 ) -> Why:
     """Explain by which rules you may or may not see and call a tool. Servers that were listed before are not
     listed again."""
-    await site.sync_instances(visitor)
-    caller = site.get_caller(visitor, agent=agent, bundles=bundles)
-    await site.parts.tool_directory.refresh(caller.principal)
-    return _build_why_model(site.parts.call_path.explain(name, caller))
+    await services.sync_instances(request_user)
+    caller = services.get_caller(request_user, agent=agent, bundles=bundles)
+    await services.core.tool_directory.refresh(caller.principal)
+    return _build_why_model(services.core.call_path.explain(name, caller))
 
 
 # Calling.
@@ -189,11 +189,11 @@ async def explain_tool(
     summary="Call a tool",
 )
 async def call_tool(
-    site: AppServices, visitor: UserWithCall, name: ToolName, given: CallGiven, request: Request
+    services: AppServices, request_user: UserWithCall, name: ToolName, given: CallGiven, request: Request
 ) -> Response:
     """Call a tool by its name. An error of the tool is a result with `is_error`; a failure of the server is a
     problem. Forbidden and missing tools give the same response. Disconnect to cancel the call."""
-    call = site.call_tool(visitor, name, given.arguments, agent=given.agent, bundles=given.bundles)
+    call = services.call_tool(request_user, name, given.arguments, agent=given.agent, bundles=given.bundles)
     shown = _build_call_result(await cancel_on_disconnect(request, call))
     # Pydantic cannot serialise deeply nested results. The call has been made, so that it must not fail now.
     body = {**dict(shown), "media": [dict(each) for each in shown.media]}
@@ -203,16 +203,18 @@ async def call_tool(
 # Helpers.
 
 
-async def list_server_tools(site: Services, visitor: RequestUser, core_id: str) -> ToolList:
+async def list_server_tools(services: Services, request_user: RequestUser, core_id: str) -> ToolList:
     """List the tools of one server now."""
-    return await _build_tool_list(site, visitor, site.get_caller(visitor), {core_id}, fresh=True)
+    return await _build_tool_list(
+        services, request_user, services.get_caller(request_user), {core_id}, fresh=True
+    )
 
 
 async def _build_tool_list(
-    site: Services, visitor: RequestUser, caller: Caller, server_ids: Set[str] | None, *, fresh: bool
+    services: Services, request_user: RequestUser, caller: Caller, server_ids: Set[str] | None, *, fresh: bool
 ) -> ToolList:
-    manager, calls = site.parts.manager, site.parts.call_path
-    listing = await site.parts.tool_directory.refresh(caller.principal, fresh=fresh, only=server_ids)
+    manager, calls = services.core.manager, services.core.call_path
+    listing = await services.core.tool_directory.refresh(caller.principal, fresh=fresh, only=server_ids)
     covered = {
         id_
         for id_, server in manager.visible_servers(caller.principal).items()
@@ -222,7 +224,7 @@ async def _build_tool_list(
     return ToolList(
         items=[_build_tool_model(name, each) for name, each in shown.items() if each.server_id in covered],
         failures=[
-            _build_server_failure(site, id_, error)
+            _build_server_failure(services, id_, error)
             for id_, error in listing.failures.items()
             if id_ in covered
         ],
@@ -230,28 +232,32 @@ async def _build_tool_list(
             id_: round(each.age, 3) for id_, each in listing.catalogues.items() if id_ in covered
         },
         set_aside=[
-            *(str(each) for each in listing.quarantined() if visitor.is_admin and each.server_id in covered),
-            *_describe_quarantined_tools(site, visitor, listing, covered),
+            *(
+                str(each)
+                for each in listing.quarantined()
+                if request_user.is_admin and each.server_id in covered
+            ),
+            *_describe_quarantined_tools(services, request_user, listing, covered),
         ],
     )
 
 
 def _describe_quarantined_tools(
-    site: Services, visitor: RequestUser, listing: ToolListing, covered: Set[str]
+    services: Services, request_user: RequestUser, listing: ToolListing, covered: Set[str]
 ) -> Iterator[str]:
     """Yield the quarantined tools that the user can accept, as an admin or as the owner of an instance."""
     for server_id, catalogue in listing.catalogues.items():
-        if server_id in covered and (visitor.is_admin or server_id.startswith("@")):
-            for tool, reason in site.parts.locks.quarantine_reasons(catalogue.contents).items():
+        if server_id in covered and (request_user.is_admin or server_id.startswith("@")):
+            for tool, reason in services.core.locks.quarantine_reasons(catalogue.contents).items():
                 yield f"tool '{tool}' of server '{server_id}' is quarantined: {reason}"
 
 
-def _find_server_ids(site: Services, visitor: RequestUser, name: str) -> set[str]:
+def _find_server_ids(services: Services, request_user: RequestUser, name: str) -> set[str]:
     """Return the ids of the configured server or instance with this name. Raises NotFound."""
     server_ids = {
         id_
-        for id_, server in site.parts.manager.visible_servers(visitor.principal).items()
-        if scope_covers_server(visitor.scope, server)
+        for id_, server in services.core.manager.visible_servers(request_user.principal).items()
+        if scope_covers_server(request_user.scope, server)
         and name in (id_, server.instance.slug if server.instance is not None else id_)
     }
     if not server_ids:
@@ -259,8 +265,8 @@ def _find_server_ids(site: Services, visitor: RequestUser, name: str) -> set[str
     return server_ids
 
 
-def _build_server_failure(site: Services, server_id: str, error: ServerError) -> ServerFailure:
-    site.parts.call_path.redact_error(error)
+def _build_server_failure(services: Services, server_id: str, error: ServerError) -> ServerFailure:
+    services.core.call_path.redact_error(error)
     return ServerFailure(server=server_id, problem=describe_error(error)[0])
 
 

@@ -109,34 +109,34 @@ def _build_user_model(user: User) -> UserShown:
 
 
 @router.get("/me", responses=problem_responses(), summary="Get the current user")
-async def get_me(site: AppServices, visitor: UserWithRead) -> Me:
+async def get_me(services: AppServices, request_user: UserWithRead) -> Me:
     """Return the current user and the limits of their token."""
-    user = visitor.user
+    user = request_user.user
     return Me(
         id=user.id,
         name=user.name,
         role=user.role.value,
-        is_admin=visitor.is_admin,
-        people_mode=site.settings.people_mode.value,
-        token=None if visitor.scope is None else build_scope_model(visitor.scope),
+        is_admin=request_user.is_admin,
+        people_mode=services.settings.people_mode.value,
+        token=None if request_user.scope is None else build_scope_model(request_user.scope),
         version=__version__,
     )
 
 
 @router.get("/users", responses=problem_responses(), summary="List users")
-async def list_users(site: AppServices, visitor: AdminUser) -> UserList:
+async def list_users(services: AppServices, request_user: AdminUser) -> UserList:
     """Return all users, sorted by name."""
-    return UserList(items=[_build_user_model(each) for each in await account_admin.list_users(site)])
+    return UserList(items=[_build_user_model(each) for each in await account_admin.list_users(services)])
 
 
 @router.post("/users", status_code=201, responses=problem_responses(409, 413, 415), summary="Invite a user")
 async def add_user(
-    site: AppServices, visitor: AdminUser, given: UserGiven, request: Request, response: Response
+    services: AppServices, request_user: AdminUser, given: UserGiven, request: Request, response: Response
 ) -> UserInvited:
     """Create an account and an invitation link to set its password. Only in mode `password`; in other modes
     accounts are created on first sign-in."""
     invitation = await account_admin.add_user(
-        site, visitor, given.name, Role(given.role), site.base_url(request)
+        services, request_user, given.name, Role(given.role), services.base_url(request)
     )
     response.headers["Location"] = f"/api/v1/users/{invitation.user.id}"
     return UserInvited(
@@ -145,32 +145,38 @@ async def add_user(
 
 
 @router.get("/users/{id}", responses=problem_responses(404), summary="Get a user")
-async def get_user(site: AppServices, visitor: AdminUser, id: PathId) -> UserShown:
+async def get_user(services: AppServices, request_user: AdminUser, id: PathId) -> UserShown:
     """Return a user account."""
-    return _build_user_model(await account_admin.find_user(site, id))
+    return _build_user_model(await account_admin.find_user(services, id))
 
 
 @router.post("/users/{id}/invite", responses=problem_responses(404), summary="Create a new invitation link")
-async def invite_user(site: AppServices, visitor: AdminUser, id: PathId, request: Request) -> InviteShown:
+async def invite_user(
+    services: AppServices, request_user: AdminUser, id: PathId, request: Request
+) -> InviteShown:
     """Create a link for a user to set a new password. Earlier links become invalid."""
-    return _build_invite_model(await account_admin.invite_user(site, visitor, id, site.base_url(request)))
+    return _build_invite_model(
+        await account_admin.invite_user(services, request_user, id, services.base_url(request))
+    )
 
 
 @router.patch("/users/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change a user")
-async def edit_user(site: AppServices, visitor: AdminUser, id: PathId, given: UserChanges) -> UserShown:
+async def edit_user(
+    services: AppServices, request_user: AdminUser, id: PathId, given: UserChanges
+) -> UserShown:
     """Rename a user, change their role, or disable them. Disabling signs the user out, also of servers, and
     invalidates their tokens."""
     role = None if given.role is None else Role(given.role)
     user = await account_admin.change_user(
-        site, visitor, id, name=given.name, role=role, disabled=given.disabled
+        services, request_user, id, name=given.name, role=role, disabled=given.disabled
     )
     return _build_user_model(user)
 
 
 @router.delete("/users/{id}", status_code=204, responses=problem_responses(404), summary="Delete a user")
-async def delete_user(site: AppServices, visitor: AdminUser, id: PathId) -> None:
+async def delete_user(services: AppServices, request_user: AdminUser, id: PathId) -> None:
     """Delete a user with their sessions, tokens, instances and sign-ins."""
-    await account_admin.delete_user(site, visitor, id)
+    await account_admin.delete_user(services, request_user, id)
 
 
 def _build_invite_model(invitation: Invitation) -> InviteShown:

@@ -25,8 +25,8 @@ class GatewayNotices:
     Changes reported during a run are collected and handled together in the next one.
     """
 
-    def __init__(self, site: Services) -> None:
-        self._services = site
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._changed_ids: set[str] = set()
         self._check_due = asyncio.Event()
 
@@ -59,7 +59,7 @@ class GatewayNotices:
 
         This happens after a sign-in, and after the acceptance of quarantined tools.
         """
-        tool_directory = self._services.parts.tool_directory
+        tool_directory = self._services.core.tool_directory
         failures = tool_directory.known_listing(principal).failures
         signed_in_ids = {
             instance.core_id
@@ -76,11 +76,11 @@ class GatewayNotices:
 
     async def _refresh_quarantine(self, principal: Principal, server_id: str) -> bool:
         """Read the accepted tools again; return True if the set of quarantined tools changed."""
-        parts = self._services.parts
-        server = parts.manager.find(server_id, principal)
-        catalogue = parts.tool_directory.known_listing(principal).catalogues.get(server_id)
+        core = self._services.core
+        server = core.manager.find(server_id, principal)
+        catalogue = core.tool_directory.known_listing(principal).catalogues.get(server_id)
         if server is None or catalogue is None:
             return False
-        before = dict(parts.locks.quarantine_reasons(catalogue.contents))
-        await parts.locks.check_listing(server, catalogue.contents)
-        return before != parts.locks.quarantine_reasons(catalogue.contents)
+        before = dict(core.locks.quarantine_reasons(catalogue.contents))
+        await core.locks.check_listing(server, catalogue.contents)
+        return before != core.locks.quarantine_reasons(catalogue.contents)

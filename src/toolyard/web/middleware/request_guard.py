@@ -144,12 +144,12 @@ class _HasSettings(Protocol):
 class RequestGuard:
     """Outermost ASGI middleware: validates requests and adds headers and cookies to responses."""
 
-    def __init__(self, app: ASGIApp, site: _HasSettings, *, serves_pages: bool = True) -> None:
+    def __init__(self, app: ASGIApp, services: _HasSettings, *, serves_pages: bool = True) -> None:
         self._app = app
-        self._proxies = TrustedProxies(site.settings.trusted_proxies)
-        self._hosts = AllowedHosts(site.settings)
+        self._proxies = TrustedProxies(services.settings.trusted_proxies)
+        self._hosts = AllowedHosts(services.settings)
         headers = dict(_PAGE_HEADERS if serves_pages else _NON_PAGE_HEADERS)
-        if (site.settings.public_url or "").startswith("https://"):
+        if (services.settings.public_url or "").startswith("https://"):
             headers["Strict-Transport-Security"] = "max-age=31536000"
         self._response_headers = tuple(
             (name.lower().encode(), value.encode()) for name, value in headers.items()
@@ -241,8 +241,8 @@ def _is_allowed_by_fetch_metadata(scope: Scope, headers: Mapping[bytes, list[str
 
     ``same-site`` is not enough: other ports of this machine and other hosts of the domain are not trusted.
     """
-    site = headers.get(b"sec-fetch-site")
-    if site is None or site in (["same-origin"], ["none"]):
+    fetch_site = headers.get(b"sec-fetch-site")
+    if fetch_site is None or fetch_site in (["same-origin"], ["none"]):
         return True
     is_navigation = headers.get(b"sec-fetch-mode") == ["navigate"]
     is_top_level = headers.get(b"sec-fetch-dest", []) in ([], ["document"])

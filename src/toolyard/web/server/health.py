@@ -33,26 +33,26 @@ async def check_liveness() -> Response:
 @router.api_route("/readyz", methods=["GET", "HEAD"])
 async def check_readiness(request: Request) -> Response:
     """Report whether requests can be served: not stopping, database and audit log available."""
-    site: Services = request.app.state.site
-    if site.is_stopping:
+    services: Services = request.app.state.services
+    if services.is_stopping:
         return PlainTextResponse("stopping\n", 503)
     try:
         async with asyncio.timeout(_DATABASE_TIMEOUT_SECONDS):
-            await site.database.ping()
+            await services.database.ping()
     except (ToolyardError, TimeoutError):
         # The endpoint is public, so that the details are only in the log.
         return PlainTextResponse("the database does not answer\n", 503)
-    if site.is_audit_failing:
+    if services.is_audit_failing:
         return PlainTextResponse("the audit log cannot be written\n", 503)
     return PlainTextResponse("ready\n")
 
 
 @router.get("/metrics")
 async def show_metrics(
-    request: Request, visitor: Annotated[RequestUser, Depends(require_right(Right.READ))]
+    request: Request, request_user: Annotated[RequestUser, Depends(require_right(Right.READ))]
 ) -> Response:
     """Return metrics for Prometheus. Requires an admin's session or token with the right ``read``."""
-    site: Services = request.app.state.site
-    if not visitor.is_admin and site.settings.people_mode is not PeopleMode.NONE:
+    services: Services = request.app.state.services
+    if not request_user.is_admin and services.settings.people_mode is not PeopleMode.NONE:
         raise NotAllowed("only admins may read the metrics")
-    return Response(site.metrics.render(), media_type=METRICS_CONTENT_TYPE)
+    return Response(services.metrics.render(), media_type=METRICS_CONTENT_TYPE)

@@ -26,32 +26,32 @@ _RECHECK_INTERVAL_SECONDS = 60.0
 """Interval between checks of listening clients for expired credentials, in seconds."""
 
 
-async def handle_token_changes(site: Services) -> None:
+async def handle_token_changes(services: Services) -> None:
     """Clear the admission cache and re-authorize listening clients when access is revoked."""
-    async with aclosing(site.database.signals.listen(REVOKED_ACCESS_CHANNEL)) as listening:
+    async with aclosing(services.database.signals.listen(REVOKED_ACCESS_CHANNEL)) as listening:
         async for _ in listening:
-            site.mcp.clear_admissions()
-            await site.mcp.http_gateway.listeners.reauthorize()
+            services.mcp.clear_admissions()
+            await services.mcp.http_gateway.listeners.reauthorize()
 
 
-async def handle_credential_changes(site: Services) -> None:
+async def handle_credential_changes(services: Services) -> None:
     """Close a user's connections when any process deletes their stored credentials."""
-    async with aclosing(site.database.signals.listen(REMOVED_CREDENTIALS_CHANNEL)) as listening:
+    async with aclosing(services.database.signals.listen(REMOVED_CREDENTIALS_CHANNEL)) as listening:
         async for user_id in listening:
-            await site.parts.forget_principal(user_id)
+            await services.core.forget_principal(user_id)
 
 
-async def handle_server_changes(site: Services) -> None:
+async def handle_server_changes(services: Services) -> None:
     """Refresh admissions, pages and gateway clients when a registry server or an instance changes."""
-    async with aclosing(site.database.signals.listen(REGISTRY_CHANNEL)) as listening:
+    async with aclosing(services.database.signals.listen(REGISTRY_CHANNEL)) as listening:
         async for changed_id in listening:
-            site.mcp.clear_admissions()
-            site.live_updates.request_poll()
-            site.gateway_notices.request_check(changed_id)
+            services.mcp.clear_admissions()
+            services.live_updates.request_poll()
+            services.gateway_notices.request_check(changed_id)
 
 
-async def recheck_listeners_periodically(site: Services) -> None:
+async def recheck_listeners_periodically(services: Services) -> None:
     """Re-authorize listening clients regularly: the expiry of a token or session sends no signal."""
     while True:
         await asyncio.sleep(_RECHECK_INTERVAL_SECONDS)
-        await site.mcp.http_gateway.listeners.reauthorize()
+        await services.mcp.http_gateway.listeners.reauthorize()

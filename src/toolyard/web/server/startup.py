@@ -40,14 +40,14 @@ _CLEANUP_INTERVAL_SECONDS = (4 * 3_600.0, 8 * 3_600.0)
 """Range of the interval between cleanups, in seconds."""
 
 
-async def delete_expired_periodically(site: Services) -> None:
+async def delete_expired_periodically(services: Services) -> None:
     """Delete expired data from time to time, until cancelled. Database errors are logged and retried."""
     pause = _FIRST_DELAY_SECONDS
     while True:
         await asyncio.sleep(random.uniform(*pause))
         pause = _CLEANUP_INTERVAL_SECONDS
         try:
-            deleted_count = await site.database.expiry.delete_expired(site.settings.audit_days)
+            deleted_count = await services.database.expiry.delete_expired(services.settings.audit_days)
         except StoreError as error:
             log.warning("expired data could not be deleted: %s", error.cause)
             continue
@@ -75,15 +75,15 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
     async with AsyncExitStack() as closing:
         closing.callback(listener.close)
         agents = load_agents(options.settings.agents_path, options.data_dir)
-        site = await Services.open(
+        services = await Services.open(
             options.configuration, options.settings, options.data_dir, agents.agents, address=listener.address
         )
-        closing.push_async_callback(site.close)
-        _apply_agents(site, agents)
+        closing.push_async_callback(services.close)
+        _apply_agents(services, agents)
         public = options.settings.public_url or listener.address
-        invitation = await create_first_admin_link(site.people, options.settings, public.rstrip("/"))
+        invitation = await create_first_admin_link(services.people, options.settings, public.rstrip("/"))
         if invitation is not None:
-            await site.audit.write(
+            await services.audit.write(
                 AuditEntry(
                     at=time.time(), action="user.invite", actor="", actor_name="server start", target="admin"
                 )
@@ -95,42 +95,42 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
             gc.freeze()
             gc.enable()
             if options.settings.warm:
-                site.spawn(site.connect_shared_servers())
-            site.spawn(_preload_libraries(site))
-            site.spawn(delete_expired_periodically(site))
-            site.spawn(_apply_config_changes(site, options.config_path))
-            site.spawn(_apply_agent_changes(site, agents))
+                services.spawn(services.connect_shared_servers())
+            services.spawn(_preload_libraries(services))
+            services.spawn(delete_expired_periodically(services))
+            services.spawn(_apply_config_changes(services, options.config_path))
+            services.spawn(_apply_agent_changes(services, agents))
 
         # Must follow Services.open, which records the original limit for child processes.
         limits = create_connection_limits(options.settings, raise_descriptor_limit())
         await run_server(
-            make_app(site),
+            make_app(services),
             listener,
             on_listening=start_background_work,
-            on_stopping=site.stop,
-            end_work=site.end_work,
+            on_stopping=services.stop,
+            end_work=services.end_work,
             limits=limits,
         )
 
 
-async def _preload_libraries(site: Services) -> None:
+async def _preload_libraries(services: Services) -> None:
     """Import slow libraries in the background, shortly after the first requests could be served."""
     await asyncio.sleep(_PRELOAD_DELAY_SECONDS)
     with suppress(ModelFailed):
-        await site.chats.models.loader.load_in_thread(*_PRELOADED_LIBRARIES)
-    await site.chats.preload()
-    if site.chats.models.default is not None:
+        await services.chats.models.loader.load_in_thread(*_PRELOADED_LIBRARIES)
+    await services.chats.preload()
+    if services.chats.models.default is not None:
         log.info("model clients are loaded")
 
 
-async def _apply_config_changes(site: Services, path: str | None) -> None:
+async def _apply_config_changes(services: Services, path: str | None) -> None:
     """Apply changes of the configuration file. An invalid edit is logged and changes nothing."""
-    async for change in watch_config(site.configuration, path, data_dir=site.data_dir):
+    async for change in watch_config(services.configuration, path, data_dir=services.data_dir):
         if isinstance(change, ConfigBroken):
-            site.config_problem = str(change.error)
+            services.config_problem = str(change.error)
             log.error("the changed configuration is not valid and was not applied:\n%s", change.error)
             continue
-        site.config_problem = None
+        services.config_problem = None
         log.info(
             "configuration changed: added %s; removed %s; changed %s",
             ", ".join(change.added) or "nothing",
@@ -138,21 +138,21 @@ async def _apply_config_changes(site: Services, path: str | None) -> None:
             ", ".join(change.changed) or "nothing",
         )
         try:
-            await site.reconfigure(change.configuration)
+            await services.reconfigure(change.configuration)
         except ToolyardError as error:
             log.error("the changed configuration was applied, with an error: %s", error)
 
 
-async def _apply_agent_changes(site: Services, current: LoadedAgents) -> None:
+async def _apply_agent_changes(services: Services, current: LoadedAgents) -> None:
     """Apply changes of AGENTS.md. An invalid edit is logged and changes no agent."""
-    async for loaded in watch_agents(current, site.settings.agents_path, site.data_dir):
-        _apply_agents(site, loaded)
+    async for loaded in watch_agents(current, services.settings.agents_path, services.data_dir):
+        _apply_agents(services, loaded)
         if not loaded.problems:
             log.info("agents loaded: %s", _format_agent_ids(loaded))
 
 
-def _apply_agents(site: Services, loaded: LoadedAgents) -> None:
-    site.apply_agents(loaded)
+def _apply_agents(services: Services, loaded: LoadedAgents) -> None:
+    services.apply_agents(loaded)
     if loaded.problems:
         log.error(
             "AGENTS.md is not valid; these agents stay in use: %s\n%s",

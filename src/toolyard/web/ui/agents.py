@@ -102,13 +102,13 @@ def group_agent_tools(tools: Sequence[AgentTool]) -> list[AgentToolGroup]:
 @router.get("/ui/agents")
 async def show_agents(request: Request, me: CurrentUser) -> Response:
     """Show all agents, and to admins the problems of their file."""
-    site: Services = request.app.state.site
-    agents = list_usable_agents(site, me)
+    services: Services = request.app.state.services
+    agents = list_usable_agents(services, me)
     page = AgentsPage(
         agents,
-        {agent.id: found for agent in agents if (found := find_agent_problems(site, agent))},
-        site.loaded_agents.problems if me.is_admin else (),
-        str(site.loaded_agents.path) if me.is_admin else None,
+        {agent.id: found for agent in agents if (found := find_agent_problems(services, agent))},
+        services.loaded_agents.problems if me.is_admin else (),
+        str(services.loaded_agents.path) if me.is_admin else None,
     )
     return render_page(request, "agents.html", page=page)
 
@@ -116,30 +116,34 @@ async def show_agents(request: Request, me: CurrentUser) -> Response:
 @router.get("/ui/agents/{agent_id}")
 async def show_agent(request: Request, me: CurrentUser, agent_id: str) -> Response:
     """Show one agent without its tools, which the page loads separately."""
-    site: Services = request.app.state.site
-    return render_page(request, "agent.html", page=_build_page(site, me, _find_agent(site, me, agent_id)))
+    services: Services = request.app.state.services
+    return render_page(
+        request, "agent.html", page=_build_page(services, me, _find_agent(services, me, agent_id))
+    )
 
 
 @router.get("/ui/agents/{agent_id}/tools")
 async def show_agent_tools(request: Request, me: CurrentUser, agent_id: str) -> Response:
     """Show one agent with its tools, or only the tools as a fragment for the script."""
-    site: Services = request.app.state.site
-    agent = _find_agent(site, me, agent_id)
-    page = _build_page(site, me, agent)
+    services: Services = request.app.state.services
+    agent = _find_agent(services, me, agent_id)
+    page = _build_page(services, me, agent)
     if not page.problems:
-        page = _build_page(site, me, agent, await resolve_agent_tools(site, me, agent))
+        page = _build_page(services, me, agent, await resolve_agent_tools(services, me, agent))
     return render_page(
         request, "agent_tools.html" if is_fragment_request(request) else "agent.html", page=page
     )
 
 
-def _find_agent(site: Services, me: RequestUser, agent_id: str) -> Agent:
+def _find_agent(services: Services, me: RequestUser, agent_id: str) -> Agent:
     # On a page, a missing agent is a 404, not an error of the configuration.
-    if agent_id not in site.agents:
+    if agent_id not in services.agents:
         raise NotFound(f"agent '{agent_id}' not found", hint="it may have been removed from AGENTS.md")
-    return find_usable_agent(site, me, agent_id)
+    return find_usable_agent(services, me, agent_id)
 
 
-def _build_page(site: Services, me: RequestUser, agent: Agent, tools: AgentTools | None = None) -> AgentPage:
+def _build_page(
+    services: Services, me: RequestUser, agent: Agent, tools: AgentTools | None = None
+) -> AgentPage:
     place = f"{agent.file}:{agent.line}" if agent.file and agent.line else agent.file
-    return AgentPage(agent, find_agent_problems(site, agent), place if me.is_admin else None, tools)
+    return AgentPage(agent, find_agent_problems(services, agent), place if me.is_admin else None, tools)

@@ -73,19 +73,19 @@ async def redirect_to_home() -> Response:
 @router.get("/ui/")
 async def show_home(request: Request, me: Annotated[RequestUser, Depends(require_user)]) -> Response:
     """Show the home page of the signed-in person."""
-    site: Services = request.app.state.site
-    caller = site.get_caller(me)
-    instances = await site.list_instances(me.principal)
-    files = [build_config_record(site, caller, each) for each in site.configuration.servers.values()]
+    services: Services = request.app.state.services
+    caller = services.get_caller(me)
+    instances = await services.list_instances(me.principal)
+    files = [build_config_record(services, caller, each) for each in services.configuration.servers.values()]
     states = [each.state for each in files]
     states += [_get_instance_state(each) for each in instances]
     urgent = sorted(instances, key=lambda each: _URGENCY_BY_STATE.get(_get_instance_state(each), 9))[
         :_MAX_HOME_ENTRIES
     ]
     # Only the instances that are shown get a row.
-    rows = [build_instance_row(site, me, instance, server) for instance, server in urgent]
+    rows = [build_instance_row(services, me, instance, server) for instance, server in urgent]
     # The number is only needed for the step that suggests the first instance.
-    registered = 0 if instances else len(await site.registry.list_servers())
+    registered = 0 if instances else len(await services.registry.list_servers())
     page = HomePage(
         groups=[(key, text, sum(state in group for state in states)) for key, text, group in _STATE_GROUPS],
         total=len(states),
@@ -93,12 +93,12 @@ async def show_home(request: Request, me: Annotated[RequestUser, Depends(require
         more_instances=len(instances) - len(rows),
         files=[each for each in files if each.state != "disabled"][:_MAX_HOME_ENTRIES],
         steps=[
-            *await _build_approval_steps(site, me),
+            *await _build_approval_steps(services, me),
             *_build_next_steps(me, rows, files, registered, bool(instances)),
         ],
         tools=sum(each.tool_count or 0 for each in files) + sum(row.record.tool_count or 0 for row in rows),
         tokens=sum(each.token_cost or 0 for each in files) + sum(row.record.token_cost or 0 for row in rows),
-        talks=bool(site.chats.models.choices),
+        talks=bool(services.chats.models.choices),
     )
     return render_page(request, "home.html", page=page)
 
@@ -108,9 +108,9 @@ def _get_instance_state(pair: tuple[Instance, RegistryServer]) -> str:
     return instance.state.value if instance.enabled and server.enabled else "disabled"
 
 
-async def _build_approval_steps(site: Services, me: RequestUser) -> list[NextStep]:
+async def _build_approval_steps(services: Services, me: RequestUser) -> list[NextStep]:
     """Return one step if calls need approval."""
-    waiting = await site.database.approvals.list_pending(me.user.id)
+    waiting = await services.database.approvals.list_pending(me.user.id)
     if not waiting:
         return []
     title = f"{count(len(waiting), 'call')} {'needs' if len(waiting) == 1 else 'need'} your approval"

@@ -72,8 +72,8 @@ class ApprovalsPage:
 @router.get("/ui/approvals")
 async def show_approvals(request: Request, me: CurrentUser) -> Response:
     """Show calls that need approval, and standing approvals."""
-    site: Services = request.app.state.site
-    stored, titles = site.database.approvals, _ChatTitles(site, me)
+    services: Services = request.app.state.services
+    stored, titles = services.database.approvals, _ChatTitles(services, me)
     waiting: list[PendingApproval] = []
     for each in await stored.list_pending(me.user.id):
         waiting.append(
@@ -85,7 +85,7 @@ async def show_approvals(request: Request, me: CurrentUser) -> Response:
         await asyncio.sleep(0)
     granted = [
         ActiveGrant(each, describe_grant(each, await titles.get_title(each.chat_id)))
-        for each in await stored.list_grants(me.user.id, site.clock())
+        for each in await stored.list_grants(me.user.id, services.clock())
     ]
     return render_page(request, "approvals.html", page=ApprovalsPage(waiting, granted))
 
@@ -93,23 +93,23 @@ async def show_approvals(request: Request, me: CurrentUser) -> Response:
 @router.post("/ui/approvals/{approval_id}")
 async def answer_approval(request: Request, me: CurrentUser, approval_id: str) -> Response:
     """Approve or decline a call."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     form = await read_submitted_form(request)
     answer = form.text("answer")
     if answer != "no" and answer not in _REMEMBER_BY_ANSWER:
         raise NotFound("unknown answer", hint="reload the page")
     # The audit log names its tool and chat.
-    approval = await site.database.approvals.find(me.user.id, approval_id)
-    site.set_current_user(me)
+    approval = await services.database.approvals.find(me.user.id, approval_id)
+    services.set_current_user(me)
     try:
-        await site.chats.answer_approval(
+        await services.chats.answer_approval(
             me.user.id, approval_id, yes=answer != "no", remember=_REMEMBER_BY_ANSWER.get(answer)
         )
     except ToolyardError as error:
         return _render_failure(request, form.text("next"), error)
     details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
     remembered = _REMEMBER_BY_ANSWER.get(answer) is not None
-    await site.record_change(
+    await services.record_change(
         me, "approval.answer", approval_id, yes=answer != "no", remembered=remembered, **details
     )
     if is_fragment_request(request):
@@ -121,10 +121,10 @@ async def answer_approval(request: Request, me: CurrentUser, approval_id: str) -
 @router.post("/ui/approvals/grants/{grant_id}/revoke")
 async def revoke_grant(request: Request, me: CurrentUser, grant_id: str) -> Response:
     """Revoke a standing approval."""
-    site: Services = request.app.state.site
-    if not await site.database.approvals.revoke(me.user.id, grant_id):
+    services: Services = request.app.state.services
+    if not await services.database.approvals.revoke(me.user.id, grant_id):
         raise NotFound("approval not found", hint="it may have expired or been revoked")
-    await site.record_change(me, "grant.revoke", grant_id)
+    await services.record_change(me, "grant.revoke", grant_id)
     return redirect_with_message("/ui/approvals", "Approval revoked. Such calls need approval again.")
 
 
@@ -143,8 +143,8 @@ def _render_failure(request: Request, return_path: str, error: ToolyardError) ->
 class _ChatTitles:
     """Cache of chat titles for one request."""
 
-    def __init__(self, site: Services, me: RequestUser) -> None:
-        self._site = site
+    def __init__(self, services: Services, me: RequestUser) -> None:
+        self._services = services
         self._me = me
         self._title_by_chat_id: dict[str, str] = {}
 
@@ -152,7 +152,7 @@ class _ChatTitles:
         if chat_id is None:
             return None
         if chat_id not in self._title_by_chat_id:
-            chat = await self._site.database.chats.get(self._me.user.id, chat_id)
+            chat = await self._services.database.chats.get(self._me.user.id, chat_id)
             self._title_by_chat_id[chat_id] = "deleted chat" if chat is None else chat.title or "New chat"
         return self._title_by_chat_id[chat_id]
 

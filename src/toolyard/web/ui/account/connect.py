@@ -118,18 +118,18 @@ async def show_snippets(request: Request, me: BrowserUser, client: str = "", off
 @router.post("/ui/connect")
 async def make_token(request: Request, me: BrowserUser) -> Response:
     """Create a token for this client and include it in the snippets. It is shown only in this response."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     form = await read_submitted_form(request)
     client = _resolve_client(form.text("client"))
-    chosen = _find_offer(await _list_offers(site, me), form.text("offer"))
+    chosen = _find_offer(await _list_offers(services, me), form.text("offer"))
     try:
-        made, text = await site.people.create_token(
-            me.user, CLIENT_FORMATS[client].title, chosen.scope, site.people.token_lifetime
+        made, text = await services.people.create_token(
+            me.user, CLIENT_FORMATS[client].title, chosen.scope, services.people.token_lifetime
         )
     except Invalid as error:
         words = "; ".join(problem.message for problem in error.problems)
         return await _render_connect_page(request, me, client, chosen.value, status=422, error=words)
-    await site.record_change(me, "token.make", made.id, name=made.name)
+    await services.record_change(me, "token.make", made.id, name=made.name)
     return await _render_connect_page(request, me, client, chosen.value, new_token=made, secret=text)
 
 
@@ -144,28 +144,32 @@ async def _render_connect_page(
     secret: str | None = None,
     error: str = "",
 ) -> Response:
-    site: Services = request.app.state.site
-    client, offers, mode = _resolve_client(client), await _list_offers(site, me), site.settings.people_mode
+    services: Services = request.app.state.services
+    client, offers, mode = (
+        _resolve_client(client),
+        await _list_offers(services, me),
+        services.settings.people_mode,
+    )
     chosen = _find_offer(offers, offer)
-    url = chosen.address(site.base_url(request))
+    url = chosen.address(services.base_url(request))
     # A local command acts as the local user, so it is only offered if sign-in is off.
     program = None
     if mode is PeopleMode.NONE and chosen.kind != "instance":
         program = build_snippet(
-            client, ConnectionMethod(("toolyard", *_build_location_options(site), "stdio", *chosen.words))
+            client, ConnectionMethod(("toolyard", *_build_location_options(services), "stdio", *chosen.words))
         )
     here = _build_url_snippet(
         client, ConnectionMethod(url=url, needs_token=mode is not PeopleMode.NONE, token=secret)
     )
-    here_too = shlex.join(_build_location_options(site))
+    here_too = shlex.join(_build_location_options(services))
     page = ConnectPage(client, offers, chosen, url, here, program, mode, here_too, new_token, secret, error)
     return render_page(request, "connect.html", status=status, page=page)
 
 
-def _build_location_options(site: Services) -> tuple[str, ...]:
+def _build_location_options(services: Services) -> tuple[str, ...]:
     """Return options with absolute paths, because a client starts the command in another folder and with
     another environment."""
-    folder, file = os.path.abspath(site.data_dir), site.configuration.file
+    folder, file = os.path.abspath(services.data_dir), services.configuration.file
     return ("--data-dir", folder, *(() if file is None else ("--config", os.path.abspath(file))))
 
 
@@ -185,12 +189,12 @@ def _build_url_snippet(client: str, method: ConnectionMethod) -> Snippet | None:
         return None
 
 
-async def _list_offers(site: Services, me: RequestUser) -> list[GatewayOffer]:
+async def _list_offers(services: Services, me: RequestUser) -> list[GatewayOffer]:
     """Return all scopes that have a gateway URL, beginning with everything."""
-    configured, own = site.configuration, await site.registry.list_instances(me.user.id)
+    configured, own = services.configuration, await services.registry.list_instances(me.user.id)
     return [
         GatewayOffer(),
-        *(GatewayOffer("agent", each.id, f"Agent {each.name}") for each in site.agents.values()),
+        *(GatewayOffer("agent", each.id, f"Agent {each.name}") for each in services.agents.values()),
         *(
             GatewayOffer("bundle", each.id, f"Bundle {each.label or each.id}")
             for each in configured.bundles.values()

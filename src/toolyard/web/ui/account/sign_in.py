@@ -79,7 +79,7 @@ async def show_sign_in(request: Request, next: str = "") -> Response:
 @router.post("/ui/sign-in")
 async def sign_in_with_password(request: Request) -> Response:
     """Sign in with name and password."""
-    form, site = await read_submitted_form(request), _get_site(request)
+    form, services = await read_submitted_form(request), _get_services(request)
     name, to = form.text("name"), safe_redirect_path(form.text("next"), _HOME_PATH)
     try:
         await check_csrf(request, find_browser(request))
@@ -87,7 +87,7 @@ async def sign_in_with_password(request: Request) -> Response:
         # Another window signed in or out since, so that the CSRF token of this form is out of date.
         return _render_sign_in_page(request, to, name=name, error=_STALE_FORM_ERROR, status=403)
     try:
-        user, cookie = await site.people.sign_in(
+        user, cookie = await services.people.sign_in(
             name,
             form.text("password"),
             _get_client_address(request),
@@ -96,7 +96,7 @@ async def sign_in_with_password(request: Request) -> Response:
         )
     except SignInRefused as error:
         # The audit log names the account, if there is one.
-        known = await site.people.find_user(name)
+        known = await services.people.find_user(name)
         # Unknown names are not logged, because people sometimes type their password in the name field.
         _record_audit_entry(request, "sign_in", known, outcome="refused", target=known.name if known else "")
         return _render_sign_in_page(request, to, name=name, error=error, status=401)
@@ -115,8 +115,8 @@ async def begin_oidc_sign_in(request: Request, next: str = "") -> Response:
     This is a GET, because the content security policy keeps forms from redirecting to another site. No CSRF
     protection is needed: a forged request could only sign in the person themselves.
     """
-    oidc, site = _get_oidc(request), _get_site(request)
-    redirect_uri = site.base_url(request) + OIDC_CALLBACK_PATH
+    oidc, services = _get_oidc(request), _get_services(request)
+    redirect_uri = services.base_url(request) + OIDC_CALLBACK_PATH
     try:
         url = await oidc.begin(
             safe_redirect_path(next, _HOME_PATH),
@@ -145,7 +145,7 @@ async def finish_oidc_sign_in(request: Request) -> Response:
     except ToolyardError as error:
         _record_audit_entry(request, "sign_in", None, outcome="refused")
         return _render_sign_in_failure(request, error)
-    people = _get_site(request).people
+    people = _get_services(request).people
     await _start_browser_session(
         request,
         user,
@@ -159,7 +159,7 @@ async def sign_out(request: Request) -> Response:
     """End the session of this browser."""
     browser = find_browser(request)
     await check_csrf(request, browser)
-    people = _get_site(request).people
+    people = _get_services(request).people
     if browser is not None and _has_sign_in(request):
         found = await people.authenticate_cookie(browser.text)
         await people.sign_out(browser.text)
@@ -172,7 +172,7 @@ async def sign_out(request: Request) -> Response:
 @router.get("/ui/invite/{token}")
 async def show_invite(request: Request, token: str) -> Response:
     """Show the form that sets a password with an invite link."""
-    invited = await _get_site(request).people.find_invited_user(token)
+    invited = await _get_services(request).people.find_invited_user(token)
     if invited is None:
         return _render_invalid_invite(request)
     return await _render_invite_page(request, invited)
@@ -182,9 +182,9 @@ async def show_invite(request: Request, token: str) -> Response:
 async def accept_invite(request: Request, token: str) -> Response:
     """Set the password, use up the link, and sign in its owner."""
     await check_csrf(request, find_browser(request))
-    form, site = await read_submitted_form(request), _get_site(request)
+    form, services = await read_submitted_form(request), _get_services(request)
     revoke_tokens = bool(form.text("revoke_tokens"))
-    invited = await site.people.find_invited_user(token)
+    invited = await services.people.find_invited_user(token)
     if invited is None:
         return _render_invalid_invite(request)
     # Compared before the link is used up.
@@ -192,7 +192,7 @@ async def accept_invite(request: Request, token: str) -> Response:
         return await _render_invite_page(request, invited, {"again": "The passwords don’t match."})
     try:
         user, cookie = await accept(
-            site,
+            services,
             invited,
             token,
             form.text("password"),
@@ -220,7 +220,7 @@ async def show_account(request: Request, me: BrowserUser) -> Response:
 @router.post("/ui/account/password")
 async def change_password(request: Request, me: BrowserUser) -> Response:
     """Change the password and sign out all other browsers."""
-    form, people = await read_submitted_form(request), _get_site(request).people
+    form, people = await read_submitted_form(request), _get_services(request).people
     old, new = form.text("old_password"), form.text("new_password")
     if new != form.text("again"):
         return await _render_account_page(request, me, {"again": "The passwords don’t match."})
@@ -242,7 +242,7 @@ async def change_password(request: Request, me: BrowserUser) -> Response:
 @router.post("/ui/account/sign-out-everywhere")
 async def sign_out_everywhere(request: Request, me: BrowserUser) -> Response:
     """End all sessions of the person, including this one."""
-    await _get_site(request).people.sign_out_everywhere(me.user)
+    await _get_services(request).people.sign_out_everywhere(me.user)
     clear_session_cookie(request)
     _record_audit_entry(request, "sign_out", me.user, target="everywhere")
     return redirect_with_message("/ui/sign-in", "You are signed out everywhere.")
@@ -251,7 +251,7 @@ async def sign_out_everywhere(request: Request, me: BrowserUser) -> Response:
 @router.post("/ui/account/sessions/{session_id}/sign-out")
 async def sign_out_session(request: Request, me: BrowserUser, session_id: str) -> Response:
     """End one session of the person."""
-    if not await _get_site(request).people.end_session(me.user, session_id):
+    if not await _get_services(request).people.end_session(me.user, session_id):
         return redirect_with_message("/ui/account", "This browser was already signed out.", kind="note")
     _record_audit_entry(request, "sign_out", me.user, target=session_id)
     return redirect_with_message("/ui/account", "The browser is signed out.")
@@ -260,7 +260,7 @@ async def sign_out_session(request: Request, me: BrowserUser, session_id: str) -
 @router.post("/ui/account/notice")
 async def dismiss_notice(request: Request, me: BrowserUser) -> Response:
     """Dismiss the notice about a password reset link."""
-    await _get_site(request).people.dismiss_notice(me.user)
+    await _get_services(request).people.dismiss_notice(me.user)
     return redirect_with_message(
         safe_redirect_path((await read_submitted_form(request)).text("next"), _HOME_PATH)
     )
@@ -272,7 +272,7 @@ async def dismiss_notice(request: Request, me: BrowserUser) -> Response:
 def _render_sign_in_page(
     request: Request, next_path: str, *, name: str = "", error: ToolyardError | None = None, status: int = 200
 ) -> Response:
-    issuer = _get_site(request).settings.oidc_issuer or ""
+    issuer = _get_services(request).settings.oidc_issuer or ""
     with_password = _get_people_mode(request) is PeopleMode.PASSWORD
     return render_page(
         request,
@@ -295,7 +295,7 @@ async def _render_invite_page(request: Request, user: User, errors: dict[str, st
         form_csrf=ensure_browser(request).csrf,
         name=user.name,
         is_reset=user.has_password,
-        tokens=len(await _get_site(request).database.accounts.list_tokens(user.id)),
+        tokens=len(await _get_services(request).database.accounts.list_tokens(user.id)),
         errors=errors or {},
         shortest=MIN_PASSWORD_CHARACTERS,
     )
@@ -319,7 +319,7 @@ async def _render_account_page(
         request,
         "people/account.html",
         status=422 if errors else 200,
-        sessions=await _get_site(request).people.list_sessions(me.user) if me.signed_in else (),
+        sessions=await _get_services(request).people.list_sessions(me.user) if me.signed_in else (),
         this_session=session_id_of(browser.text) if browser is not None else "",
         mode=_get_people_mode(request).value,
         errors=errors or {},
@@ -342,7 +342,7 @@ async def _start_browser_session(request: Request, user: User, cookie: str) -> N
     """Start a session with a new cookie, and end the previous one, which prevents session fixation."""
     previous = find_browser(request)
     if previous is not None:
-        await _get_site(request).people.sign_out(previous.text)
+        await _get_services(request).people.sign_out(previous.text)
     set_session_cookie(request, cookie)
     # A known device has its own counter of failed sign-ins, so that others cannot lock its owner out.
     set_device_cookie(request, user.id)
@@ -352,7 +352,8 @@ async def _start_browser_session(request: Request, user: User, cookie: str) -> N
 async def _is_signed_in(request: Request) -> bool:
     browser = find_browser(request)
     return (
-        browser is not None and await _get_site(request).people.authenticate_cookie(browser.text) is not None
+        browser is not None
+        and await _get_services(request).people.authenticate_cookie(browser.text) is not None
     )
 
 
@@ -365,8 +366,10 @@ def _get_oidc(request: Request) -> OidcSignIn:
             OidcSignIn,  # deferred: Authlib is slow to import, and only this mode needs it
         )
 
-        site = _get_site(request)
-        oidc = request.app.state.oidc = OidcSignIn(site.settings, site.database.accounts, site.net)
+        services = _get_services(request)
+        oidc = request.app.state.oidc = OidcSignIn(
+            services.settings, services.database.accounts, services.net
+        )
     return oidc
 
 
@@ -379,7 +382,7 @@ def _record_audit_entry(
     target: str = "",
     details: Mapping[str, object] | None = None,
 ) -> None:
-    _get_site(request).audit.record(
+    _get_services(request).audit.record(
         AuditEntry(
             at=time.time(),
             action=action,
@@ -402,7 +405,7 @@ def _has_sign_in(request: Request) -> bool:
 
 
 def _get_people_mode(request: Request) -> PeopleMode:
-    return _get_site(request).settings.people_mode
+    return _get_services(request).settings.people_mode
 
 
 def _get_client_address(request: Request) -> str:
@@ -413,5 +416,5 @@ def _get_user_agent(request: Request) -> str:
     return request.headers.get("user-agent", "")
 
 
-def _get_site(request: Request) -> Services:
-    return request.app.state.site
+def _get_services(request: Request) -> Services:
+    return request.app.state.services

@@ -105,28 +105,28 @@ async def list_tokens(request: Request, me: BrowserUser) -> Response:
 @router.post("/ui/tokens")
 async def make_token(request: Request, me: BrowserUser) -> Response:
     """Create a token. Its text is shown only in this response, because only its hash is stored."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     form = await read_submitted_form(request)
-    entered = _read_token_form(form, _get_default_lifetime(site))
+    entered = _read_token_form(form, _get_default_lifetime(services))
     tools = tuple(form.words("tools")) or None
     rights = frozenset(right for right in Right if right.value in entered.rights)
     scope = TokenScope(rights, entered.servers or None, tools)
     lifetime = None if entered.expires == "never" else float(entered.expires) * _DAY_SECONDS
     try:
         # The service checks names, rights and lifetime, for the API as well.
-        made, text = await site.people.create_token(me.user, entered.name, scope, lifetime)
+        made, text = await services.people.create_token(me.user, entered.name, scope, lifetime)
     except (Invalid, NotAllowed) as error:
         return await _render_tokens_page(
             request, me, status=422, form=entered, errors=_map_field_errors(error)
         )
-    await site.record_change(me, "token.make", made.id, name=made.name)
+    await services.record_change(me, "token.make", made.id, name=made.name)
     return await _render_tokens_page(request, me, new_token=made, secret=text)
 
 
 @router.get("/ui/tokens/{token_id}/delete")
 async def show_revoke_confirmation(request: Request, me: BrowserUser, token_id: str) -> Response:
     """Show the confirmation page."""
-    token = await _find_token(request.app.state.site, me, token_id)
+    token = await _find_token(request.app.state.services, me, token_id)
     page = ConfirmPage(
         title=f"Revoke “{token.name}”?",
         text="Programs that use it will lose access.",
@@ -140,15 +140,15 @@ async def show_revoke_confirmation(request: Request, me: BrowserUser, token_id: 
 @router.post("/ui/tokens/{token_id}/delete")
 async def revoke_token(request: Request, me: BrowserUser, token_id: str) -> Response:
     """Revoke a token."""
-    site: Services = request.app.state.site
-    token = await _find_token(site, me, token_id)
-    await site.database.accounts.delete_token(me.user.id, token.id)
-    await site.record_change(me, "token.delete", token.id, name=token.name)
+    services: Services = request.app.state.services
+    token = await _find_token(services, me, token_id)
+    await services.database.accounts.delete_token(me.user.id, token.id)
+    await services.record_change(me, "token.delete", token.id, name=token.name)
     return redirect_with_message("/ui/tokens", f"“{token.name}” is revoked.")
 
 
-async def _find_token(site: Services, me: RequestUser, token_id: str) -> ApiToken:
-    for token in await site.database.accounts.list_tokens(me.user.id):
+async def _find_token(services: Services, me: RequestUser, token_id: str) -> ApiToken:
+    for token in await services.database.accounts.list_tokens(me.user.id):
         if token.id == token_id:
             return token
     raise NotFound("token not found", hint="it may have been revoked")
@@ -164,20 +164,22 @@ async def _render_tokens_page(
     new_token: ApiToken | None = None,
     secret: str | None = None,
 ) -> Response:
-    site: Services = request.app.state.site
-    configured = [(each.id, each.label or each.id) for each in site.configuration.servers.values()]
-    own = [(instance.slug, instance.name) for instance, _ in await site.registry.list_instances(me.user.id)]
+    services: Services = request.app.state.services
+    configured = [(each.id, each.label or each.id) for each in services.configuration.servers.values()]
+    own = [
+        (instance.slug, instance.name) for instance, _ in await services.registry.list_instances(me.user.id)
+    ]
     rights = [
         (right.value, label)
         for right, label in _RIGHT_LABELS.items()
         if right is not Right.ADMIN or me.is_admin
     ]
     page = TokensPage(
-        await site.database.accounts.list_tokens(me.user.id),
+        await services.database.accounts.list_tokens(me.user.id),
         [*configured, *own],
         rights,
-        site.clock(),
-        form or TokenForm(expires=_get_default_lifetime(site)),
+        services.clock(),
+        form or TokenForm(expires=_get_default_lifetime(services)),
         errors or {},
         new_token,
         secret,
@@ -185,8 +187,8 @@ async def _render_tokens_page(
     return render_page(request, "tokens.html", status=status, page=page)
 
 
-def _get_default_lifetime(site: Services) -> str:
-    return str(site.settings.token_lifetime) if site.settings.token_lifetime else "never"
+def _get_default_lifetime(services: Services) -> str:
+    return str(services.settings.token_lifetime) if services.settings.token_lifetime else "never"
 
 
 def _read_token_form(form: SubmittedForm, default: str) -> TokenForm:

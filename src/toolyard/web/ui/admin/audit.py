@@ -80,11 +80,11 @@ async def show_audit_log(
     before: str = "",
 ) -> Response:
     """Show the entries that match the filters, one page at a time."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     # At most 18 digits, because larger numbers do not fit the database's integers.
     before_id = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
     # One entry more than shown tells whether there is another page.
-    found = await site.audit.entries(
+    found = await services.audit.entries(
         before=before_id, limit=_ENTRIES_PER_PAGE + 1, action=action or None, actor=actor or None
     )
     older = None
@@ -92,6 +92,6 @@ async def show_audit_log(
         found = found[:_ENTRIES_PER_PAGE]
         query = {"action": action, "actor": actor, "before": str(found[-1].id)}
         older = f"/ui/admin/audit?{urlencode({key: value for key, value in query.items() if value})}"
-    users = await site.database.accounts.list_users()
+    users = await services.database.accounts.list_users()
     page = AuditLogPage(found, users, action, actor, older, before_id is None)
     return render_page(request, "audit.html", page=page)

@@ -79,15 +79,15 @@ async def invite_person(request: Request, me: AdminUser) -> Response:
 
     The link is shown only in this response, because only its hash is stored.
     """
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     form = await read_submitted_form(request)
     if form.text("again"):
-        again = await invite_user(site, me, form.text("again"), site.base_url(request))
+        again = await invite_user(services, me, form.text("again"), services.base_url(request))
         return await _render_people_page(request, me, invitation=again)
     name = form.text("name")
     role = Role.ADMIN if form.text("role") == "admin" else Role.USER
     try:
-        invitation = await add_user(site, me, name, role, site.base_url(request))
+        invitation = await add_user(services, me, name, role, services.base_url(request))
     except FORM_ERRORS as error:
         errors = field_errors(error, _FIELD_LABELS)
         return await _render_people_page(request, me, status=422, name=name, role=role.value, errors=errors)
@@ -118,7 +118,7 @@ async def enable_person(request: Request, me: AdminUser, user_id: str) -> Respon
 @router.get(_PEOPLE_PATH + "/{user_id}/delete")
 async def show_delete_confirmation(request: Request, me: AdminUser, user_id: str) -> Response:
     """Show the confirmation page."""
-    user = await find_user(request.app.state.site, user_id)
+    user = await find_user(request.app.state.services, user_id)
     page = ConfirmPage(
         title=f"Delete the account of “{user.name}”?",
         text="This also deletes their instances, sign-ins and API tokens.",
@@ -132,7 +132,7 @@ async def show_delete_confirmation(request: Request, me: AdminUser, user_id: str
 async def delete_person(request: Request, me: AdminUser, user_id: str) -> Response:
     """Delete an account with its instances, sign-ins and tokens."""
     try:
-        user = await delete_user(request.app.state.site, me, user_id)
+        user = await delete_user(request.app.state.services, me, user_id)
     except NotAllowed as error:
         return redirect_with_message(_PEOPLE_PATH, error.cause, kind="bad", hint=error.hint)
     return redirect_with_message(_PEOPLE_PATH, f"“{user.name}” is deleted.")
@@ -148,7 +148,7 @@ async def _apply_user_change(
     disabled: bool | None = None,
 ) -> Response:
     try:
-        user = await change_user(request.app.state.site, me, user_id, role=role, disabled=disabled)
+        user = await change_user(request.app.state.services, me, user_id, role=role, disabled=disabled)
     except NotAllowed as error:
         return redirect_with_message(_PEOPLE_PATH, error.cause, kind="bad", hint=error.hint)
     return redirect_with_message(_PEOPLE_PATH, f"“{user.name}” {message}")
@@ -166,10 +166,12 @@ async def _render_people_page(
     errors: Mapping[str, str] | None = None,
     invitation: Invitation | None = None,
 ) -> Response:
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     words = query.casefold().split()
-    users = [each for each in await list_users(site) if all(word in each.name.casefold() for word in words)]
+    users = [
+        each for each in await list_users(services) if all(word in each.name.casefold() for word in words)
+    ]
     shown, pages = paginate(users, page, _PEOPLE_PATH, {"q": query})
-    mode: PeopleMode = site.settings.people_mode
+    mode: PeopleMode = services.settings.people_mode
     made = PeoplePage(shown, pages, query, mode.value, me.user.id, name, role, errors or {}, invitation)
     return render_page(request, "people.html", status=status, page=made)

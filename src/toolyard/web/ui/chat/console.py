@@ -89,8 +89,8 @@ async def show_console(
     request: Request, me: CurrentUser, chat_id: str, find: str = "", tool: str = ""
 ) -> Response:
     """Show the tools of a chat."""
-    site: Services = request.app.state.site
-    chat = await site.chats.get(me.user.id, chat_id)
+    services: Services = request.app.state.services
+    chat = await services.chats.get(me.user.id, chat_id)
     return render_page(
         request, "chat_console_page.html", page=await _build_console(request, me, chat, find, tool)
     )
@@ -99,12 +99,12 @@ async def show_console(
 async def _build_console(
     request: Request, me: RequestUser, chat: Chat | None, find: str, tool: str
 ) -> ToolConsole:
-    site: Services = request.app.state.site
-    tools = [each for each in await list_chat_tools(site, me, chat) if each.shown]
+    services: Services = request.app.state.services
+    tools = [each for each in await list_chat_tools(services, me, chat) if each.shown]
     console = ToolConsole(None if chat is None else chat.id, words=find[:200])
     if tool:
         chosen = find_tool(tools, tool)
-        previous = None if chat is None else await _find_last_arguments(site, chat, tool)
+        previous = None if chat is None else await _find_last_arguments(services, chat, tool)
         return replace(
             console, wanted=tool, tool=chosen, form=ToolForm.from_schema(chosen.input_schema, previous)
         )
@@ -116,11 +116,11 @@ async def _build_console(
     )
 
 
-async def list_chat_tools(site: Services, me: RequestUser, chat: Chat | None) -> Sequence[ToolView]:
+async def list_chat_tools(services: Services, me: RequestUser, chat: Chat | None) -> Sequence[ToolView]:
     """Return all tools of a chat, or of a new one."""
     if chat is None:
-        return await site.chats.list_tools_for_new_chat(me.user.id)
-    return await site.chats.list_tools(me.user.id, chat.id)
+        return await services.chats.list_tools_for_new_chat(me.user.id)
+    return await services.chats.list_tools(me.user.id, chat.id)
 
 
 def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
@@ -131,9 +131,9 @@ def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
     raise NotFound("tool not found", hint="it may have been removed with its server; search again")
 
 
-async def _find_last_arguments(site: Services, chat: Chat, tool: str) -> JsonObject | None:
+async def _find_last_arguments(services: Services, chat: Chat, tool: str) -> JsonObject | None:
     """Return the arguments of the last call of a tool in this chat, as initial values of the form."""
-    events = await site.chats.list_latest_events(chat.owner, chat.id, limit=100)
+    events = await services.chats.list_latest_events(chat.owner, chat.id, limit=100)
     for turn in reversed(ChatView.from_events(events).turns):
         for item in reversed(turn.items):
             arguments: object = (

@@ -49,26 +49,26 @@ class ResultPage:
 @router.get("/ui/chat/{chat_id}/rename")
 async def show_rename_form(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Show the form that renames a chat."""
-    site: Services = request.app.state.site
-    return render_page(request, "chat_rename.html", chat=await site.chats.get(me.user.id, chat_id))
+    services: Services = request.app.state.services
+    return render_page(request, "chat_rename.html", chat=await services.chats.get(me.user.id, chat_id))
 
 
 @router.post("/ui/chat/{chat_id}/rename")
 async def rename_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Rename a chat. An empty title is ignored."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     title = (await read_submitted_form(request)).text("title").strip()[:_MAX_TITLE_CHARACTERS]
-    await site.chats.get(me.user.id, chat_id)
+    await services.chats.get(me.user.id, chat_id)
     if title:
-        await site.chats.change(me.user.id, chat_id, title=title)
+        await services.chats.change(me.user.id, chat_id, title=title)
     return redirect_with_message(f"/ui/chat/{chat_id}", "Chat renamed." if title else None)
 
 
 @router.get("/ui/chat/{chat_id}/delete")
 async def show_delete_confirmation(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Show the confirmation page."""
-    site: Services = request.app.state.site
-    chat = await site.chats.get(me.user.id, chat_id)
+    services: Services = request.app.state.services
+    chat = await services.chats.get(me.user.id, chat_id)
     page = ConfirmPage(
         title=f"Delete “{one_line(chat.title or 'New chat', 80)}”?",
         text="This deletes all its messages and results, and stops a running turn.",
@@ -81,19 +81,19 @@ async def show_delete_confirmation(request: Request, me: CurrentUser, chat_id: s
 @router.post("/ui/chat/{chat_id}/delete")
 async def delete_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Delete a chat."""
-    site: Services = request.app.state.site
-    chat = await site.chats.get(me.user.id, chat_id)
-    await site.chats.delete(me.user.id, chat_id)
-    await site.record_change(me, "chat.delete", chat_id)
+    services: Services = request.app.state.services
+    chat = await services.chats.get(me.user.id, chat_id)
+    await services.chats.delete(me.user.id, chat_id)
+    await services.record_change(me, "chat.delete", chat_id)
     return redirect_with_message("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” is deleted.")
 
 
 @router.get("/ui/chat/{chat_id}/results/{seq}")
 async def show_result(request: Request, me: CurrentUser, chat_id: str, seq: int) -> Response:
     """Show a part of a long result, starting at the character ``from``."""
-    site: Services = request.app.state.site
-    chat = await site.chats.get(me.user.id, chat_id)
-    result = await site.chats.get_full_result(me.user.id, chat_id, seq)
+    services: Services = request.app.state.services
+    chat = await services.chats.get(me.user.id, chat_id)
+    result = await services.chats.get_full_result(me.user.id, chat_id, seq)
     if result is None:
         raise NotFound("result not found", hint="it may have been deleted with its chat")
     offset = request.query_params.get("from", "")
@@ -122,12 +122,12 @@ class ToolPickerPage:
 @router.get("/ui/chat/{chat_id}/tools")
 async def show_tool_picker(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Show all tools, with a checkbox for each available one."""
-    site: Services = request.app.state.site
-    chat = await site.chats.get(me.user.id, chat_id)
-    tools = await site.chats.list_tools(me.user.id, chat_id)
+    services: Services = request.app.state.services
+    chat = await services.chats.get(me.user.id, chat_id)
+    tools = await services.chats.list_tools(me.user.id, chat_id)
     page = ToolPickerPage(
         chat,
-        site.agents.get(chat.agent or ""),
+        services.agents.get(chat.agent or ""),
         group_chat_tools(sorted(tools, key=lambda each: (not each.shown, each.name))),
         None if chat.choice is None else frozenset(chat.choice),
         sum(each.shown for each in tools),
@@ -141,12 +141,14 @@ async def choose_tools(request: Request, me: CurrentUser, chat_id: str) -> Respo
 
     “All tools” is stored as no selection, so that it includes tools that are added later.
     """
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     form = await read_submitted_form(request)
     choice = None if form.text("which", "some") == "all" else form.all_values("tool")
-    chat = await site.chats.change(me.user.id, chat_id, choice=choice)
+    chat = await services.chats.change(me.user.id, chat_id, choice=choice)
     if is_fragment_request(request):
-        return HTMLResponse(render_macro("chat_settings.html", "settings", build_chat_settings(site, chat)))
+        return HTMLResponse(
+            render_macro("chat_settings.html", "settings", build_chat_settings(services, chat))
+        )
     return redirect_with_message(
         f"/ui/chat/{chat.id}#end", "Tools saved. The change applies from your next message."
     )

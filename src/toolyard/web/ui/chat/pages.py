@@ -44,18 +44,18 @@ async def show_new_chat(request: Request, me: CurrentUser) -> Response:
 @router.get("/ui/chat/{chat_id}")
 async def show_existing_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Show the end of a chat."""
-    site: Services = request.app.state.site
-    return await render_chat_page(request, me, await site.chats.get(me.user.id, chat_id))
+    services: Services = request.app.state.services
+    return await render_chat_page(request, me, await services.chats.get(me.user.id, chat_id))
 
 
 @router.get("/ui/chat/{chat_id}/earlier")
 async def show_earlier_turns(request: Request, me: CurrentUser, chat_id: str, before: int) -> Response:
     """Show turns before those of a page."""
-    site: Services = request.app.state.site
-    chat = await site.chats.get(me.user.id, chat_id)
-    view, earlier = await load_chat_view(site, chat, before)
+    services: Services = request.app.state.services
+    chat = await services.chats.get(me.user.id, chat_id)
+    view, earlier = await load_chat_view(services, chat, before)
     frame = build_fragment_context(me, chat)
-    turns = await render_turns(site, view.turns, frame)
+    turns = await render_turns(services, view.turns, frame)
     return render_page(request, "chat_earlier.html", chat=chat, turns=turns, earlier=earlier)
 
 
@@ -71,29 +71,29 @@ async def act_in_new_chat(request: Request, me: CurrentUser) -> Response:
 @router.post("/ui/chat/{chat_id}")
 async def act_in_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Perform an action in a chat."""
-    site: Services = request.app.state.site
-    return await _perform_action(request, me, await site.chats.get(me.user.id, chat_id))
+    services: Services = request.app.state.services
+    return await _perform_action(request, me, await services.chats.get(me.user.id, chat_id))
 
 
 async def _perform_action(request: Request, me: RequestUser, chat: Chat | None) -> Response:
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     form = await read_submitted_form(request)
     action = ACTIONS.get(form.text("do"))
     if action is None:
         raise NotFound("unknown action", hint="reload the page")
     try:
-        outcome = await action(site, me, chat, form)
+        outcome = await action(services, me, chat, form)
     except ToolyardError as error:
         return await _render_failure(request, me, chat, form, error)
     if isinstance(outcome, ChatFormState):
         return await _render_form_again(request, me, chat, outcome)
     if not is_fragment_request(request):
         return redirect_with_message(outcome.href)
-    return _respond_to_script(site, me, outcome, form)
+    return _respond_to_script(services, me, outcome, form)
 
 
 def _respond_to_script(
-    site: Services, me: RequestUser, redirect: ActionRedirect, form: SubmittedForm
+    services: Services, me: RequestUser, redirect: ActionRedirect, form: SubmittedForm
 ) -> Response:
     """Return the response for the script.
 
@@ -101,7 +101,7 @@ def _respond_to_script(
     """
     if form.text("do") != "settings":
         return Response(status_code=204)
-    settings = build_chat_settings(site, redirect.chat)
+    settings = build_chat_settings(services, redirect.chat)
     return HTMLResponse(render_macro("chat_settings.html", "settings", settings))
 
 
@@ -136,6 +136,6 @@ async def _render_failure(
             "parts.html", "alert", "bad", problem.detail, hint=problem.hint or "", closes=True
         )
         return HTMLResponse(html, problem.status)
-    site: Services = request.app.state.site
-    filled = await build_form_state(site, me, chat, form, Flash(problem.detail, "bad", problem.hint))
+    services: Services = request.app.state.services
+    filled = await build_form_state(services, me, chat, form, Flash(problem.detail, "bad", problem.hint))
     return await render_chat_page(request, me, chat, form_state=filled, status=problem.status)

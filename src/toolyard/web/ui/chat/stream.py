@@ -44,19 +44,19 @@ async def stream_page(
     last_event_id: Annotated[int | None, Header()] = None,
 ) -> EventStreamResponse:
     """Stream the changes after the last event that the page shows."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     seen = max(after, last_event_id or 0)
     # Rebuild the turn that the page shows, to compute changes relative to it.
     shown = ChatView.from_events(
-        await site.chats.list_latest_events(me.user.id, chat_id, before=seen + 1, limit=1)
+        await services.chats.list_latest_events(me.user.id, chat_id, before=seen + 1, limit=1)
     )
-    deferred = DeferredMarkdown(site.markdown_renderer)
+    deferred = DeferredMarkdown(services.markdown_renderer)
     frame = FragmentContext(chat_id, me.csrf, to_html=deferred)
     updater = ChatPageUpdater(frame, ChatView(shown.turns, max(shown.last, seen)))
     stream = _count_open_stream(
-        request.app.state, _stream_changes(site, me, chat_id, updater, deferred, request)
+        request.app.state, _stream_changes(services, me, chat_id, updater, deferred, request)
     )
-    return EventStreamResponse(site, me, stream)
+    return EventStreamResponse(services, me, stream)
 
 
 async def _count_open_stream(state: State, stream: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -75,7 +75,7 @@ def _get_open_streams(state: State) -> int:
 
 
 async def _stream_changes(
-    site: Services,
+    services: Services,
     me: RequestUser,
     chat_id: str,
     updater: ChatPageUpdater,
@@ -85,7 +85,7 @@ async def _stream_changes(
     yield b"retry: 1000\n\n"
     checked = time.monotonic()
     try:
-        async for events in stream_event_batches(site, me.user.id, chat_id, updater.last):
+        async for events in stream_event_batches(services, me.user.id, chat_id, updater.last):
             # A stream must not outlive the sign-in that it was opened with.
             if time.monotonic() - checked >= HEARTBEAT_SECONDS:
                 if not await is_still_authorized(request):
@@ -104,7 +104,7 @@ async def _stream_changes(
             changes = await _fill_markdown(changes, deferred)
             # Title and entry in the list can change when a turn begins or ends.
             if any("state" in change for change in changes):
-                changes += _build_chat_changes(await site.chats.get(me.user.id, chat_id))
+                changes += _build_chat_changes(await services.chats.get(me.user.id, chat_id))
             yield _encode_event(changes, updater.last)
             if _has_only_pieces(events):
                 await asyncio.sleep(

@@ -51,15 +51,15 @@ FRAGMENT_HEADER = "toolyard-part"
 
 
 def render_page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """Render a template. The context always has ``visitor``, ``csrf``, ``flash``, ``theme``, ``path`` and
-    ``here`` (the path with the query)."""
-    visitor: RequestUser | None = getattr(request.state, "visitor", None)
+    """Render a template with ``request_user``, ``csrf``, ``flash``, ``theme``, ``path`` and ``here`` (the path
+    with the query) in its context."""
+    request_user: RequestUser | None = getattr(request.state, "request_user", None)
     # Fragments have no place for the message, so they leave the cookie for the next page.
     flash = None if is_fragment_request(request) else read_flash(request)
     page = _build_environment().get_template(template)
     text = page.render(
-        visitor=visitor,
-        csrf=visitor.csrf if visitor is not None else "",
+        request_user=request_user,
+        csrf=request_user.csrf if request_user is not None else "",
         flash=flash,
         theme=read_theme(request),
         path=request.url.path,

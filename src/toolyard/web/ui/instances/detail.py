@@ -81,26 +81,30 @@ class InstancePage:
 @router.get("/ui/mcp/{instance_id}")
 async def show_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Show an instance without its tools, which the page loads separately."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     return render_page(
-        request, "instance.html", page=_build_page(site, me, *await site.find_instance(me, instance_id))
+        request,
+        "instance.html",
+        page=_build_page(services, me, *await services.find_instance(me, instance_id)),
     )
 
 
 @router.get("/ui/mcp/{instance_id}/tools")
 async def show_instance_tools(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Show an instance with a fresh list of its tools, or only the tools as a fragment for the script."""
-    site: Services = request.app.state.site
-    instance, server = await site.find_instance(me, instance_id)
-    page = _build_page(site, me, instance, server)
+    services: Services = request.app.state.services
+    instance, server = await services.find_instance(me, instance_id)
+    page = _build_page(services, me, instance, server)
     if page.can_list:
         fetched = await fetch_server_listing(
-            site, me.principal, site.registry.build_instance_server(instance, server)
+            services, me.principal, services.registry.build_instance_server(instance, server)
         )
         # Listing may have changed the state, for example to needs_reauth.
-        instance, server = await site.find_instance(me, instance_id)
-        changes = await find_instance_changes(site, instance)
-        page = _build_page(site, me, instance, server, _build_tools(site, me, instance, fetched, changes))
+        instance, server = await services.find_instance(me, instance_id)
+        changes = await find_instance_changes(services, instance)
+        page = _build_page(
+            services, me, instance, server, _build_tools(services, me, instance, fetched, changes)
+        )
     return render_page(
         request, "instance_tools.html" if is_fragment_request(request) else "instance.html", page=page
     )
@@ -109,44 +113,44 @@ async def show_instance_tools(request: Request, me: CurrentUser, instance_id: st
 @router.post("/ui/mcp/{instance_id}/tools")
 async def save_tool_filter(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Save the tool selection."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     form = await read_submitted_form(request)
-    instance, _ = await site.find_instance(me, instance_id)
+    instance, _ = await services.find_instance(me, instance_id)
     kind = form.text("filter")
     selection = None if kind == "all" else () if kind == "none" else form.all_values("tool")
     try:
-        saved = await site.registry.edit_instance(
+        saved = await services.registry.edit_instance(
             me.user.id, instance.id, InstanceDraft(tool_filter=selection)
         )
     except FORM_ERRORS as error:
         message = " ".join(field_errors(error, {"tool_filter": "The filter"}).values())
         return redirect_with_message(f"/ui/mcp/{instance.id}", message, kind="bad")
-    await site.sync_instances(me)
-    await site.record_change(me, "instance.filter", saved.id, slug=saved.slug)
+    await services.sync_instances(me)
+    await services.record_change(me, "instance.filter", saved.id, slug=saved.slug)
     enabled = "All tools" if selection is None else count(len(selection), "tool") if selection else "No tools"
     return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}”: {enabled} enabled.")
 
 
 def _build_page(
-    site: Services,
+    services: Services,
     me: RequestUser,
     instance: Instance,
     server: RegistryServer,
     tools: InstanceTools | None = None,
 ) -> InstancePage:
-    return InstancePage(build_instance_row(site, me, instance, server), instance, server, tools)
+    return InstancePage(build_instance_row(services, me, instance, server), instance, server, tools)
 
 
 def _build_tools(
-    site: Services, me: RequestUser, instance: Instance, fetched: ServerListing, changes: Sequence[Change]
+    services: Services, me: RequestUser, instance: Instance, fetched: ServerListing, changes: Sequence[Change]
 ) -> InstanceTools:
     if fetched.catalogue is None:
         return InstanceTools(error=fetched.error, seconds=fetched.seconds)
     selection = instance.tool_filter
     at = f"/ui/mcp/{instance.id}"
     rows = build_tool_rows(
-        site,
-        site.get_caller(me),
+        services,
+        services.get_caller(me),
         fetched.tool_listing,
         instance.core_id,
         f"{at}/tool?name=",

@@ -90,17 +90,17 @@ async def connect_instance(request: Request, me: BrowserUser, instance_id: str) 
     A redirect would be blocked, because the content security policy limits forms to this site
     (``form-action``).
     """
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     wants_json = "application/json" in request.headers.get("accept", "")
     try:
-        instance, _ = await site.registry.get_instance(me.user.id, instance_id)
-        client_identity = site.build_client_identity(site.base_url(request))
-        url = await site.sign_ins.begin(me.user.id, instance_id, me.browser_id, client_identity)
+        instance, _ = await services.registry.get_instance(me.user.id, instance_id)
+        client_identity = services.build_client_identity(services.base_url(request))
+        url = await services.sign_ins.begin(me.user.id, instance_id, me.browser_id, client_identity)
     except _SIGN_IN_ERRORS as error:
         if wants_json:
             return build_problem_response(*describe_error(error))
         return await _render_problem(request, me, error)
-    await site.record_change(me, "instance.connect", instance_id, slug=instance.slug)
+    await services.record_change(me, "instance.connect", instance_id, slug=instance.slug)
     if wants_json:
         return JSONResponse({"url": url}, headers={"Cache-Control": "no-store"})
     page = LeavePage(instance.name, url, extract_host(url), f"/ui/mcp/{instance_id}")
@@ -111,32 +111,32 @@ async def connect_instance(request: Request, me: BrowserUser, instance_id: str) 
 @router.get(OAUTH_CALLBACK_PATH + "/{digest}")
 async def finish_sign_in(request: Request, me: BrowserUser, digest: str = "") -> Response:
     """Finish the sign-in, in the same browser that began it."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     kind = "instance"
     # Each issuer has its own redirect address, so that a response of one cannot be passed off as another's
     # (mix-up attack, RFC 9700).
-    address = site.base_url(request) + OAUTH_CALLBACK_PATH + (f"/{digest}" if digest else "")
+    address = services.base_url(request) + OAUTH_CALLBACK_PATH + (f"/{digest}" if digest else "")
     try:
         response = AuthorizationResponse.from_query(address, request.query_params.multi_items())
         # The state parameter must belong to this person and this browser, which prevents CSRF on the
         # callback.
-        pending = await site.sign_ins.take_pending(response.params, me.user.id, me.browser_id)
+        pending = await services.sign_ins.take_pending(response.params, me.user.id, me.browser_id)
         if is_config_sign_in(pending, me):
             kind = "server"
-            server = await complete_config_sign_in(site, me, pending, response)
+            server = await complete_config_sign_in(services, me, pending, response)
             return redirect_with_message(
                 f"/ui/servers/{quote(server.id, safe='')}",
                 f"You are signed in to “{_get_server_label(server)}”.",
             )
-        instance = await site.sign_ins.complete(pending, response, me.user.id)
+        instance = await services.sign_ins.complete(pending, response, me.user.id)
     except _SIGN_IN_ERRORS as error:
         why = type(error).__name__
-        await site.record_change(me, f"{kind}.sign_in_failed", getattr(error, "server", ""), why=why)
+        await services.record_change(me, f"{kind}.sign_in_failed", getattr(error, "server", ""), why=why)
         return await _render_problem(request, me, error)
-    await site.record_change(me, "instance.sign_in", instance.id, slug=instance.slug)
-    await site.sync_instances(me)
-    await site.parts.reconnect(instance.core_id, me.principal)
-    site.gateway_notices.notify_servers_changed(me.principal, (instance.core_id,))
+    await services.record_change(me, "instance.sign_in", instance.id, slug=instance.slug)
+    await services.sync_instances(me)
+    await services.core.reconnect(instance.core_id, me.principal)
+    services.gateway_notices.notify_servers_changed(me.principal, (instance.core_id,))
     return redirect_with_message(f"/ui/mcp#i-{instance.id}", f"“{instance.name}” is connected.")
 
 
@@ -147,8 +147,8 @@ async def show_shared_client_document(request: Request) -> Response:
     Existing grants are refreshed with it. New sign-ins cannot use it, because its redirect address is
     retired.
     """
-    site: Services = request.app.state.site
-    client_identity = site.build_client_identity(site.base_url(request))
+    services: Services = request.app.state.services
+    client_identity = services.build_client_identity(services.base_url(request))
     if client_identity.document_url is None:
         raise HTTPException(404)
     return _respond_with_document(
@@ -161,9 +161,9 @@ async def show_shared_client_document(request: Request) -> Response:
 @router.get(CLIENT_DOCUMENT_PATH.removesuffix(".json") + "/{digest}.json")
 async def show_issuer_client_document(request: Request, digest: str) -> Response:
     """Return the client metadata document of one issuer. 404 before the first sign-in with it."""
-    site: Services = request.app.state.site
-    client_identity = site.build_client_identity(site.base_url(request))
-    issuer = await site.database.auth.get_document_issuer(digest)
+    services: Services = request.app.state.services
+    client_identity = services.build_client_identity(services.base_url(request))
+    issuer = await services.database.auth.get_document_issuer(digest)
     url = None if issuer is None else client_identity.document_url_for(issuer)
     if issuer is None or url is None:
         raise HTTPException(404)
@@ -176,9 +176,9 @@ def _respond_with_document(client_identity: ClientIdentity, url: str, redirect_u
 
 
 async def _render_problem(request: Request, me: RequestUser, error: ToolyardError) -> Response:
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     named = getattr(error, "server", "")
-    if named in site.configuration.servers:
+    if named in services.configuration.servers:
         return render_sign_in_problem(request, error, f"/ui/servers/{quote(named, safe='')}/connect")
     instance = await _find_named_instance(request, me, error)
     return render_sign_in_problem(
@@ -203,6 +203,6 @@ def _get_server_label(server: Server) -> str:
 async def _find_named_instance(request: Request, me: RequestUser, error: ToolyardError) -> Instance | None:
     """Return the instance that an error names, if it belongs to the person."""
     named = getattr(error, "server", "")
-    site: Services = request.app.state.site
-    own = await site.registry.list_instances(me.user.id) if named else ()
+    services: Services = request.app.state.services
+    own = await services.registry.list_instances(me.user.id) if named else ()
     return next((instance for instance, _ in own if instance.core_id == named), None)

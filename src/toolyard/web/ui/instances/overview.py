@@ -72,13 +72,13 @@ class InstancesPage:
 
 
 def build_instance_row(
-    site: Services, me: RequestUser, instance: Instance, server: RegistryServer
+    services: Services, me: RequestUser, instance: Instance, server: RegistryServer
 ) -> InstanceRow:
     """Return an instance as a row."""
     choice = server.find_choice(instance.choice_id)
-    template = site.settings.instance_naming_template
+    template = services.settings.instance_naming_template
     return InstanceRow(
-        record=build_instance_record(site, site.get_caller(me), instance, server),
+        record=build_instance_record(services, services.get_caller(me), instance, server),
         server=server.name,
         way=choice.label if choice is not None else "no sign-in method",
         names=template.replace("{slug}", instance.slug).replace("{tool}", "…"),
@@ -90,13 +90,13 @@ def build_instance_row(
 @router.get("/ui/mcp")
 async def list_instances(request: Request, me: CurrentUser, q: str = "", page: str = "1") -> Response:
     """Show one page of the person's instances."""
-    site: Services = request.app.state.site
-    instances = await site.list_instances(me.principal)
+    services: Services = request.app.state.services
+    instances = await services.list_instances(me.principal)
     matches = [each for each in instances if _matches_query(each, q)]
     shown, pages = paginate(matches, page, "/ui/mcp", {"q": q})
     # Instances imply servers, which saves reading the registry.
-    any_servers = bool(instances) or any(server.enabled for server in await site.registry.list_servers())
-    rows = [build_instance_row(site, me, instance, server) for instance, server in shown]
+    any_servers = bool(instances) or any(server.enabled for server in await services.registry.list_servers())
+    rows = [build_instance_row(services, me, instance, server) for instance, server in shown]
     return render_page(
         request, "instances.html", page=InstancesPage(rows, pages, q, bool(instances), any_servers)
     )
@@ -114,11 +114,11 @@ def _matches_query(pair: tuple[Instance, RegistryServer], query: str) -> bool:
 @router.post("/ui/mcp/{instance_id}/test")
 async def check_connection(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Connect, list the tools, and redirect with a message about the result."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     began = time.perf_counter()
-    await site.reconnect_instance(me, *await site.find_instance(me, instance_id))
+    await services.reconnect_instance(me, *await services.find_instance(me, instance_id))
     seconds = time.perf_counter() - began
-    row = build_instance_row(site, me, *await site.find_instance(me, instance_id))
+    row = build_instance_row(services, me, *await services.find_instance(me, instance_id))
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), f"/ui/mcp/{instance_id}")
     record = row.record
     if record.state == "ready":
@@ -144,9 +144,9 @@ async def disable_instance(request: Request, me: CurrentUser, instance_id: str) 
 async def _set_instance_enabled(
     request: Request, me: RequestUser, instance_id: str, enabled: bool
 ) -> Response:
-    site: Services = request.app.state.site
-    instance = await site.registry.set_instance_enabled(me.user.id, instance_id, enabled)
-    await site.record_change(
+    services: Services = request.app.state.services
+    instance = await services.registry.set_instance_enabled(me.user.id, instance_id, enabled)
+    await services.record_change(
         me, "instance.enable" if enabled else "instance.disable", instance.id, slug=instance.slug
     )
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), f"/ui/mcp/{instance_id}")
@@ -156,8 +156,8 @@ async def _set_instance_enabled(
 @router.get("/ui/mcp/{instance_id}/delete")
 async def show_delete_confirmation(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Show the confirmation page."""
-    site: Services = request.app.state.site
-    instance, server = await site.registry.get_instance(me.user.id, instance_id)
+    services: Services = request.app.state.services
+    instance, server = await services.registry.get_instance(me.user.id, instance_id)
     page = ConfirmPage(
         title=f"Delete “{instance.name}”?",
         text=f"This removes your connection to {server.name}, including its sign-in. "
@@ -171,8 +171,8 @@ async def show_delete_confirmation(request: Request, me: CurrentUser, instance_i
 @router.post("/ui/mcp/{instance_id}/delete")
 async def delete_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Delete an instance with its sign-in."""
-    site: Services = request.app.state.site
-    instance = await site.sign_outs.delete_instance(site.registry, me.user.id, instance_id)
-    await site.sync_instances(me)
-    await site.record_change(me, "instance.delete", instance.id, slug=instance.slug)
+    services: Services = request.app.state.services
+    instance = await services.sign_outs.delete_instance(services.registry, me.user.id, instance_id)
+    await services.sync_instances(me)
+    await services.record_change(me, "instance.delete", instance.id, slug=instance.slug)
     return redirect_with_message("/ui/mcp", f"“{instance.name}” is deleted.")

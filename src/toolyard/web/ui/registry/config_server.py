@@ -48,10 +48,10 @@ class ConfigServerPage:
 @router.get("/ui/servers/{server_id}")
 async def show_config_server(request: Request, me: BrowserUser, server_id: str) -> Response:
     """Show the server's status without contacting it."""
-    site: Services = request.app.state.site
-    server = find_config_server(site, me, server_id)
-    record = build_config_record(site, site.get_caller(me), server)
-    sign_in, signed_in = await get_sign_in_action(site, me, server, record.state)
+    services: Services = request.app.state.services
+    server = find_config_server(services, me, server_id)
+    record = build_config_record(services, services.get_caller(me), server)
+    sign_in, signed_in = await get_sign_in_action(services, me, server, record.state)
     page = ConfigServerPage(server, record, sign_in, signed_in, _build_server_path(server))
     return render_page(request, "config_server.html", page=page)
 
@@ -59,10 +59,10 @@ async def show_config_server(request: Request, me: BrowserUser, server_id: str) 
 @router.post("/ui/servers/{server_id}/connect")
 async def connect_server(request: Request, me: BrowserUser, server_id: str) -> Response:
     """Begin the sign-in and show the page that leads to the provider."""
-    site: Services = request.app.state.site
-    server = find_config_server(site, me, server_id)
+    services: Services = request.app.state.services
+    server = find_config_server(services, me, server_id)
     try:
-        url = await begin_config_sign_in(site, me, server, request)
+        url = await begin_config_sign_in(services, me, server, request)
     except (AuthError, AuthUnavailable, Invalid) as error:
         return render_sign_in_problem(request, error, f"{_build_server_path(server)}/connect")
     page = LeavePage(server.label or server.id, url, extract_host(url), _build_server_path(server))
@@ -72,9 +72,9 @@ async def connect_server(request: Request, me: BrowserUser, server_id: str) -> R
 @router.post("/ui/servers/{server_id}/sign-out")
 async def sign_out_of_server(request: Request, me: BrowserUser, server_id: str) -> Response:
     """Remove the person's sign-in."""
-    site: Services = request.app.state.site
-    server = find_config_server(site, me, server_id)
-    was_signed_in = await sign_out_of_config_server(site, me, server)
+    services: Services = request.app.state.services
+    server = find_config_server(services, me, server_id)
+    was_signed_in = await sign_out_of_config_server(services, me, server)
     words = "You are signed out of" if was_signed_in else "You were not signed in to"
     return redirect_with_message(_build_server_path(server), f"{words} “{server.label or server.id}”.")
 

@@ -118,21 +118,21 @@ class FileServerPage:
 @router.get("/ui/admin/mcp/{server_id}")
 async def show_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """Show a registry server without contacting it."""
-    site: Services = request.app.state.site
-    return render_page(request, "server.html", page=await _build_page(site, server_id))
+    services: Services = request.app.state.services
+    return render_page(request, "server.html", page=await _build_page(services, server_id))
 
 
 @router.get("/ui/admin/mcp/{server_id}/contents")
 async def show_contents(request: Request, me: AdminUser, server_id: str) -> Response:
     """Show a registry server with its capabilities, or only those as a fragment for the script."""
-    site: Services = request.app.state.site
-    page = await _build_page(site, server_id)
+    services: Services = request.app.state.services
+    page = await _build_page(services, server_id)
     preview, unconfirmed = await asyncio.gather(
         # Both contact the server or its issuer, so they run concurrently.
-        fetch_server_preview(site, me, page.server),
-        site.issuers.unconfirmed(page.server),
+        fetch_server_preview(services, me, page.server),
+        services.issuers.unconfirmed(page.server),
     )
-    aside = await record_previewed_tools(site, page.server, preview)
+    aside = await record_previewed_tools(services, page.server, preview)
     review = f"{page.at}/changes"
     # Schemas of very long lists would make the page too large.
     schemas = len(preview.tools) <= _MAX_TOOLS_WITH_SCHEMAS
@@ -154,29 +154,29 @@ async def show_contents(request: Request, me: AdminUser, server_id: str) -> Resp
         preview.server_info,
         preview.instructions,
         preview.error,
-        await find_registry_changes(site, page.server),
+        await find_registry_changes(services, page.server),
         unconfirmed,
     )
     if is_fragment_request(request):
         return render_page(request, "server_contents.html", contents=contents)
-    return render_page(request, "server.html", page=await _build_page(site, server_id, contents))
+    return render_page(request, "server.html", page=await _build_page(services, server_id, contents))
 
 
 @router.post("/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer")
 async def confirm_issuer(request: Request, me: AdminUser, server_id: str, choice_id: str) -> Response:
     """Confirm the issuer that the page showed, if the server still names it."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     issuer = (await read_submitted_form(request)).text("issuer")
     at = f"/ui/admin/mcp/{server_id}"
     try:
-        server = await site.issuers.confirm(server_id, choice_id, issuer)
+        server = await services.issuers.confirm(server_id, choice_id, issuer)
     except Invalid as error:
         return redirect_with_message(at, " ".join(field_errors(error, _CONFIRM_LABELS).values()), kind="bad")
     except (AuthError, AuthUnavailable) as error:
         return redirect_with_message(
             at, f"The issuer was not confirmed: {error.cause}.", kind="bad", hint=error.hint
         )
-    await site.record_change(
+    await services.record_change(
         me, "server.confirm_issuer", server.id, name=server.name, choice=choice_id, issuer=issuer
     )
     return redirect_with_message(at, f"Client secrets of “{server.name}” may now be sent to {issuer}.")
@@ -185,18 +185,18 @@ async def confirm_issuer(request: Request, me: AdminUser, server_id: str, choice
 @router.get("/ui/admin/mcp/files/{server_id}")
 async def show_file_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """Show a server from a file without contacting it."""
-    site: Services = request.app.state.site
-    return render_page(request, "file_server.html", page=await _build_file_page(site, me, server_id))
+    services: Services = request.app.state.services
+    return render_page(request, "file_server.html", page=await _build_file_page(services, me, server_id))
 
 
 @router.get("/ui/admin/mcp/files/{server_id}/contents")
 async def show_file_contents(request: Request, me: AdminUser, server_id: str) -> Response:
     """Show a server from a file with its capabilities, or only those as a fragment for the script."""
-    site: Services = request.app.state.site
-    page = await _build_file_page(site, me, server_id)
+    services: Services = request.app.state.services
+    page = await _build_file_page(services, me, server_id)
     fetched, issuer = await asyncio.gather(
-        fetch_server_listing(site, me.principal, page.server),
-        site.issuers.of_file_server(page.server, me.principal),
+        fetch_server_listing(services, me.principal, page.server),
+        services.issuers.of_file_server(page.server, me.principal),
     )
     contents = ServerContents(page.at, fetched.seconds, error=fetched.error)
     if fetched.catalogue is not None:
@@ -207,46 +207,51 @@ async def show_file_contents(request: Request, me: AdminUser, server_id: str) ->
             page.at,
             fetched.seconds,
             build_tool_rows(
-                site, site.get_caller(me), fetched.tool_listing, page.server.id, tool, review_path=review
+                services,
+                services.get_caller(me),
+                fetched.tool_listing,
+                page.server.id,
+                tool,
+                review_path=review,
             ),
             tuple(str(each) for each in fetched.catalogue.quarantined),
             capabilities=listing.capabilities,
             protocol_version=listing.protocol_version,
             server_info=listing.server_info,
             instructions=listing.instructions,
-            changes=await find_known_file_changes(site, me, page.server),
+            changes=await find_known_file_changes(services, me, page.server),
         )
     if issuer is not None:
         interactive = issuer.issuer and can_sign_in(page.server, me.principal)
-        client_identity = site.build_client_identity(site.base_url(request))
+        client_identity = services.build_client_identity(services.base_url(request))
         redirect_uri = client_identity.redirect_uri_for(issuer.issuer) if interactive else ""
         contents = replace(contents, file_issuer=issuer, redirect_uri=redirect_uri)
     if is_fragment_request(request):
         return render_page(request, "server_contents.html", contents=contents)
-    page = await _build_file_page(site, me, server_id, contents)
+    page = await _build_file_page(services, me, server_id, contents)
     return render_page(request, "file_server.html", page=page)
 
 
 async def _build_page(
-    site: Services, server_id: str, contents: ServerContents | None = None
+    services: Services, server_id: str, contents: ServerContents | None = None
 ) -> RegistryServerPage:
-    server = await site.registry.get_server(server_id)
-    used = (await site.registry.count_instances()).get(server.id, 0)
-    changes = () if contents is not None else await find_registry_changes(site, server)
+    server = await services.registry.get_server(server_id)
+    used = (await services.registry.count_instances()).get(server.id, 0)
+    changes = () if contents is not None else await find_registry_changes(services, server)
     return RegistryServerPage(server, used, contents, f"/ui/admin/mcp/{server.id}", changes)
 
 
 async def _build_file_page(
-    site: Services, me: RequestUser, server_id: str, contents: ServerContents | None = None
+    services: Services, me: RequestUser, server_id: str, contents: ServerContents | None = None
 ) -> FileServerPage:
-    server = site.configuration.servers.get(server_id)
+    server = services.configuration.servers.get(server_id)
     if server is None:
         raise NotFound("server not found", hint="it may have been removed from its file")
-    record = build_config_record(site, site.get_caller(me), server)
+    record = build_config_record(services, services.get_caller(me), server)
     transport = server.transport
     # Arguments and query parameters may contain secrets and are not shown.
     address = transport.url.partition("?")[0] if isinstance(transport, HttpSpec) else transport.command
-    sign_in, signed_in = await get_sign_in_action(site, me, server, record.state)
+    sign_in, signed_in = await get_sign_in_action(services, me, server, record.state)
     at = f"/ui/admin/mcp/files/{server.id}"
-    changes = () if contents is not None else await find_known_file_changes(site, me, server)
+    changes = () if contents is not None else await find_known_file_changes(services, me, server)
     return FileServerPage(server, record, address, contents, at, sign_in, signed_in, changes)

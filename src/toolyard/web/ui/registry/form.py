@@ -101,28 +101,28 @@ async def show_new_server_form(request: Request, me: AdminUser) -> Response:
 @router.post("/ui/admin/mcp/new")
 async def add_server(request: Request, me: AdminUser) -> Response:
     """Add the server and redirect to its page, which lists its capabilities."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     form = await read_submitted_form(request)
     draft = _read_draft(form)
     changed = await _apply_choice_button(request, form, draft, None)
     if changed is not None:
         return render_page(request, "server_form.html", page=changed)
     try:
-        server = await site.registry.add_server(draft)
+        server = await services.registry.add_server(draft)
     except FORM_ERRORS as error:
         page = await _build_form(
             request, draft, None, field_errors(error, _build_field_labels(len(draft.choices)))
         )
         return render_page(request, "server_form.html", status=422, page=page)
-    await site.record_change(me, "server.add", server.id, name=server.name, url=server.url)
+    await services.record_change(me, "server.add", server.id, name=server.name, url=server.url)
     return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” was added to the registry.")
 
 
 @router.get("/ui/admin/mcp/{server_id}/edit")
 async def show_edit_form(request: Request, me: AdminUser, server_id: str) -> Response:
     """Show the form of an existing server."""
-    site: Services = request.app.state.site
-    server = await site.registry.get_server(server_id)
+    services: Services = request.app.state.services
+    server = await services.registry.get_server(server_id)
     draft = _create_server_draft(server)
     return render_page(request, "server_form.html", page=await _build_form(request, draft, server, {}))
 
@@ -130,21 +130,21 @@ async def show_edit_form(request: Request, me: AdminUser, server_id: str) -> Res
 @router.post("/ui/admin/mcp/{server_id}/edit")
 async def save_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """Save the server. An empty client secret keeps the stored one."""
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     form = await read_submitted_form(request)
-    old = await site.registry.get_server(server_id)
+    old = await services.registry.get_server(server_id)
     draft = _read_draft(form)
     changed = await _apply_choice_button(request, form, draft, old)
     if changed is not None:
         return render_page(request, "server_form.html", page=changed)
     try:
-        server = await site.registry.edit_server(server_id, draft)
+        server = await services.registry.edit_server(server_id, draft)
     except FORM_ERRORS as error:
         page = await _build_form(
             request, draft, old, field_errors(error, _build_field_labels(len(draft.choices)))
         )
         return render_page(request, "server_form.html", status=422, page=page)
-    await site.record_change(me, "server.edit", server.id, name=server.name)
+    await services.record_change(me, "server.edit", server.id, name=server.name)
     return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is saved.")
 
 
@@ -167,8 +167,8 @@ async def _build_form(
     request: Request, draft: ServerDraft, old: RegistryServer | None, errors: Mapping[str, str]
 ) -> ServerForm:
     """Return the form with the submitted values, without secrets."""
-    site: Services = request.app.state.site
-    client_identity = site.build_client_identity(site.base_url(request))
+    services: Services = request.app.state.services
+    client_identity = services.build_client_identity(services.base_url(request))
     ids_with_secret = (
         {each.id for each in old.choices if each.client_secret} if old is not None else set[str]()
     )
@@ -177,7 +177,7 @@ async def _build_form(
         issuer = each.issuer
         # A client id that was used before is bound to the issuer of that time.
         if issuer is None and each.client_id is not None:
-            issuer = await site.database.auth.get_bound_issuer(draft.url, each.client_id)
+            issuer = await services.database.auth.get_bound_issuer(draft.url, each.client_id)
         redirect_uri = (
             client_identity.redirect_uri if issuer is None else client_identity.redirect_uri_for(issuer)
         )

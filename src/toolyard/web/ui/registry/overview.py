@@ -59,30 +59,30 @@ class RegistryPage:
 @router.get("/ui/admin/mcp")
 async def list_servers(request: Request, me: AdminUser, q: str = "", page: str = "1") -> Response:
     """Show one page of the registry."""
-    site: Services = request.app.state.site
-    servers = await site.registry.list_servers()
+    services: Services = request.app.state.services
+    servers = await services.registry.list_servers()
     words = q.casefold().split()
     matches = [each for each in servers if all(word in _build_search_text(each) for word in words)]
     shown, pages = paginate(matches, page, "/ui/admin/mcp", {"q": q})
-    caller = site.get_caller(me)
-    files = [build_config_record(site, caller, each) for each in site.configuration.servers.values()]
+    caller = services.get_caller(me)
+    files = [build_config_record(services, caller, each) for each in services.configuration.servers.values()]
     return render_page(
         request,
         "registry.html",
         page=RegistryPage(
             shown,
-            await site.registry.count_instances(),
+            await services.registry.count_instances(),
             pages,
             q,
             bool(servers),
             files,
-            site.configuration.file,
-            site.configuration.waiting,
-            site.config_problem,
-            {**await count_unaccepted_tools(site, shown), **count_unaccepted_file_tools(site, me)},
+            services.configuration.file,
+            services.configuration.waiting,
+            services.config_problem,
+            {**await count_unaccepted_tools(services, shown), **count_unaccepted_file_tools(services, me)},
             find_servers_sharing_redirect(
                 shared_redirect_issuers_in_registry(servers),
-                shared_redirect_issuers_in_files(site.configuration.servers.values()),
+                shared_redirect_issuers_in_files(services.configuration.servers.values()),
             ),
         ),
     )
@@ -108,9 +108,9 @@ async def disable_server(request: Request, me: AdminUser, server_id: str) -> Res
 
 
 async def _set_server_enabled(request: Request, me: RequestUser, server_id: str, enabled: bool) -> Response:
-    site: Services = request.app.state.site
-    server = await site.registry.set_server_enabled(server_id, enabled)
-    await site.record_change(
+    services: Services = request.app.state.services
+    server = await services.registry.set_server_enabled(server_id, enabled)
+    await services.record_change(
         me, "server.enable" if enabled else "server.disable", server.id, name=server.name
     )
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), "/ui/admin/mcp")
@@ -120,9 +120,9 @@ async def _set_server_enabled(request: Request, me: RequestUser, server_id: str,
 @router.get("/ui/admin/mcp/{server_id}/delete")
 async def show_delete_confirmation(request: Request, me: AdminUser, server_id: str) -> Response:
     """Show the confirmation page with the number of affected instances."""
-    site: Services = request.app.state.site
-    server = await site.registry.get_server(server_id)
-    used = (await site.registry.count_instances()).get(server.id, 0)
+    services: Services = request.app.state.services
+    server = await services.registry.get_server(server_id)
+    used = (await services.registry.count_instances()).get(server.id, 0)
     sign_ins = "its sign-in" if used == 1 else "their sign-ins"
     page = ConfirmPage(
         title=f"Delete “{server.name}”?",
@@ -138,21 +138,21 @@ async def show_delete_confirmation(request: Request, me: AdminUser, server_id: s
 @router.post("/ui/admin/mcp/{server_id}/delete")
 async def delete_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """Delete a server with all its instances."""
-    site: Services = request.app.state.site
-    server = await site.sign_outs.delete_server(site.registry, server_id)
-    await site.record_change(me, "server.delete", server_id, name=server.name)
+    services: Services = request.app.state.services
+    server = await services.sign_outs.delete_server(services.registry, server_id)
+    await services.record_change(me, "server.delete", server_id, name=server.name)
     return redirect_with_message("/ui/admin/mcp", f"“{server.name}” is deleted.")
 
 
 @router.post("/ui/admin/mcp/files/{server_id}/restart")
 async def restart_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """Restart a server from a file, in whatever state it is."""
-    site: Services = request.app.state.site
-    if server_id not in site.configuration.servers:
+    services: Services = request.app.state.services
+    if server_id not in services.configuration.servers:
         raise NotFound("server not found", hint="it may have been removed from its file")
-    await site.parts.manager.restart(server_id)
+    await services.core.manager.restart(server_id)
     # Connect in the background: the page shows the progress through its live status.
-    site.spawn(site.connect_shared_servers([server_id]))
-    await site.record_change(me, "server.restart", server_id)
+    services.spawn(services.connect_shared_servers([server_id]))
+    await services.record_change(me, "server.restart", server_id)
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), "/ui/admin/mcp")
     return redirect_with_message(back, f"“{server_id}” is being restarted.")

@@ -25,21 +25,21 @@ class ServerListing:
     seconds: float
 
 
-async def fetch_server_listing(site: Services, principal: Principal, server: Server) -> ServerListing:
+async def fetch_server_listing(services: Services, principal: Principal, server: Server) -> ServerListing:
     """Connect if necessary and list the tools. A ServerError is returned in ``error``, not raised."""
     began = time.perf_counter()
     if not server.enabled:
         cause = server.disabled_reason or "the server is disabled in its entry"
         return ServerListing(
-            site.parts.tool_directory.known_listing(principal),
+            services.core.tool_directory.known_listing(principal),
             None,
             Unreachable(cause, server=server.id),
             0.0,
         )
-    tool_listing = await site.parts.tool_directory.refresh(principal, fresh=True, only=[server.id])
+    tool_listing = await services.core.tool_directory.refresh(principal, fresh=True, only=[server.id])
     error = tool_listing.failures.get(server.id)
     if error is not None:
         # Errors may quote headers or URLs with credentials of the server.
-        site.parts.call_path.redact_error(error)
+        services.core.call_path.redact_error(error)
     catalogue = None if error is not None else tool_listing.catalogues.get(server.id)
     return ServerListing(tool_listing, catalogue, error, time.perf_counter() - began)

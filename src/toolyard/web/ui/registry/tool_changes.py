@@ -96,16 +96,16 @@ class ChangesPage:
 @router.get("/ui/admin/mcp/files/{server_id}/changes")
 async def show_file_changes(request: Request, me: AdminUser, server_id: str) -> Response:
     """Show how a fresh listing differs from the lock file."""
-    site: Services = request.app.state.site
-    server = _find_file_server(site, server_id)
+    services: Services = request.app.state.services
+    server = _find_file_server(services, server_id)
     problem: ToolyardError | None = None
     changes: list[Change] = []
     try:
-        problem = (await fetch_server_listing(site, me.principal, server)).error
-        changes = await find_file_changes(site, me, server)
+        problem = (await fetch_server_listing(services, me.principal, server)).error
+        changes = await find_file_changes(services, me, server)
     except ToolyardError as error:
         problem = error
-    where = site.parts.locks.file
+    where = services.core.locks.file
     whom = f"everyone, in {where.path}" if where is not None and where.exists else "everyone"
     return await _render_changes_page(
         request, server.label or server.id, f"/ui/admin/mcp/files/{server.id}", whom, changes, problem
@@ -115,13 +115,13 @@ async def show_file_changes(request: Request, me: AdminUser, server_id: str) -> 
 @router.post("/ui/admin/mcp/files/{server_id}/changes")
 async def accept_file_changes(request: Request, me: AdminUser, server_id: str) -> Response:
     """Accept changes in the lock file."""
-    site: Services = request.app.state.site
-    server = _find_file_server(site, server_id)
+    services: Services = request.app.state.services
+    server = _find_file_server(services, server_id)
     at = f"/ui/admin/mcp/files/{server.id}"
     keys = (await read_submitted_form(request)).all_values("change")
     try:
-        done = await accept_changes_in_file(site, me, server, keys)
-        return _redirect_after_accept(at, done, await find_file_changes(site, me, server))
+        done = await accept_changes_in_file(services, me, server, keys)
+        return _redirect_after_accept(at, done, await find_file_changes(services, me, server))
     except (Outdated, LockUnwritable, LockBroken) as error:
         return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
 
@@ -132,9 +132,9 @@ async def accept_file_changes(request: Request, me: AdminUser, server_id: str) -
 @router.get("/ui/admin/mcp/{server_id}/changes")
 async def show_server_changes(request: Request, me: AdminUser, server_id: str) -> Response:
     """Show all changes of the server that no admin has accepted, as listed by any instance."""
-    site: Services = request.app.state.site
-    server = await site.registry.get_server(server_id)
-    changes = await find_registry_changes(site, server)
+    services: Services = request.app.state.services
+    server = await services.registry.get_server(server_id)
+    changes = await find_registry_changes(services, server)
     return await _render_changes_page(
         request, server.name, f"/ui/admin/mcp/{server.id}", "all instances of this server", changes
     )
@@ -143,13 +143,13 @@ async def show_server_changes(request: Request, me: AdminUser, server_id: str) -
 @router.post("/ui/admin/mcp/{server_id}/changes")
 async def accept_server_changes(request: Request, me: AdminUser, server_id: str) -> Response:
     """Accept changes for all instances."""
-    site: Services = request.app.state.site
-    server = await site.registry.get_server(server_id)
+    services: Services = request.app.state.services
+    server = await services.registry.get_server(server_id)
     at = f"/ui/admin/mcp/{server.id}"
     keys = (await read_submitted_form(request)).all_values("change")
     try:
-        done = await accept_changes_for_everyone(site, me, server, keys)
-        return _redirect_after_accept(at, done, await find_registry_changes(site, server))
+        done = await accept_changes_for_everyone(services, me, server, keys)
+        return _redirect_after_accept(at, done, await find_registry_changes(services, server))
     except Outdated as error:
         return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
 
@@ -160,12 +160,12 @@ async def accept_server_changes(request: Request, me: AdminUser, server_id: str)
 @router.get("/ui/mcp/{instance_id}/changes")
 async def show_instance_changes(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Show how a fresh listing of an instance differs from the accepted definitions."""
-    site: Services = request.app.state.site
-    instance, registered = await site.find_instance(me, instance_id)
+    services: Services = request.app.state.services
+    instance, registered = await services.find_instance(me, instance_id)
     fetched = await fetch_server_listing(
-        site, me.principal, site.registry.build_instance_server(instance, registered)
+        services, me.principal, services.registry.build_instance_server(instance, registered)
     )
-    changes = await find_instance_changes(site, instance)
+    changes = await find_instance_changes(services, instance)
     whom = "this instance only"
     everyone = f"/ui/admin/mcp/{registered.id}/changes" if me.is_admin else ""
     return await _render_changes_page(
@@ -176,13 +176,13 @@ async def show_instance_changes(request: Request, me: CurrentUser, instance_id: 
 @router.post("/ui/mcp/{instance_id}/changes")
 async def accept_instance_changes(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Accept changes for this instance only."""
-    site: Services = request.app.state.site
-    instance, _ = await site.find_instance(me, instance_id)
+    services: Services = request.app.state.services
+    instance, _ = await services.find_instance(me, instance_id)
     at = f"/ui/mcp/{instance.id}"
     keys = (await read_submitted_form(request)).all_values("change")
     try:
-        done = await accept_changes_in_instance(site, me, instance, keys)
-        return _redirect_after_accept(at, done, await find_instance_changes(site, instance))
+        done = await accept_changes_in_instance(services, me, instance, keys)
+        return _redirect_after_accept(at, done, await find_instance_changes(services, instance))
     except Outdated as error:
         return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
 
@@ -190,8 +190,8 @@ async def accept_instance_changes(request: Request, me: CurrentUser, instance_id
 # Rendering.
 
 
-def _find_file_server(site: Services, server_id: str) -> Server:
-    server = site.configuration.servers.get(server_id)
+def _find_file_server(services: Services, server_id: str) -> Server:
+    server = services.configuration.servers.get(server_id)
     if server is None:
         raise NotFound("server not found", hint="it may have been removed from its file")
     return server

@@ -123,29 +123,29 @@ async def try_config_tool(
 
 
 async def _locate_in_instance(request: Request, me: RequestUser, instance_id: str) -> _ToolLocation:
-    site: Services = request.app.state.site
-    instance, registered = await site.find_instance(me, instance_id)
-    server = site.registry.build_instance_server(instance, registered)
+    services: Services = request.app.state.services
+    instance, registered = await services.find_instance(me, instance_id)
+    server = services.registry.build_instance_server(instance, registered)
     return _ToolLocation(server, f"/ui/mcp/{instance.id}", instance.name)
 
 
 def _locate_in_file(request: Request, server_id: str) -> _ToolLocation:
-    site: Services = request.app.state.site
-    server = site.configuration.servers.get(server_id)
+    services: Services = request.app.state.services
+    server = services.configuration.servers.get(server_id)
     if server is None:
         raise NotFound("server not found", hint="it may have been removed from its file")
     return _ToolLocation(server, f"/ui/admin/mcp/files/{server.id}", server.label or server.id)
 
 
 async def _render_tool_page(request: Request, me: RequestUser, place: _ToolLocation, name: str) -> Response:
-    site: Services = request.app.state.site
-    return render_page(request, "tool.html", page=await _build_page(site, me, place, name))
+    services: Services = request.app.state.services
+    return render_page(request, "tool.html", page=await _build_page(services, me, place, name))
 
 
 async def _try_tool(request: Request, me: RequestUser, place: _ToolLocation, name: str) -> Response:
-    site: Services = request.app.state.site
+    services: Services = request.app.state.services
     form = await read_submitted_form(request)
-    page = await _build_page(site, me, place, name)
+    page = await _build_page(services, me, place, name)
     filled = page.form.with_submission(form)
     # A button that adds or removes an entry redraws the form without a call.
     if filled.only_changed:
@@ -158,31 +158,31 @@ async def _try_tool(request: Request, me: RequestUser, place: _ToolLocation, nam
         )
     began = time.perf_counter()
     try:
-        result = await site.call_tool(me, page.exposed, arguments)
+        result = await services.call_tool(me, page.exposed, arguments)
         attempt = CallAttempt(time.perf_counter() - began, result)
     except ToolyardError as error:
         attempt = CallAttempt(time.perf_counter() - began, error=error)
     return render_page(request, "tool.html", page=replace(page, form=filled, tried=attempt))
 
 
-async def _build_page(site: Services, me: RequestUser, place: _ToolLocation, name: str) -> ToolPage:
-    known_listing = site.parts.tool_directory.known_listing(me.principal)
+async def _build_page(services: Services, me: RequestUser, place: _ToolLocation, name: str) -> ToolPage:
+    known_listing = services.core.tool_directory.known_listing(me.principal)
     found = _find_tool(known_listing, place.server.id, name)
     if found is None:
         # This process has not listed the server yet, or the tool was added since: fetch a new listing.
-        fetched = await fetch_server_listing(site, me.principal, place.server)
+        fetched = await fetch_server_listing(services, me.principal, place.server)
         if fetched.error is not None:
             raise fetched.error
         found = _find_tool(fetched.tool_listing, place.server.id, name)
     if found is None:
         raise NotFound("the server has no such tool", hint="it may have changed; check the list of its tools")
     exposed, definition = found
-    catalogue = site.parts.tool_directory.known_listing(me.principal).catalogues.get(place.server.id)
-    quarantined = () if catalogue is None else site.parts.locks.quarantine_reasons(catalogue.contents)
+    catalogue = services.core.tool_directory.known_listing(me.principal).catalogues.get(place.server.id)
+    quarantined = () if catalogue is None else services.core.locks.quarantine_reasons(catalogue.contents)
     return ToolPage(
         definition,
         exposed,
-        site.parts.call_path.explain(exposed, site.get_caller(me)),
+        services.core.call_path.explain(exposed, services.get_caller(me)),
         estimate_definition_tokens(definition),
         ToolForm.from_schema(definition.input_schema),
         back=place.page,
@@ -246,7 +246,7 @@ def build_plain_row(
 
 
 def build_tool_rows(
-    site: Services,
+    services: Services,
     caller: Caller,
     tool_listing: ToolListing,
     server_id: str,
@@ -263,9 +263,9 @@ def build_tool_rows(
     listed = [(name, each) for name, each in tool_listing.tools.items() if each.server_id == server_id]
     listed.sort(key=lambda pair: pair[1].name)
     schemas = len(listed) <= _MAX_TOOLS_WITH_SCHEMAS
-    explain: Callable[[str, Caller], Decision] = site.parts.call_path.explain
+    explain: Callable[[str, Caller], Decision] = services.core.call_path.explain
     catalogue = tool_listing.catalogues.get(server_id)
-    quarantined = () if catalogue is None else site.parts.locks.quarantine_reasons(catalogue.contents)
+    quarantined = () if catalogue is None else services.core.locks.quarantine_reasons(catalogue.contents)
     rows = (
         _build_row(
             name,
