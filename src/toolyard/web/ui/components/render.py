@@ -51,8 +51,8 @@ FRAGMENT_HEADER = "toolyard-part"
 
 
 def render_page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """Render a template with ``request_user``, ``csrf``, ``flash``, ``theme``, ``path`` and ``here`` (the path
-    with the query) in its context."""
+    """Render a template with ``request_user``, ``csrf``, ``flash``, ``theme``, ``path`` and ``here`` (the
+    path with the query) in its context."""
     request_user: RequestUser | None = getattr(request.state, "request_user", None)
     # Fragments have no place for the message, so they leave the cookie for the next page.
     flash = None if is_fragment_request(request) else read_flash(request)
