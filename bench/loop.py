@@ -1,0 +1,115 @@
+"""The longest time for which the worst inputs of servers and callers keep other tasks waiting.
+
+python bench/loop.py [NAME…]
+
+Each case runs with a task beside it that counts the turns of the event loop. The time is CPU time of this
+process between two turns, so that other processes on the machine do not falsify it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from harness.processes import ROOT
+from harness.report import table
+from toolyard.catalog.listing_codec import validate_listing
+from toolyard.catalog.lock.pins import Pin, ServerPins, pack_pins
+from toolyard.catalog.search import SearchIndex
+from toolyard.protocol.framing import SSE_STEP_BYTES, SseParser
+from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
+from toolyard.results import ResultLimits
+from toolyard.results.result_store import MemoryResultStore
+from toolyard.results.shape import shape_and_store
+from toolyard.types.catalog import RawListing
+from toolyard.types.server import Trust
+from toolyard.types.tool import Definition
+from toolyard.types.visible_text import visible
+from toolyard.web.middleware.request_body import _has_too_many_values  # pyright: ignore[reportPrivateUsage]
+from toolyard.web.rendering.markdown_blocks import split_blocks
+
+sys.path.append(str(ROOT))
+
+from tests.loop_watch import LoopWatch
+
+MAX_MILLISECONDS = 150
+MB = 1_000_000
+TOOLS: list[dict[str, Any]] = [
+    {"name": f"t{number}", "description": f"word{number} " * 500, "inputSchema": {"type": "object"}}
+    for number in range(10_000)
+]
+
+
+async def decode(data: bytes) -> None:
+    with contextlib.suppress(MessageLimitExceeded):
+        await decode_message(data)
+
+
+async def shape(text: str, *, is_error: bool = False) -> None:
+    raw = {"content": [{"type": "text", "text": text}], "isError": is_error}
+    await shape_and_store(raw, ResultLimits(), Trust.UNTRUSTED, MemoryResultStore())
+
+
+async def parse_events(data: bytes) -> None:
+    parser = SseParser(64 * MB)
+    for start in range(0, len(data), SSE_STEP_BYTES):
+        parser.feed(data[start : start + SSE_STEP_BYTES])
+        await asyncio.sleep(0)
+
+
+async def call(work: Callable[..., object], *arguments: object) -> None:
+    work(*arguments)
+
+
+def index_tools() -> None:
+    index = SearchIndex()
+    index.put(
+        "s", {each["name"]: Definition("s", each["name"], None, each["description"], {}) for each in TOOLS}
+    )
+    index.search("word17", 10)
+
+
+def pack_tools() -> None:
+    pack_pins(ServerPins({each["name"]: Pin("", each) for each in TOOLS}))
+
+
+CASES: dict[str, Callable[[], Awaitable[object]]] = {
+    "message: 20 million empty lists": lambda: decode(b"[" + b"[]," * (20 * MB) + b"[]]"),
+    "message: one string of 60 MB": lambda: decode(b'["' + b"x" * (60 * MB) + b'"]'),
+    "result: text of 60 MB": lambda: shape("a b\n" * (15 * MB)),
+    "result: error of 5 MB with secrets": lambda: shape("token=abc def\n" * (MB // 3), is_error=True),
+    "events: 4 MB of empty lines": lambda: parse_events(b"\n" * (4 * MB)),
+    "events: 4 MB of ids": lambda: parse_events(b"id\n\n" * MB),
+    "tools: 10,000 with long texts, validate": lambda: asyncio.to_thread(
+        validate_listing, "s", RawListing(tools=tuple(TOOLS)), None
+    ),
+    "tools: 10,000 with long texts, index": lambda: asyncio.to_thread(index_tools),
+    "tools: 10,000 with long texts, pin": lambda: asyncio.to_thread(pack_tools),
+    "request body: escaped quotes, 8 MB": lambda: call(
+        _has_too_many_values, b'["' + rb"\"," * (8 * MB // 3) + b'"]'
+    ),
+    "page: 200,000 characters of fences": lambda: asyncio.to_thread(
+        split_blocks, "- a ```\n\n* b\n\n+ c\n\n" * 10_526
+    ),
+    "page: a million hidden characters": lambda: call(visible, "\u200b" * MB),
+}
+
+
+async def main(names: Sequence[str]) -> None:
+    lines = [["case", "longest wait, CPU, ms", ""]]
+    for name, start in CASES.items():
+        if names and not any(each in name for each in names):
+            continue
+        work = start()  # builds the input, which is not measured
+        async with LoopWatch() as watch:
+            await work
+        milliseconds = watch.longest_seconds * 1_000
+        lines.append([name, f"{milliseconds:.0f}", "" if milliseconds <= MAX_MILLISECONDS else "too long"])
+    print(table(lines))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))
