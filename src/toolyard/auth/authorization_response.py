@@ -45,6 +45,9 @@ class AuthorizationResponse:
 
         Raises AnswerRejected if it does not match, and AuthorizationDenied for an OAuth error response.
         """
+        # Both checks are the defence against mix-up attacks (RFC 9700, section 4.4): a malicious server must
+        # not get a code of another one sent to its own token endpoint. They come before ``error``, whose text
+        # would otherwise be reported as that of the expected server.
         self._check_address(pending)
         self._check_issuer(pending)
         if "error" in self.params:

@@ -233,6 +233,8 @@ def _parse_resource_metadata(response: OAuthHttpResponse) -> ProtectedResourceMe
 def _check_resource(resource: str, server: URL, target: SignInTarget) -> None:
     if resource == target.oauth.resource:
         return
+    # RFC 9728, section 3.3: the metadata must be for this server, or its tokens could be requested for
+    # another resource. A parent path on the same origin is accepted.
     resource_url = parse_http_url(resource, "the resource in the metadata")
     resource_path, server_path = resource_url.raw_path.rstrip("/"), server.raw_path.rstrip("/")
     if is_same_origin(resource_url, server) and (
@@ -300,6 +302,8 @@ async def _try_server_metadata_urls(
             continue
         if response.status == 200 and response.document is not None:
             stated_issuer = get_string(response.document, "issuer")
+            # RFC 8414, section 3.3: metadata with another issuer must not be used. Otherwise a server could
+            # publish its own endpoints under the name of another one.
             if stated_issuer is not None and same_issuer(stated_issuer, issuer):
                 return AuthorizationServerMetadata.from_document(
                     response.document, stated_issuer, http_client.address_policy

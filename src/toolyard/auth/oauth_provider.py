@@ -76,6 +76,8 @@ class OAuthProvider:
         self._flow = SignInFlow(net, storage, client_identity, clock=clock)
         self._refresher = GrantRefresher(self._key, target, storage, self._http_client, clock)
         self._challenge_flight: SingleFlightTask[bool] = SingleFlightTask()
+        # By task, because ``challenged`` does not say which token was refused, and another task may have
+        # replaced the cached one since. Weak keys, since a task that ends never comes back.
         self._sent_tokens: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
         self._new_grant_serial: str | None = None
         self._attempt_times: list[float] = []
@@ -111,11 +113,15 @@ class OAuthProvider:
 
     async def close(self) -> None:
         """Cancel a sign-in in progress. A refresh in progress may complete for a few seconds."""
+        # The flight of challenges first: it may be the one that waits for a refresh, and is cancelled without
+        # cancelling that refresh.
         await self._challenge_flight.close()
         await self._refresher.close()
 
     async def _handle_challenge(self, challenge: Challenge, sent_token: str | None) -> bool:
         grant = await self._refresher.reload_grant()
+        # Another request or replica has renewed the grant since this token was sent: retry with it.
+        # Refreshing again would spend a refresh token for nothing.
         if grant is not None and grant.access_token != sent_token and grant.is_valid(self._clock()):
             return True
         if challenge.params.get("error") == "insufficient_scope":
@@ -132,6 +138,8 @@ class OAuthProvider:
     # Without user interaction.
 
     async def _try_refresh(self, grant: OAuthGrant | None, challenge: Challenge) -> bool:
+        # A grant that was just refreshed and is refused again needs a sign-in, not another refresh: that
+        # would loop.
         if grant is None or not can_refresh(grant, self._target) or self._is_new_grant(grant):
             return False
         if not await self._is_issuer_still_named(grant, challenge):

@@ -126,9 +126,12 @@ class SignInFlow:
         """
         if not (state := params.get("state")):
             raise AnswerRejected("the response does not contain a state", hint="start again")
+        # Removed before it is checked: each state can be tried once, whether or not the response is valid.
         pending = await self._storage.take_pending(state)
         if pending is None:
             raise AnswerRejected("this sign-in is unknown or was finished before", hint="start again")
+        # Otherwise an attacker could send the victim a response of a sign-in that the attacker has begun, and
+        # connect the victim to the attacker's account (login CSRF).
         if not hmac.compare_digest(pending.owner.encode(), owner.encode()):
             raise AnswerRejected("this sign-in was started by another user", hint="start again")
         if not is_recent(pending.began_at, self._clock(), _MAX_SIGN_IN_SECONDS):
@@ -139,6 +142,8 @@ class SignInFlow:
         """Exchange the code of a response for tokens, and store them. Raises the errors of ``finish``."""
         grant = await self._exchange_code(pending, response.extract_code(pending))
         await self._storage.put_grant(pending.key, grant)
+        # The exchange succeeded, so this issuer knows the entered client. From now on the client belongs to
+        # it (docs/decisions/0081-secrets-go-to-confirmed-issuers.md).
         await self._bind_entered_client(pending.server_url, grant.client)
         return grant
 
@@ -187,6 +192,8 @@ class SignInFlow:
         return await discover_authorization_server(http_client, target, challenge, preferred_issuer=preferred)
 
     async def _exchange_code(self, pending: PendingSignIn, code: str) -> OAuthGrant:
+        # From the stored sign-in and not from the current definition: the code goes only to the token
+        # endpoint that was discovered when the browser left, even if the server was edited since.
         http_client = OAuthHttpClient(self._net, AddressPolicy(pending.server_url, pending.private_addresses))
         client = pending.client
         form = {

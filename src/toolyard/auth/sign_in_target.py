@@ -22,11 +22,11 @@ class SignInTarget:
     private_key: str | None = field(default=None, repr=False)
     """Contents of ``oauth.private_key_file``, in PEM; this package reads no files."""
     registration: RegistrationMethod = RegistrationMethod.AUTO
-    """How to obtain a client id."""
+    """The way to obtain a client id."""
 
     @property
     def has_secret(self) -> bool:
-        """Whether a client secret or a private key is configured."""
+        """True if a client secret or a private key is configured."""
         oauth = self.oauth
         return bool(oauth.client_secret or oauth.private_key_file or self.private_key)
 

@@ -30,6 +30,8 @@ class SingleFlightTask(Generic[_T]):
         A task with another key is awaited first. Raises the task's exception, and AuthUnavailable if
         ``close`` cancelled the task.
         """
+        # A loop: when the awaited task ends, another caller may have started the next one before this caller
+        # runs.
         while (task := self._task) is not None and not task.done() and self._key != key:
             await asyncio.wait({task})
             if task.cancelled():

@@ -144,6 +144,7 @@ def build_authenticated_form(
     # Common servers require the client id in the form even if the Authorization header contains it.
     fields, headers = {**form, "client_id": client.client_id}, dict[str, str]()
     if client.auth_method == "client_secret_basic" and client.secret is not None:
+        # RFC 6749, section 2.3.1: both parts are form-encoded first, since a client id may contain a colon.
         pair = f"{quote(client.client_id, safe='')}:{quote(client.secret, safe='')}"
         headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
     elif client.auth_method == "private_key_jwt" and private_key is not None:

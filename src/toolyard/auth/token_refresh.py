@@ -171,11 +171,14 @@ async def refresh_grant(
                 raise
             if isinstance(error, ClientForgotten):
                 await storage.drop_client(stored.client)
+            # The refresh token will never work again, so it is removed, or each request would try it. Other
+            # codes may be temporary.
             if error.code in _PERMANENT_ERROR_CODES:
                 await storage.swap_grant(key, stored.serial, _without_refresh_token(stored))
             raise SignInEnded(
                 f"the sign-in cannot be refreshed: {error.cause}", hint="sign in again"
             ) from None
+        # A swap and not a plain write: signing in or out does not take the refresh lock, and must win.
         if await storage.swap_grant(key, stored.serial, fresh):
             return fresh
         # The user signed in or out during the refresh.
@@ -189,6 +192,8 @@ async def refresh_grant(
 async def _request_new_tokens(
     http_client: OAuthHttpClient, target: SignInTarget, grant: OAuthGrant, now: float
 ) -> TokenResponse:
+    # Before any request: the secret that an operator entered must not go to an issuer that the entry no
+    # longer names (docs/decisions/0081-secrets-go-to-confirmed-issuers.md).
     if grant.client.origin == "entered" and not target.trusts(grant.issuer):
         raise SignInEnded(
             f"the sign-in was issued by {grant.issuer}, but the server's entry now names another issuer",
@@ -213,6 +218,7 @@ def _apply_tokens(grant: OAuthGrant, tokens: TokenResponse) -> OAuthGrant:
         grant,
         scopes=grant.scopes if tokens.scopes is None else tokens.scopes,
         access_token=tokens.access_token,
+        # A server that does not rotate refresh tokens omits it (RFC 6749, section 6).
         refresh_token=tokens.refresh_token or grant.refresh_token,
         issued_at=tokens.issued_at,
         expires_at=tokens.expires_at,

@@ -234,6 +234,8 @@ class CatalogueCache:
         for key, catalogue in self._catalogues.items():
             if key.server_id == server_id:
                 self._catalogues[key] = replace(catalogue, ttl=0.0)
+        # Memory first, without an await in between. A caller that comes while the storage is written must not
+        # get the old copy as fresh.
         await self._storage.expire(server_id)
 
     async def forget(self, server_id: str, principal: Principal | None = None) -> None:
@@ -264,6 +266,7 @@ class CatalogueCache:
         key = self._readable_keys(server, principal)[0]
         # Only instances have connections dedicated to a chat; chats share the fetches of all other servers.
         chat = chat if server.instance is not None else None
+        # The generation is part of the key: after a change, a caller must not share an older fetch.
         return await self._fetches.run(
             (key, generation, chat), lambda: self._fetch_and_store(server, principal, generation, chat)
         )

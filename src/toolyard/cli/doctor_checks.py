@@ -249,7 +249,7 @@ def _check_command(server: Server, server_check: ServerCheck) -> None:
     step = TraceStep("command", time.perf_counter())
     path = shutil.which(spec.command, path=build_child_environment(spec.env).get("PATH"))
     if path is None and os.path.dirname(spec.command):
-        # A path, possibly relative to the server's folder: the start reports what is wrong with it.
+        # A path, possibly relative to the server's folder: the start reports the problem with it.
         return
     server_check.steps.append(step)
     if path is None:

@@ -50,6 +50,8 @@ def erase_environment_block() -> None:
     for name, value in os.environb.items():
         if name != _CHILD_MARKER:
             os.putenv(name, value)  # makes a copy
+    # ``putenv`` has moved the variables to new memory. The strings that are no longer referred to are in the
+    # block that /proc shows.
     for address in initial - _environment_addresses():
         name, _, value = ctypes.string_at(address).partition(b"=")
         ctypes.memset(address + len(name) + 1, 0, len(value))
@@ -64,6 +66,7 @@ def _environment_addresses() -> set[int]:
     return {address for address in takewhile(bool, every) if address} if block else set()
 
 
+# Signals that report a fault of this process itself. POSIX leaves undefined what happens if they are blocked.
 _SYNCHRONOUS = {signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
 
 
@@ -75,6 +78,8 @@ def fork_from_init() -> None:
     if sys.platform == "win32" or os.getpid() != 1:
         return
     blocked = signal.valid_signals() - _SYNCHRONOUS
+    # Blocked before the fork, so that a signal between the fork and ``sigwait`` stays pending. The kernel
+    # would discard it otherwise: process 1 ignores signals without a handler.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     child = os.fork()
     if child == 0:
@@ -99,4 +104,5 @@ def _reap(child: int) -> None:
             return
         if pid == child:
             code = os.waitstatus_to_exitcode(status)
+            # As a shell reports it: 128 plus the number of the signal.
             os._exit(code if code >= 0 else 128 - code)

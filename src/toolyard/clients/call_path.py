@@ -144,6 +144,8 @@ class CallPath:
 
     def visible_tools(self, listing: ToolListing, caller: Caller) -> Mapping[str, Definition]:
         """Return the tools of a listing that are visible to this caller, sorted by name."""
+        # Looked up every time, although the result is cached: a disabled or removed server, or an edited
+        # policy, takes effect with the next listing, not when a cache expires.
         policies = {
             server_id: self._find_server_policy(caller, server_id) for server_id in listing.catalogues
         }
@@ -294,6 +296,7 @@ class CallPath:
         """Make a call and return the server, the tool's output schema, and the raw result. Every outcome is
         recorded, also a refusal or a cancellation."""
         started_at = time.perf_counter()
+        # The outcome if neither a result nor a ToolyardError sets another one: a cancellation passes both.
         tool, outcome, cause = name, "cancelled", None
         try:
             try:
@@ -302,6 +305,8 @@ class CallPath:
                 # Only a listing was interrupted; the call was not made yet, so its outcome is known.
                 raise Unreachable(error.cause, server=error.server, hint=error.hint) from error.__cause__
             tool = definition.id
+            # Authorized before ``before_call`` and the connection, so that a refused call neither starts a
+            # process nor causes any other effect.
             await self._authorize_call(server, definition, name, arguments or {}, caller)
             if self._before_call is not None:
                 await self._before_call(tool, name, caller)

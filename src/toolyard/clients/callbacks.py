@@ -79,7 +79,7 @@ class Callbacks:
             result = dict(await handler(server, params))
             encode(result)  # Fail here, with the handler's name, if the result cannot be serialised.
         except asyncio.CancelledError as error:
-            # If this task is being cancelled, nobody needs an answer. Otherwise the handler itself raised
+            # If this task is being cancelled, no answer is needed. Otherwise the handler itself raised
             # CancelledError, and the server must still get an error.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise

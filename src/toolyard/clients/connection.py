@@ -158,9 +158,13 @@ class Connection:
                     )
                 except ServerError as error:
                     tries += 1
+                    # One repetition at most: a server that loses every session would otherwise be asked
+                    # without end.
                     if tries > 1 or not await self._recover_for_retry(session, error, repeatable):
                         raise self._with_server_id(error) from error.__cause__
                 else:
+                    # A refusal of one call had changed the state (see _recover_for_retry). A success on the
+                    # same session proves that the server works again.
                     if status.state in (State.NEEDS_AUTH, State.FAILED) and self._session is session:
                         self._set_state(State.READY)
                     return result
@@ -261,6 +265,8 @@ class Connection:
 
     async def stop_idle(self) -> None:
         """Stop an idle session before its timeout. The next call connects again."""
+        # The owner task closes the session. It is awaited, because the caller needs the process to be gone:
+        # it is about to start another one in its place.
         if self._session is not None:
             self._stop_session(self._session)
         if self._owner_tasks:
@@ -297,6 +303,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close for good. Calls in flight fail with OutcomeUnknown."""
+        # Set before the first await, so that no call can connect again while the sessions are closing.
         if self._status.state is not State.DISABLED:
             self._set_state(State.CLOSED)
         await self._end_sessions("the connection is closed")
@@ -328,6 +335,8 @@ class Connection:
 
     def _start_connecting(self) -> asyncio.Future[McpSession]:
         """Return the future of the one connect attempt that all callers share; start it if needed."""
+        # There is no await between this check and the assignment below, so two callers cannot both start an
+        # attempt. A failed future is done, and so replaced: a failure is not cached.
         if self._session_future is None or self._session_future.done():
             if self._restart_timer is not None:
                 self._restart_timer.cancel()
@@ -364,6 +373,8 @@ class Connection:
             session = await self._open_session(created_sessions)
             if self._session_future is session_future:
                 self._session_future = None
+            # Stored before callers get it, so that a loss from here on finds the session in ``_session`` and
+            # changes the state.
             self._set_ready(session)
             if session.end_future.done():
                 # It was lost after the handshake but before it was stored, so on_end had no effect.
@@ -386,6 +397,8 @@ class Connection:
             if self._session_future in (session_future, None):
                 # No newer attempt has started, so _new_session is still ours to clear.
                 self._new_session = None
+            # Several sessions, because the connector makes a new one for each era that it tries. The callers
+            # have their outcome by now and do not wait for the slow part below.
             for session in created_sessions:
                 if self._session is session:
                     self._session = None
@@ -450,6 +463,8 @@ class Connection:
     # Failure and recovery.
 
     def _on_session_lost(self, session: McpSession, error: ServerError) -> None:
+        # A retired or stopped session was removed from here before; its end must not change the state of its
+        # successor. The loss of one that is still in its handshake fails the connect attempt instead.
         if self._session is not session:
             return
         self.status()  # Copy stderr and the line counts from the transport before it is dropped.
@@ -493,6 +508,8 @@ class Connection:
             )
             self._set_state(State.FAILED, Unreachable(self._permanent_failure))
             return
+        # The timer starts the attempt without a caller. A call in between starts it at once and cancels the
+        # timer.
         delay = _RESTART_DELAYS_SECONDS[self._crash_count]
         self._crash_count += 1
         self._status.restarts += 1
@@ -505,6 +522,8 @@ class Connection:
             return
         self._set_state(State.NEEDS_AUTH if isinstance(error, SignInNeeded) else State.FAILED, error)
         log.warning("server '%s' cannot be used: %s", self.server.id, self._status.cause)
+        # Only after a crash: a server that never started, such as one with a wrong command, fails its callers
+        # and is tried again by the next call, not by a timer.
         if self._crash_count and self.server.restart is RestartPolicy.ON_FAILURE:
             self._schedule_restart(error)
 
@@ -521,6 +540,8 @@ class Connection:
         if isinstance(error, RpcError) and error.code == HEADER_MISMATCH:
             return await self._refresh_header_params()
         if isinstance(error, OutcomeUnknown):
+            # Not if this side ended the session: repeating the call would connect again to a server that was
+            # just closed or restarted.
             alive = self._permanent_failure is None and self._status.state is not State.CLOSED
             return repeatable and alive and not session.is_closed_by_us
         if self._session is session and not session.is_over:
@@ -559,6 +580,7 @@ class Connection:
         if self._session is not None:
             sessions.append(self._session)
             self._session = None
+        # Calls in flight fail now, not after the close below, which may take seconds (SIGTERM, then SIGKILL).
         for session in sessions:
             session.on_lost(Unreachable(reason))
         if (
@@ -566,6 +588,8 @@ class Connection:
             and not self._session_future.done()
             and self._connect_task is not None
         ):
+            # Only an attempt that is still connecting needs to be cancelled. An owner task that holds a
+            # session has been woken through ``end_future`` and closes it without being interrupted.
             self._connect_task.cancel()
         try:
             if self._owner_tasks:
@@ -605,6 +629,7 @@ class Connection:
     def _set_state(self, state: State, error: ServerError | None = None) -> None:
         status = self._status
         status.state, status.since = state, time.time()
+        # Two clocks: people read ``since``, while durations must not jump when the system's clock is set.
         self._state_since = time.monotonic()
         if error is not None:
             redact_error(error, self._secrets)

@@ -105,12 +105,16 @@ class Connector:
                 break
             except ServerError as error:
                 first_error = first_error or error
+                # Forgotten before the next attempt: if that fails or is cancelled as well, the next connect
+                # must not start with an era that does not work.
                 self.eras.remember(key, None)
                 fallback = _choose_fallback_era(server, era, error, remembered=remembered is not None)
                 if fallback is None:
                     # If SSE failed too, the first error tells more than that of a transport nobody
                     # configured.
                     raise connect_error(first_error if era == "sse" else error) from error
+                # Closed at once and not with the others at the end: over stdio it is a process, which counts
+                # against the limit and may hold resources that the next one needs.
                 await session.close()
                 era, remembered = fallback[0], None
         if server.protocol is ProtocolEra.AUTO:

@@ -68,6 +68,8 @@ class DeferredListings:
         pending = [self._start_refresh(key, refresh, semaphore) for key, refresh in refreshes.items()]
         for each in pending:
             if not await wait_until_deadline(each.task, each.started_at):
+                # This caller goes on without the result. The mark makes the end of the refresh notify
+                # subscribers.
                 each.is_deferred = True
             elif not each.task.cancelled():
                 each.task.result()

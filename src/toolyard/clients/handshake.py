@@ -126,6 +126,8 @@ async def negotiate_era(session: McpSession, deadline: Deadline) -> HandshakeRes
     probe = loop.create_task(discover(session, deadline))
     initialize_task: asyncio.Task[HandshakeResult] | None = None
     try:
+        # The order matters for servers that accept both: only without an answer to the probe may the legacy
+        # handshake decide (decision 0002).
         await asyncio.wait({probe}, timeout=_PROBE_HEAD_START_SECONDS)
         if not probe.done():
             initialize_task = loop.create_task(initialize(session, deadline))

@@ -270,6 +270,7 @@ class ConnectionManager:
         server = self.find(server_id, principal)
         if server is None:
             raise _server_not_found(server_id)
+        # Not stored under this principal as well, so that there is one entry to close and one state to show.
         if server.shared and principal.id != LOCAL_PRINCIPAL.id:
             return self.connection(server_id, LOCAL_PRINCIPAL)
         if self._closed:
@@ -372,11 +373,13 @@ class ConnectionManager:
             if key[1] != LOCAL_PRINCIPAL.id and connection.is_disposable
         ]
         disposable.sort(key=lambda key: self._connections[key].last_used)
+        # Half of them at once: dropping one for each new connection would sort the whole table every time.
         oldest = disposable[: (len(disposable) + 1) // 2]
         self._close_in_background([self._connections.pop(key) for key in oldest])
 
     async def _stop_idle_processes(self) -> None:
         """While the maximum number of child processes runs, stop idle ones, the longest unused first."""
+        # Searched again after each stop: while a process ends, others may become idle or be used again.
         while self._connector.process_supervisor.is_full:
             dedicated = (self._dedicated_connections.find(key) for key in self._dedicated_connections)
             idle = {
@@ -411,6 +414,8 @@ class ConnectionManager:
     def state(self, server_id: str, principal: Principal = LOCAL_PRINCIPAL) -> State:
         """Return the state alone, without building a status. DISABLED for an unknown server."""
         connection = self._connections.get((server_id, principal.id))
+        # Fast path for policy, which asks for the state at every call. The state of an instance may be newer
+        # on a dedicated connection.
         if connection is not None and connection.server.instance is None:
             return connection.state
         server = self.find(server_id, principal)
@@ -545,10 +550,12 @@ class ConnectionManager:
     async def close_all(self) -> None:
         """Close all connections, child processes and sockets for good, in bounded time. May be called
         twice."""
+        # Before the first await: a call in between must not create a connection that would never be closed.
         self._closed = True
         dedicated = self._dedicated_connections.remove_matching(lambda _: True)
         connections, self._connections = [*self._connections.values(), *dedicated], {}
         await _run_all((_close_connections(connections), *self._closing_tasks))
+        # Last, since it ends the watchdog and the HTTP sessions that connections need for their own close.
         await self._connector.close()
 
     def _find_connection_keys(self, server_ids: Collection[str]) -> list[tuple[str, str]]:
@@ -565,6 +572,8 @@ async def _close_connections(connections: Iterable[Connection]) -> None:
 
 async def _run_all(awaitables: Iterable[Any]) -> None:
     """Await all concurrently, wait for every one to end, then raise the first exception if there is one."""
+    # With return_exceptions, because gather would otherwise return at the first failure and leave the other
+    # connections closing without anyone to wait for them.
     for result in await asyncio.gather(*awaitables, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

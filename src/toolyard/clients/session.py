@@ -186,6 +186,7 @@ class McpSession:
             raise Unreachable(self._end_reason.cause, hint=self._end_reason.hint)
         call = _PendingCall(self._loop.create_future(), deadline.silence, on_progress)
         id = self._pending.register(call, method)
+        # ``initialize`` negotiates the version, so it has none of the ``_meta`` fields that depend on it.
         if method == "initialize":
             request_params = dict(params or {})
         else:
@@ -243,7 +244,8 @@ class McpSession:
         self.spawn(self._send_best_effort(build_notification(method, params)))
 
     def _cancel_request(self, id: int, method: str, reason: str) -> None:
-        # The specification forbids cancelling `initialize`. A modern HTTP transport cancels by closing the
+        # The specification forbids cancelling `initialize`, and allows to cancel only requests that are in
+        # progress: not one that was answered in the meantime. A modern HTTP transport cancels by closing the
         # response stream, so it needs no message.
         was_pending = self._pending.discard(id)
         if (
@@ -310,6 +312,8 @@ class McpSession:
             elif isinstance(event, IncomingRequest):
                 self._on_server_request(event)
             elif isinstance(event, Cancellation):
+                # A cancelled request gets no response (Cancellation), so cancelling the task that would send
+                # it is enough.
                 if (task := self._server_requests.get(event.id)) is not None:
                     task.cancel()
             else:
@@ -328,6 +332,8 @@ class McpSession:
             future.set_exception(_build_rpc_error(event.failure))
 
     def _on_progress(self, call: _PendingCall, params: dict[str, Any]) -> None:
+        # Progress restarts the silence limit, but not the total one: the specification (Timeouts) asks for a
+        # maximum regardless of progress.
         call.reschedule(self._loop.time() + call.silence)
         if call.on_progress is not None:
             self._run_callback(call.on_progress, params)
@@ -387,6 +393,8 @@ class McpSession:
             self._pause_silence_timeouts()
             task = self.spawn(self._answer_server_request(event))
             self._server_requests[event.id] = task
+            # A callback rather than ``finally`` in the task: a task that is cancelled before its first step
+            # runs none of its code, and its id would stay in use for ever.
             task.add_done_callback(lambda _: self._on_server_request_done(event.id))
 
     def _exceeds_request_rate(self) -> bool:

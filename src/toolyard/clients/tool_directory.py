@@ -151,6 +151,8 @@ class ToolDirectory:
                 cached = await self._catalogues.peek(server, principal)
                 if cached is not None and not fresh and not (ready and cached.stale):
                     return cached, None
+                # Cached catalogues are returned without a slot; only listings that may start a process or
+                # connect need one.
                 async with semaphore:
                     self._check_open()
                     return await self._catalogues.get(
@@ -204,6 +206,8 @@ class ToolDirectory:
         before = self.known_listing(principal)
         up_to_date = cached.keys() - outdated.keys()
         failures = {id: failure for id, failure in before.failures.items() if id not in up_to_date}
+        # Stored before the wait, so that callers see the cached catalogues of slow servers when the deadline
+        # passes.
         self._store_listing(principal, {**before.catalogues, **cached}, failures)
         # Only instances have connections per chat. All chats share the refresh of other servers.
         chats = {id: chat if server.instance is not None else None for id, server in outdated.items()}

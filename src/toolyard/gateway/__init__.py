@@ -1,7 +1,7 @@
 """The gateway: every server that a caller may use, behind one MCP endpoint, in both protocol eras.
 
-``endpoint`` answers the requests of one caller; start reading there. ``surface/`` holds what is offered
-(tools, prompts, resources, names), ``input_required/`` calls that need input or approval in the middle,
+``endpoint`` answers the requests of one caller; start reading there. ``surface/`` holds the offered tools,
+prompts, resources and names, ``input_required/`` calls that need input or approval in the middle,
 ``http/`` and ``stdio/`` the two transports. ``upstream`` chooses the connection of a request,
 ``client_subscriptions`` and ``upstream_subscriptions`` forward notifications. The package imports everything
 but ``web`` and ``cli``.

@@ -215,7 +215,7 @@ class CallerView:
             if not isinstance(answer, ServerError)
         ]
 
-    # What we report about ourselves.
+    # Our own server info.
 
     def _find_catalogue(self) -> Catalogue | None:
         return self.core.tool_directory.known_listing(self.principal).catalogues.get(

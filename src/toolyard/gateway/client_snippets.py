@@ -28,7 +28,7 @@ _TOKEN_VARIABLE = "TOOLYARD_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMethod:
-    """How a client reaches the gateway: by starting a program, or by URL with or without a token.
+    """Way in which a client reaches the gateway: a program to start, or a URL with or without a token.
 
     Without ``token`` the snippet contains a placeholder for it.
     """

@@ -212,6 +212,7 @@ class Endpoint:
                     "notifications/subscriptions/acknowledged", id, {"notifications": honoured}
                 )
             )
+            # Added only now: the acknowledgement comes before all notifications of the stream.
             self.gateway.client_subscriptions.add(watch)
             await self.gateway.shutdown.wait()
         finally:

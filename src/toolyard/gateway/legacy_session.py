@@ -33,7 +33,7 @@ __all__ = ["CancellableRequests", "LegacySession"]
 
 
 _EARLY_CANCELLATION_SECONDS = 30.0
-"""How long a cancellation is kept for a request that has not arrived."""
+"""Time for which a cancellation is kept for a request that has not arrived."""
 _MAX_REMEMBERED_IDS = 64
 """Maximum number of kept cancellations, and of answered ids; the oldest are dropped first."""
 _MAX_ID_LENGTH = 128
@@ -83,6 +83,7 @@ class CancellableRequests:
 
 
 def _remember_id(memory: OrderedDict[RequestId, Any], id: RequestId, value: object) -> None:
+    # The client chooses ids. Remembering long ones would let it fill the memory.
     if (len(id) if isinstance(id, str) else id.bit_length()) > _MAX_ID_LENGTH:
         return
     memory[id] = value
@@ -158,6 +159,8 @@ class LegacySession:
         try:
             return await answer
         except asyncio.CancelledError:
+            # The server has withdrawn its question, or its call has ended: a prompt that is open at the
+            # client should close.
             tell(build_notification("notifications/cancelled", {"requestId": id}))
             raise
         finally:

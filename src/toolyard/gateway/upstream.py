@@ -171,6 +171,7 @@ class Upstream:
         self, kind: _PoolKey, server_id: str, principal: Principal, capabilities: Mapping[str, Any]
     ) -> tuple[_DedicatedConnection, Connection]:
         free = self._idle_connections.get(kind, [])
+        # A connection may have been closed while it was free, by its idle timeout or a change of the server.
         while free:
             lane = free.pop()
             if lane.connection is not None and lane.connection.state is not State.CLOSED:

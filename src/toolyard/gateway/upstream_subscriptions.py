@@ -75,6 +75,8 @@ class UpstreamSubscriptions:
             connection = self._manager.connection(server_id, followed.principal)
             modern = (await connection.ensure_connected()).modern
             if not modern and followed.uris[uri] == 1:
+                # Only the first subscription may claim that the server knows all of them. A later one leaves
+                # an older mark as it is, so that the maintenance notices a restart in between.
                 if first:
                     followed.connection_generation = _current_generation(connection)
                 await connection.request("resources/subscribe", {"uri": uri}, repeatable=True)

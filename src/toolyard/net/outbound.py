@@ -108,6 +108,8 @@ class OutboundHttp:
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
+            # aiohttp's default limit of five minutes would end long calls and event streams. Callers have
+            # their own limits.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             trust_env=False,
             raise_for_status=False,

@@ -64,6 +64,8 @@ class _LookupThreads:
             except (OSError, ValueError) as error:
                 settle, outcome = future.set_exception, error
             finally:
+                # Released when the thread ends and not when the caller gives up: an abandoned lookup still
+                # occupies a thread.
                 self._free_slots.release()
             with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
                 loop.call_soon_threadsafe(_settle_future, future, settle, outcome)

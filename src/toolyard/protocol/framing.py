@@ -26,6 +26,9 @@ class OversizeLine:
 
     def append_line(self, line: OversizeLine) -> OversizeLine:
         """Return both lines joined by a line feed."""
+        # An edge that holds a whole line is shorter than allowed, so it continues into the other line. An
+        # edge that was cut must not: the bytes between would be missing, and unrelated text would look
+        # adjacent.
         head = self.head + b"\n" + line.head if len(self.head) == self.size else self.head
         tail = self.tail + b"\n" + line.tail if len(line.tail) == line.size else line.tail
         return OversizeLine(head[:_EDGE_BYTES], tail[-_EDGE_BYTES:], self.size + 1 + line.size)
@@ -58,6 +61,7 @@ class LineFramer:
     def feed(self, chunk: bytes) -> list[Line]:
         """Add a chunk and return the lines that it completes, without their line feed."""
         lines: list[Line] = []
+        # The piece after the last line feed is an incomplete line, often empty. It waits for the next chunk.
         pieces = chunk.split(b"\n")
         last = pieces.pop()
         for piece in pieces:
@@ -182,6 +186,8 @@ class SseParser:
         start = len(name) + (2 if line[len(name) + 1 : len(name) + 2] == b" " else 1)
         value = line[start:] if isinstance(line, bytes) else memoryview(line)[start:]
         if name == b"data":
+            # One more for the line feed that joins the data lines of an event. The first line has none, hence
+            # the ``+ 1`` in the comparison with the limit.
             self._data_size += len(value) + 1
             if self._oversize is None and self._data_size <= self._limit + 1:
                 self._append_data(value)
@@ -189,6 +195,8 @@ class SseParser:
                 self._add_oversize_data(_keep_edges(value))
         elif name == b"event":
             self._event = str(value, "utf-8", "replace") or "message"
+        # The HTML standard ignores an id with NUL, and a retry that is not all digits. The bound on the
+        # length keeps int() from raising ValueError, as it does for thousands of digits.
         elif name == b"id" and b"\0" not in bytes(value):
             self._id = str(value, "utf-8", "replace")
         elif name == b"retry" and len(value) < 10 and bytes(value).isdigit():

@@ -155,6 +155,8 @@ class _Decoder:
         while start < size:
             window = bytes(self._data[start : start + self._window])
             used = self._take_window(window, start + len(window) == size)
+            # Nothing was consumed, so the first token is longer than the window. Reading the same window
+            # again would never end.
             if used == 0:
                 used = yield from self._take_long_token(window, start)
             start += used
@@ -184,6 +186,8 @@ class _Decoder:
             else:
                 self._add_value(_LITERAL_VALUES[token[_LITERAL]])
             at = end
+        # No token matched. Whitespace up to the end is consumed; anything else is a token that the window
+        # cuts off, or an error, which shows when a window begins with it.
         space = _WHITESPACE.match(window, at)
         if space is not None and space.end() == size:
             return size
@@ -205,6 +209,8 @@ class _Decoder:
             return indent
         if window[:1] != b'"':
             raise ValueError("not JSON, or a number with too many digits")
+        # Only a string may be longer than a window: structure is single bytes, and a number that long is
+        # refused.
         text, end = yield from self._decode_long_text(start + 1)
         self._take_text(text)
         return end - start
@@ -231,6 +237,8 @@ class _Decoder:
             piece = _decode_text(head)
             pieces.append(piece)
             length += len(piece)
+            # CPython stores all characters of a string with the width of the widest one. So one emoji in 60
+            # MB of ASCII needs 240 MB, and the check must run before the pieces are joined.
             width = _widest_character_bytes(piece, width)
             if length * width > self._max_text_bytes:
                 raise MessageLimitExceeded(
@@ -267,6 +275,8 @@ class _Decoder:
 
     def _begin_container(self, container: Any, expected: int) -> None:
         self._add_value(container)
+        # That of orjson, so that the size of a message, which selects the decoder, does not decide whether it
+        # is valid.
         if len(self._outer_containers) == _MAX_DEPTH:
             raise ValueError("nested too deeply")
         self._outer_containers.append(self._container)

@@ -145,6 +145,7 @@ def _format_header_text(value: object) -> str | None:
         return value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    # Larger integers are not exact in the floats of JavaScript, so that two sides could disagree about them.
     if isinstance(value, int) and abs(value) <= _MAX_SAFE_INTEGER:
         return str(value)
     return None
@@ -179,6 +180,7 @@ def find_header_mismatch(
                 return f"the header {name} does not match the body"
         except ValueError as error:
             return f"the header {name}: {error}"
+    # A header without a value in the body is a contradiction, too: a proxy may have routed the request by it.
     for param in params:
         if param.header not in expected and headers.get(param.header) is not None:
             return f"the header {param.header} has no value in the body"

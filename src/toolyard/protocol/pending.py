@@ -156,6 +156,8 @@ class PendingRequests(Generic[T]):
 
     def register(self, token: T, method: str) -> int:
         """Return a new id; its response and progress are matched to ``token``."""
+        # Ids are never reused within a session (JSON-RPC, and MCP Requests), so that a late response to a
+        # cancelled request cannot be taken for that of a newer one.
         self._last_id += 1
         self._pending[self._last_id] = (token, method)
         return self._last_id
@@ -200,12 +202,16 @@ class PendingRequests(Generic[T]):
         # Accept a numeric id that comes back as a string (see _is_same_id).
         if type(id) is str and id.isascii() and id.isdigit() and len(id) < 19:
             id = int(id)
+        # Late responses to requests that timed out or were cancelled end here, too. They are normal: the
+        # specification (Cancellation) warns that a response may cross its cancellation.
         if type(id) is not int or id not in self._pending:
             return UnprocessableMessage(f"a response to {_describe_value(id)}, which is not in flight")
         # A null result beside an error does not count as a result.
         if "result" in body and (body["result"] is not None or "error" not in body):
             result = body["result"]
             token, method = self._pending.pop(id)
+            # The request is completed with a failure rather than skipped: its caller would wait for the
+            # timeout.
             if type(result) is not dict:
                 return RpcResponse(token, None, RpcFailure(0, f"{method}: the result is not an object"))
             return RpcResponse(token, cast("dict[str, Any]", result))

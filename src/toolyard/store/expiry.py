@@ -87,6 +87,8 @@ class ExpiredRowCleanup:
         return now < self._paused_until
 
     def _delete_expired_rows(self, connection: Connection) -> None:
+        # Tried and not awaited: if another replica deletes, nothing is left to do here. The lock ends with
+        # the transaction, so that each batch takes it again.
         if not _try_expiry_lock(connection):
             return
         for table, due in _expiry_conditions(self._clock()):

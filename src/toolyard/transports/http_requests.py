@@ -99,6 +99,8 @@ class ServerHttpClient:
             response = await self._follow_redirects(method, url, headers, body)
             if response.status not in (401, 403) or self._auth is None or attempt == _MAX_SIGN_IN_RETRIES:
                 return response
+            # The response stays open meanwhile: without new credentials it is returned, and its body explains
+            # the refusal.
             challenge = parse_challenge(response.status, get_challenge_header(response.headers))
             try:
                 has_new_credentials = await self._auth.challenged(challenge)
@@ -117,6 +119,8 @@ class ServerHttpClient:
         for _ in range(_MAX_REDIRECTS):
             response = await self._send_once(method, url, headers, body)
             location = response.headers.get("Location")
+            # The method is kept, for 301 and 302 as well: turning a POST into a GET, as browsers do, would
+            # lose the message. 303 demands a GET and is not followed.
             if response.status not in (301, 302, 307, 308) or location is None:
                 if is_server_url:
                     # Remember the target of a redirect only after a good response: a page that asks to sign

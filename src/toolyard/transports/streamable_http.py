@@ -115,6 +115,8 @@ class StreamableHttpTransport:
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         method = message.get("method")
+        # ``initialize`` starts a session, so it must carry neither the id of an earlier one nor a negotiated
+        # version.
         all_headers = self._negotiated_headers if method != "initialize" else self._initial_headers
         if self._is_modern and method is not None and method != "initialize":
             all_headers = {**all_headers, **build_standard_headers(method, message.get("params"))}
@@ -126,6 +128,8 @@ class StreamableHttpTransport:
         try:
             await self._handle_response(response, message.get("id") if method is not None else None, method)
         except BaseException:
+            # Also when the caller is cancelled: in the modern era, closing the response stream is what
+            # cancels the request at the server.
             response.close()
             raise
 
@@ -135,6 +139,7 @@ class StreamableHttpTransport:
         if response.status in (200, 202, 204):
             if method == "initialize" and (session := response.headers.get(_SESSION_HEADER)):
                 self._set_session_id(session)
+            # A notification or a response of ours: the server acknowledges it with 202 and without a message.
             if id is None:
                 self._finish_response(response)
             elif response.content_type == "application/json":
@@ -149,6 +154,8 @@ class StreamableHttpTransport:
             raise error
 
     def _set_session_id(self, session_id: str) -> None:
+        # The specification (Session Management) allows visible ASCII only. Anything else would be sent back
+        # in a header of every request.
         if not session_id.isascii() or not session_id.isprintable():
             raise BadAnswer("its session id contains invalid characters")
         self._session_id = session_id
@@ -165,6 +172,8 @@ class StreamableHttpTransport:
             raise SessionLost("no longer knows our session")
         self._deliver_message(message, len(body))
         batch = cast("list[object]", message) if isinstance(message, list) else [message]
+        # Checked after delivery, since other messages of the batch are still wanted. Without the error the
+        # call would wait for its timeout, although no more can arrive on this exchange.
         if not any(is_response_to(part, id) for part in batch):
             raise BadAnswer("answered the request with a message that is not its response")
 
@@ -232,8 +241,12 @@ class StreamableHttpTransport:
                 if stream.answered:
                     self._finish_response(response)
                     return
+                # The modern era has no resumption, and without an event id there is no position to resume
+                # from. The server may have executed the request, so it is not repeated either.
                 if self._is_modern or not stream.last_id:
                     raise error or OutcomeUnknown("ended the event stream before its answer")
+                # Progress resets the count: a long call may be polled many times, each with an event. Only a
+                # server that never delivers anything is given up.
                 failures = 0 if stream.made_progress else failures + 1
                 if failures > _MAX_FRUITLESS_RESUMPTIONS:
                     raise error or OutcomeUnknown("repeatedly ended the event stream before its answer")

@@ -119,6 +119,8 @@ class InstanceSync:
                 continue
             status = self._core.call_path.redact_status(manager.status(instance.core_id, principal=principal))
             if self._stored_since_by_server.get(instance.core_id) != status.since:
+                # Noted before the await, so that two pages that are loaded at the same time do not store a
+                # state twice.
                 self._stored_since_by_server[instance.core_id] = status.since
                 if status.state is State.READY and await self._lacks_scopes(instance):
                     continue

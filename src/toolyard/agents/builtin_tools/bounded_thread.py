@@ -29,7 +29,7 @@ class CancellationToken:
 
     @property
     def should_stop(self) -> bool:
-        """Whether the deadline has passed or the work was cancelled."""
+        """True if the deadline has passed or the work was cancelled."""
         return self._cancelled.is_set() or time.monotonic() > self._deadline
 
     def cancel(self) -> None:
@@ -61,6 +61,8 @@ class BoundedThreadPool:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work, cancellation)
         finally:
+            # Also after a cancellation of the caller: the thread goes on, and learns here that its result is
+            # not wanted.
             cancellation.cancel()
 
     def submit(self, work: Callable[[], None]) -> None:

@@ -62,6 +62,8 @@ class RipgrepEngine:
 
     async def find_matches(self, query: GrepQuery) -> AsyncGenerator[FileMatches, None]:
         if _UNSUPPORTED_SYNTAX_PATTERN.search(query.pattern) is None:
+            # Python compiles the pattern first, so that both engines refuse the same patterns with the same
+            # message.
             async with WorkerProcess("grep_worker") as worker:
                 await send_pattern(worker, query)
             with closing(_StartFolder(self._workspace, query.path)) as start:

@@ -78,6 +78,7 @@ class WorkerProcess:
             process.kill()
         if process.stdin is not None:
             process.stdin.close()
+        # Shielded, so that a cancelled caller leaves no zombie process behind.
         await asyncio.shield(process.wait())
 
     async def send_request(self, message: bytes) -> bytes:

@@ -48,4 +48,5 @@ def _limit_resources(seconds: int, max_open_files: int) -> None:
     ):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource_kind, (limit, limit))
+    # The CPU limit ends a process that is busy, the alarm one that waits.
     signal.alarm(seconds)

@@ -219,6 +219,7 @@ class Workspace:
     def open_root(self) -> int:
         """Return a descriptor of the root. Raises NativeToolError."""
         try:
+            # The root alone may be a symbolic link: the operator chose it.
             fd = os.open(self.root, FOLDER_OPEN_FLAGS & ~getattr(os, "O_NOFOLLOW", 0))
         except OSError as error:
             raise NativeToolError(
@@ -254,6 +255,8 @@ class _PathResolver:
             if part == "..":
                 self._go_to_parent()
                 continue
+            # Only a hint for the choice below: the entry may be replaced before it is opened. The opening
+            # uses O_NOFOLLOW and checks again.
             info = os.stat(part, dir_fd=self._fds[-1], follow_symlinks=False)
             if stat.S_ISLNK(info.st_mode):
                 self._follow_link(part)
@@ -273,10 +276,13 @@ class _PathResolver:
         self._link_count += 1
         if self._link_count > _MAX_LINKS:
             raise _PathRejected("leads through too many links")
+        # The target is resolved name by name like any other path. The kernel would follow it anywhere.
         target = os.readlink(part, dir_fd=self._fds[-1])
         inside = self._workspace.relative_to_root(target)
         if inside is None:
             raise _PathRejected("is a link that leads out of the workspace")
+        # An absolute target inside the workspace starts again at the root's descriptor, which cannot have
+        # been replaced since.
         if target.startswith("/"):
             del self._names[:]
             self._close_fds_beyond(1)
@@ -290,6 +296,7 @@ class _PathResolver:
         self._check_not_excluded(os.fstat(self._fds[-1]))
 
     def _open_file(self, part: str, before: os.stat_result) -> OpenedPath:
+        # The system refuses ``file/..`` and ``file/name``, and so does this.
         if any(each not in ("", ".") for each in self._pending_parts):
             raise NotADirectoryError(errno.ENOTDIR, "a parent is not a folder")
         # Opening a device or pipe has side effects, so the type is checked before opening, and again

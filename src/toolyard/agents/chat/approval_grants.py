@@ -193,6 +193,8 @@ class Approver:
         )
         if grant is not None:
             return True
+        # In a chat the turn asks before the call and stores a grant (see turn_calls). Without one the call is
+        # refused.
         if caller.chat is not None:
             return False
         if self._fallback is not None:

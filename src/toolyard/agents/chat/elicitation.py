@@ -150,6 +150,9 @@ class ServerQuestions:
 
         That is the call of the current task; otherwise the user's latest running call to this server.
         """
+        # Over HTTP a server asks in the stream of the call, which is read by the task of that call. Over
+        # stdio all messages arrive in one place, and the server does not say which call its question belongs
+        # to.
         current = _CURRENT_CALL.get()
         if current is not None and current in self._active_calls and current.server_id in (None, server_id):
             return current, current.call_id

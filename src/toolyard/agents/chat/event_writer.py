@@ -34,6 +34,7 @@ class EventWriter:
         self.chat_id = chat_id
         self._store = store
         self._runner = runner
+        # One write at a time: the numbers of events are their order, and pieces must not overtake each other.
         self._write_lock = asyncio.Lock()
         self._pending_pieces: list[NewChatEvent] = []
         self._pending_progress: dict[str, NewChatEvent] = {}
@@ -48,6 +49,7 @@ class EventWriter:
         self._raise_earlier_failure()
         delta = sanitize_text(delta)
         last = self._pending_pieces[-1] if self._pending_pieces else None
+        # Joined while they wait, so that a fast model costs one row for each write, not for each token.
         if last is not None and (last.kind, last.part) == (kind, part):
             delta = last.body["delta"] + delta
             self._pending_pieces.pop()
@@ -102,9 +104,12 @@ class EventWriter:
 
         Raises the error of a write.
         """
+        # Before the first await: from here on nothing may be added that the closing events do not take into
+        # account.
         self._is_finished = True
         if self._write_tasks:
             await asyncio.wait(self._write_tasks)
+        # Under the lock, so that a batch that is being written is not interrupted.
         async with self._write_lock:
             if self._batch_task is not None:
                 self._batch_task.cancel()

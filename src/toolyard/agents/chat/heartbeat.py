@@ -91,6 +91,8 @@ class RunnerHeartbeat:
         # The turn may have ended or changed hands since the query.
         if runner is None or runner not in gone_runners or self._is_running_here(chat.id):
             return
+        # Taking over is atomic and changes the runner. So the old process, if it lives after all, gets
+        # NotHeld with its next write.
         if runner != context.runner and not await context.store.take_over(chat.id, context.runner, runner):
             return
         log.info("chat %s: ending an abandoned turn as interrupted", chat.id)
@@ -100,6 +102,8 @@ class RunnerHeartbeat:
 
     async def _send_heartbeat(self) -> None:
         await asyncio.sleep(_HEARTBEAT_INTERVAL_SECONDS)
+        # In this order: the gap since our own last heartbeat must be known before other runners are judged by
+        # theirs.
         await self._context.store.record_heartbeat(self._context.runner)
         now = self._context.clock()
         # A clock that jumped has the same effect here, and other processes on this machine see it too.

@@ -72,6 +72,8 @@ class HumanAnswers:
             raise ChatRefused(
                 "this call is no longer waiting for an answer", hint="open the chat to see its state"
             )
+        # The answer is stored in two steps, approval and event, which may be interrupted in between. The
+        # first step decides; repeating the second one writes the same answer.
         if approval.answered_at is None:
             grant = await self._store_answer(approval, yes, remember)
         else:
@@ -83,6 +85,8 @@ class HumanAnswers:
         )
         if grant is not None and remember is not None:
             await self._answer_covered_calls(chat, snapshot, approval_id, grant)
+        # Read again, since two answers may arrive at the same time in two processes: the later one resumes
+        # the turn. If both do, the claim lets one of them through.
         if not (await self._read_snapshot(chat)).pending_approval_ids:
             await self._turn_runner.resume(chat)
 
@@ -92,6 +96,8 @@ class HumanAnswers:
             approval = await self._context.approvals.find(chat.owner, id)
             if approval is None or approval.answered_at is None:
                 return
+            # The process that stored the answer may be about to append it. Appending here as well would
+            # duplicate it.
             if is_recent(approval.answered_at, self._context.clock(), _ANSWER_DELIVERY_SECONDS):
                 return
             await self._context.store.append_without_claim(

@@ -281,7 +281,7 @@ def _get_annotation_title(definition: Definition) -> str | None:
 
 
 class ChatBackend(Protocol):
-    """What chats require of the interface that serves them: the owners, their agents and their tools."""
+    """Requirements of chats on the interface that serves them: the owners, their agents and their tools."""
 
     async def load_tool_set(self, chat: Chat) -> ToolSet:
         """Return the current tools of a chat.

@@ -76,6 +76,7 @@ class Turn:
 
     def stop(self, reason: TurnEnd) -> None:
         """Cancel the model request and the tool calls; ``run`` returns once the end has been stored."""
+        # The first reason counts: a user's stop that is followed by a shutdown stays a stop.
         self._stop_reason = self._stop_reason or reason
         if self._task is not None:
             self._task.cancel()
@@ -85,6 +86,8 @@ class Turn:
         if self._stop_reason is None:
             self._task = asyncio.get_running_loop().create_task(self._continue_turn())
             try:
+                # ``wait`` does not raise the exception of the task, and when this coroutine is cancelled it
+                # does not cancel the task either, which is why that happens below.
                 await asyncio.wait({self._task})
             finally:
                 self._task.cancel()
@@ -115,6 +118,8 @@ class Turn:
         try:
             async with asyncio.timeout(_END_WRITE_TIMEOUT_SECONDS):
                 try:
+                    # First the streamed text that is still buffered, so that closing the turn turns it into a
+                    # partial answer.
                     await self._event_writer.finish()
                 except NotHeld:
                     return
@@ -243,6 +248,7 @@ async def close_turn(context: TurnContext, chat_id: str, number: int, end: TurnE
 
     Raises NotHeld, or the store's errors.
     """
+    # Read from the store and not from memory: the turn may have been taken over from another process.
     events = await read_turn_events(context.store, chat_id, number)
     closing_events = build_closing_events(events, end, context.clock())
     if closing_events:

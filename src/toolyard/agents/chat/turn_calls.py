@@ -66,6 +66,8 @@ class TurnCallRunner:
         plan = await self._plan_calls(snapshot)
         if plan.refusal_events:
             await self._turn_log.append(plan.refusal_events)
+        # Approved calls run before approvals are requested, because the request releases the chat: from then
+        # on this process must not write to it.
         await _run_concurrently(self._run_call(call) for call in plan.approved_calls)
         if plan.unapproved_calls:
             await self._request_approvals(plan.unapproved_calls)
@@ -106,6 +108,8 @@ class TurnCallRunner:
         """
         owner, chat_id = self._tool_set.caller.principal.id, self._turn_log.chat_id
         now = self._clock()
+        # Only a forecast: the call path checks again and uses the grant up, so that a grant revoked in
+        # between does not approve the call.
         grants = list(await self._approvals.list_grants(owner, now))
         for call, unapproved_call in candidates:
             covering_grant = next(
@@ -154,6 +158,7 @@ class TurnCallRunner:
         events: list[NewChatEvent] = []
         for call, unapproved_call in unapproved_calls:
             approval = self._build_approval(call, unapproved_call)
+            # Stored before the event that names it: a page that shows the event must find the approval.
             await self._approvals.add(approval)
             body = {"id": call.id, "approval": approval.id, "reason": unapproved_call.reason}
             events.append(NewChatEvent(Kind.APPROVAL_REQUEST, body))
@@ -209,6 +214,7 @@ async def _run_concurrently(work: Iterable[Coroutine[Any, Any, None]]) -> None:
     try:
         await asyncio.gather(*tasks)
     finally:
+        # gather does not cancel the other tasks when one fails, and they must not outlive the turn.
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -27,7 +27,7 @@ _UNAPPROVED_CALL_MESSAGE = "not called: the turn ended before the user approved 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """Why a turn ended, with an error and a hint where there is more to say."""
+    """Outcome of a turn, with an error and a hint where there is more to say."""
 
     why: TurnOutcome
     error: str | None = None
@@ -72,6 +72,8 @@ def _complete_partial_answers(snapshot: TurnSnapshot) -> Iterator[NewChatEvent]:
 def _close_open_items(snapshot: TurnSnapshot, outcome: TurnOutcome) -> Iterator[NewChatEvent]:
     for question in snapshot.open_question_ids:
         yield NewChatEvent(Kind.QUESTION_ANSWER, {"id": question, "action": "cancel"})
+    # Model providers refuse a history in which a call has no result, so that every open call gets one.
+    # Otherwise the chat could not continue.
     for call in snapshot.open_calls:
         is_unanswered = call.approval_id is not None and call.approved is None
         yield failure_event(

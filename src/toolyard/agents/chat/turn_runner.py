@@ -102,6 +102,7 @@ class TurnRunner:
             task = asyncio.get_running_loop().create_task(turn.run(), name=f"toolyard-turn:{chat.id}")
             self._active_turns[chat.id] = (turn, task)
             task.add_done_callback(lambda done: self._on_turn_done(chat.id, turn, done))
+            # ``close`` may have run during the claim, and did not know of this turn.
             if self._closed:
                 turn.stop(PROCESS_GONE)
             return number
@@ -109,6 +110,7 @@ class TurnRunner:
             self._starting_chat_ids.discard(chat.id)
 
     def _on_turn_done(self, chat_id: str, turn: Turn, task: asyncio.Task[None]) -> None:
+        # The chat may have a new turn by now: it is released in the database before this callback runs.
         if (active := self._active_turns.get(chat_id)) is not None and active[0] is turn:
             del self._active_turns[chat_id]
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -143,6 +145,8 @@ class TurnRunner:
             ):
                 return False
             snapshot = TurnSnapshot.from_events(await read_turn_events(context.store, chat.id, chat.turn))
+            # Only after the claim: from here on no other process can resume the turn, so an approval cannot
+            # be denied here and used there.
             for approval_id in snapshot.pending_approval_ids:
                 await context.approvals.answer(
                     chat.owner, approval_id, yes=False, at=context.clock(), grant=None

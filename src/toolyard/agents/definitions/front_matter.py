@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class YamlProblem:
-    """Why a text is not a valid YAML mapping. ``line`` counts from 0."""
+    """Reason why a text is not a valid YAML mapping. ``line`` counts from 0."""
 
     line: int
     message: str

@@ -49,7 +49,7 @@ takes seconds.
 
 @dataclass(frozen=True, slots=True)
 class ProviderAccess:
-    """How to reach a provider. Without ``base_url``, its own address is used."""
+    """Address and key of a provider. Without ``base_url``, its own address is used."""
 
     provider: str
     base_url: str | None = None
@@ -70,7 +70,7 @@ class ProviderAccess:
 
     @property
     def lacks_key(self) -> bool:
-        """Whether the provider certainly needs a missing key. A custom address may need none."""
+        """True if the provider certainly needs a missing key. A custom address may need none."""
         return self.base_url is None and self.api_key is None and self.provider in API_KEY_VARIABLES
 
 
@@ -112,9 +112,9 @@ class ModelChoice:
     label: str
     provider: str
     sees: bool
-    """Whether images may be sent to it."""
+    """True if images may be sent to it."""
     hears: bool
-    """Whether audio may be sent to it."""
+    """True if audio may be sent to it."""
     base_url: str | None
     """Its address without user and password; None for the provider's own address."""
 

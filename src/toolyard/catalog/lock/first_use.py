@@ -1,7 +1,7 @@
 """Trust on first use for configured servers that have no ``mcp.lock``.
 
 The first listing of a server is accepted and stored. Later listings are compared with it: a new or changed
-tool of a quarantined server cannot be used until somebody accepts it; for other servers the change is logged
+tool of a quarantined server cannot be used until it is accepted; for other servers the change is logged
 once and stored as the accepted state.
 """
 
@@ -61,7 +61,7 @@ def first_use_pin_key(server: Server) -> PinKey:
     """Return the storage key of a server's pins.
 
     It covers the address or the command, but no headers and no environment: rotating a credential must not
-    make us trust the server anew.
+    make us trust the server again.
     """
     transport = server.transport
     parts = (
@@ -162,6 +162,8 @@ class FirstUseLock:
         for _ in range(_MAX_ATTEMPTS):
             (entry,) = await self._storage.read((pin_key,))
             changes = await asyncio.to_thread(_list_changes, server.id, entry)
+            # Selected from the entry that is about to be overwritten. If another process has stored a newer
+            # listing, its keys differ, and nothing is accepted that the person has not seen.
             accepted = select_changes(changes, keys)
             locked = _unpack_or_empty(entry.pins)
             pins = apply_changes(locked, locked, accepted)

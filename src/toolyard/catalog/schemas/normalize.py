@@ -108,6 +108,8 @@ class _SchemaExpansion:
     def _convert_keywords(self, fields: dict[str, object], depth: int, trail: tuple[str, ...]) -> Schema:
         result: Schema = {}
         for key, value in fields.items():
+            # Every loss leaves a note or counts as a lossy merge, so that the sum grows if a subschema of
+            # this keyword becomes wider than the original.
             losses = len(self.notes) + self._lossy_merges
             if key in _TEXT_KEYWORDS:
                 if isinstance(value, str) and self._try_spend(value):
@@ -190,6 +192,8 @@ class _SchemaExpansion:
 def _count_nodes(value: object, depth: int) -> int:
     if isinstance(value, str):
         return len(value) // _CHARS_PER_NODE
+    # More than the whole budget, so that deeply nested data is dropped, and neither this function nor a copy
+    # recurses without bound.
     if depth > _MAX_DATA_DEPTH:
         return _MAX_EXPANDED_NODES + 1
     if isinstance(value, dict):
@@ -242,6 +246,7 @@ def _resolve_reference(root: JsonObject, reference: str) -> object | None:
     if not reference.startswith("#/"):
         return _find_anchor(root, reference[1:])
     node: object = root
+    # RFC 6901: ``~1`` is replaced before ``~0``, or ``~01`` would become a slash.
     for part in unquote(reference[2:]).split("/"):
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(node, dict):

@@ -58,6 +58,8 @@ class FuzzyMatcher:
             confidence = _match_confidence(word, term, max_edits)
             if confidence and is_known(term):
                 matches.append((-confidence, term))
+                # Candidates come with most shared trigrams first, so that the best matches are among the
+                # first few.
                 if len(matches) >= _MAX_CANDIDATES:
                     break
         return [(term, -negated) for negated, term in sorted(matches)[:_MAX_MATCHES]]

@@ -274,6 +274,8 @@ class IndexView:
 
     def _find_substitutes(self, term: str, allow_fuzzy: bool) -> list[_WeightedTerm]:
         """Return replacements for a term that is not indexed: synonyms, else halves, else similar terms."""
+        # From sure to unsure, and the first that finds anything ends the search: a misspelling is looked for
+        # only if the word is not a known one in another form.
         if groups := find_synonym_groups(term):
             synonyms = self._filter_known_terms(dict.fromkeys(chain.from_iterable(groups)))
             if synonyms:
@@ -399,4 +401,5 @@ def _select_candidates(
     numbers = bitset_members(selected)
     if len(numbers) >= max(_MIN_CANDIDATES_WITHOUT_TIES, minimum) or not tied:
         return numbers
+    # By name and not by number: numbers follow the order in which servers were added, which must not decide.
     return numbers + nsmallest(maximum - len(numbers), bitset_members(tied), key=names.__getitem__)

@@ -201,6 +201,9 @@ class Postings:
         self.count -= 1
         for term in self.documents[number]:
             self.posting_by_term[term].remove(number)
+        # The number is not given to another document, since all bitsets are positions: closing the gap would
+        # rewrite every one of them. The owner rebuilds the index when there are too many gaps (see
+        # ``removed_count``).
         self.documents[number] = {}
         self.names[number] = ()
 

@@ -96,7 +96,7 @@ async def _read_line_in_thread(prompt: str) -> str | None:
             line: str | None = input(prompt)
         except (EOFError, OSError, UnicodeDecodeError):
             line = None
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        with contextlib.suppress(RuntimeError):  # The loop is closed, and the caller with it.
             loop.call_soon_threadsafe(deliver_line, line)
 
     threading.Thread(target=read_line, name="prompt", daemon=True).start()

@@ -142,7 +142,7 @@ def _start_logging(verbose: bool) -> None:
     if log.handlers:
         return
     if not verbose:
-        # Commands report in their own words what the library logs as warnings.
+        # Commands print messages of their own for the problems that the library logs as warnings.
         log.addHandler(logging.NullHandler())
         return
     handler = logging.StreamHandler(sys.stderr)

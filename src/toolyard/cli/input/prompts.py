@@ -17,7 +17,7 @@ def format_arguments_for_approval(
     arguments: object, *, indent: int | None = None, max_characters: int = MAX_ARGUMENT_CHARACTERS
 ) -> str | None:
     """Return all arguments of a call as text, or None if they cannot be shown and so cannot be approved."""
-    from toolyard.agents.chat.argument_review import review_text  # only where somebody is asked
+    from toolyard.agents.chat.argument_review import review_text  # only needed for prompts
 
     text = review_text(arguments, indent=indent)
     return text if text is not None and len(text) <= max_characters else None

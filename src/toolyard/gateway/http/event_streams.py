@@ -29,6 +29,7 @@ _RETRY_MILLISECONDS = 1000
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
+    # nginx would otherwise collect events and delay them.
     (b"x-accel-buffering", b"no"),
 ]
 
@@ -106,6 +107,7 @@ class EventStream:
         if self._is_ended:
             return
         waiting = self._last_number - self._sent_number
+        # Notifications may be lost. A response may not: its caller would wait for ever.
         if waiting >= _MAX_UNSENT_MESSAGES and "id" not in message:
             return
         data = encode(message)
@@ -149,6 +151,8 @@ class EventStream:
         A previous reader gets nothing more: each message is sent once. Returns whether this reader got
         everything.
         """
+        # A client may return before its lost connection is noticed. The number tells the older reader that it
+        # was replaced, so that a message is not sent to a dead connection and lost.
         self._writer_number += 1
         self._reader_count += 1
         self._wakeup.set()
@@ -167,6 +171,8 @@ class EventStream:
             await send({"type": "http.response.body", "body": prime, "more_body": True})
         place = self._sent_number if after is None else after
         while writer == self._writer_number:
+            # Cleared before the events are read: a message that is added while this reader sends sets it
+            # again, so that none is overlooked.
             self._wakeup.clear()
             events = [(number, data) for number, data in self._events if number > place]
             if events:

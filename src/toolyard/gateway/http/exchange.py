@@ -135,6 +135,7 @@ class DisconnectWatcher:
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
+        # Started late: most requests are answered before, and need no second task.
         self._timer = asyncio.get_running_loop().call_later(_DISCONNECT_CHECK_SECONDS, self._start_watch)
         return self
 
@@ -160,6 +161,8 @@ class DisconnectWatcher:
         # A cancelled task keeps its frames, and these would keep this object.
         self._watching = self.writing = None
         if self.gone and isinstance(error, asyncio.CancelledError) and task is not None:
+            # The cancellation was ours and ends here. Without this, the task would count as cancelled for any
+            # later timeout (see asyncio.timeout).
             task.uncancel()
             return True
         return False

@@ -128,6 +128,8 @@ class LegacyHttp:
         async with DisconnectWatcher(http.receive) as watched:
             more = asyncio.ensure_future(stream.wait_for_message())
             try:
+                # A quick result is sent as plain JSON, which costs less than a stream. After a while a stream
+                # is begun even without messages, because it has keepalives and can be resumed.
                 pause = None if stream.name is None else _STREAM_AFTER_SECONDS
                 await asyncio.wait((work, more), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                 read = True

@@ -20,7 +20,7 @@ _MAX_IDLE_SECONDS = 3600.0
 """Time without a request or listener after which a session ends."""
 _MAX_SESSIONS = 10_000
 _UNREAD_RESPONSE_SECONDS = 60.0
-"""How long an unread response is kept for a client that lost its stream."""
+"""Time for which an unread response is kept for a client that lost its stream."""
 _MAX_UNREAD_RESPONSES = 64
 """Maximum number of unread responses of a session; the oldest are dropped first."""
 _MAX_UNREAD_BYTES_PER_OWNER = 32 * 1024 * 1024
@@ -53,6 +53,8 @@ class UnreadResponses:
         self._bytes_by_owner[owner] += stream.kept_bytes
         while self._bytes_by_owner[owner] > self._max_bytes_per_owner and len(streams) > 1:
             self._drop_oldest(owner)
+        # The owner with most bytes pays, so that one user's unread responses cannot push out those of all
+        # others.
         while self._bytes_by_owner.total() > self._max_bytes:
             self._drop_oldest(self._bytes_by_owner.most_common(1)[0][0])
 
@@ -84,7 +86,7 @@ class HttpSession:
         self.standalone_stream = EventStream("own" if self._is_resumable else None)
         """Messages that belong to no request; read by GET."""
         self.response_streams: dict[str, EventStream] = {}
-        """Streams of requests in progress, and of responses that nobody has read yet."""
+        """Streams of requests in progress, and of unread responses."""
         self._unread_streams: dict[EventStream, None] = {}
         """The unread ones, the oldest first."""
         self._unread_responses = unread_responses
@@ -157,6 +159,7 @@ class HttpSessions:
         """
         now = time.monotonic()
         for each in list(self._sessions.values()):
+            # The sessions are in order of their last use, so that the first recent one ends the search.
             if now - each.last_used_at < _MAX_IDLE_SECONDS:
                 break
             if each.standalone_stream.has_reader:

@@ -29,7 +29,7 @@ __all__ = ["CURRENT_APPROVAL", "CallApprovals", "MemoryApprovalStore", "RequestA
 _MAX_PENDING_APPROVALS = 100
 """Maximum number of open approvals per owner; further calls are refused."""
 _MAX_ARGUMENTS_BYTES = 256 * 1024
-"""Maximum size of the arguments: nobody could review more."""
+"""Maximum size of the arguments: a person could not review more."""
 
 
 @dataclass(slots=True)
@@ -65,6 +65,7 @@ class CallApprovals:
         if passed is None:
             return await self._approver(question)
         now = definition_hash(question.definition)
+        # Compared by definition: a tool that changed between two rounds needs a new approval.
         if passed.approved_hash == now:
             return True
         yes = await self._approver(question)
@@ -99,6 +100,7 @@ class CallApprovals:
     async def _find_or_create(self, question: ApprovalRequest) -> Approval:
         """Return the open approval of this call, and record one if there is none."""
         made = self._build_approval(question)
+        # Under a lock, so that two equal calls at the same time do not record two approvals.
         async with self._create_lock:
             waiting = [each for each in await self._store.list_pending(made.owner) if each.chat_id is None]
             for each in waiting:

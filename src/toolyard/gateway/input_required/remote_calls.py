@@ -92,6 +92,8 @@ class CallHost:
                 self._await_outcome(self._suspended_calls.find(order["parked"]), request)
             )
             try:
+                # The first message is sent at once, even if empty. It tells the other side that this process
+                # lives.
                 while not end.done():
                     letter = encode({"told": told})
                     # More notifications may be added while these are written.
@@ -118,6 +120,7 @@ class CallHost:
         try:
             result = await parked.wait_for_outcome(parked.task)
         except asyncio.CancelledError:
+            # The call was cancelled here, by a timeout or a shutdown, not this round.
             if parked.task.cancelled():
                 return {"gone": True}
             raise
@@ -215,13 +218,15 @@ class RemoteCalls:
         """
         if self._mailbox is None or not isinstance(host_id, str) or host_id == self.replica_id:
             raise _call_lost_error()
+        # A mailbox of its own for each round, with a name that cannot be guessed: messages of an earlier
+        # round that was given up cannot be taken for those of this one.
         round_id = secrets.token_urlsafe(12)
         heard = self._round_events[round_id] = asyncio.Event()
         try:
             await self._mailbox.post(host_id, encode(_encode_round(round_id, call_id, request)))
             return await self._await_outcome(self._mailbox, round_id, heard, request)
         except asyncio.CancelledError:
-            # The client has disconnected, so nobody will answer: cancel the call on its host.
+            # The client has disconnected, so that no answer will come: cancel the call on its host.
             task = asyncio.get_running_loop().create_task(
                 self._cancel_round(self._mailbox, host_id, round_id)
             )
@@ -241,6 +246,7 @@ class RemoteCalls:
             heard.clear()
             # A notification may be lost, a message is not: read the mailbox in any case.
             for letter in await mail.take(round_id):
+                # Any message counts as a sign of life, also one without notifications.
                 last, said = time.monotonic(), decode(letter)
                 for message in said["told"]:
                     request.send_to_client(message)

@@ -78,6 +78,8 @@ class InputRequiredRunner:
         return send
 
     async def _run_round(self, request: ClientRequest, work: UpstreamWork) -> dict[str, Any]:
+        # The state is sealed for this principal and request. A client can neither read nor change it, nor use
+        # it for another call.
         content = self.open_state(request)
         passed = RequestApproval(content.get("approved"))
         CURRENT_APPROVAL.set(passed)
@@ -88,6 +90,8 @@ class InputRequiredRunner:
         state = result.get("requestState")
         if result.get("resultType") == "input_required" and isinstance(state, str):
             more = {"upstream": state}
+            # The approval travels with the state, so that a person is not asked again in the next round of
+            # the same call (decision 0038).
             if passed.approved_hash is not None:
                 more["approved"] = passed.approved_hash
             return {**result, "requestState": self.seal_state(request, more)}

@@ -52,6 +52,8 @@ class SuspendedCall:
                 continue
             question = self._questions.pop(name, None)
             if question is None:
+                # The server asks one question after another, while a client may send all answers with the
+                # first round of a repeated call. An answer waits for its question.
                 self._early_answers[name] = cast("dict[str, Any]", answer)
             elif not question.answer.done():
                 question.answer.set_result(cast("dict[str, Any]", answer))
@@ -67,6 +69,8 @@ class SuspendedCall:
         loop = asyncio.get_running_loop()
         question = _PendingQuestion(method, params, loop.create_future())
         self._questions[name] = question
+        # Each round costs the client a request and perhaps a person's attention. A short delay collects
+        # questions that a server asks in parallel (decision 0040).
         settled = loop.call_later(_SETTLE_SECONDS, self._input_required.set)
         try:
             return await question.answer
@@ -102,11 +106,12 @@ class SuspendedCall:
         try:
             await asyncio.wait((task, ripe), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            # The client has disconnected, so nobody will answer.
+            # The client has disconnected, so that no answer will come.
             task.cancel()
             raise
         finally:
             ripe.cancel()
+        # The result goes first: questions that are open when the call is done need no answer.
         return task.result() if task.done() else None
 
     def input_requests(self) -> dict[str, Any]:

@@ -46,6 +46,8 @@ async def serve_streams(endpoint: Endpoint, source: BinaryIO, sink: BinaryIO) ->
     reader = asyncio.StreamReader(limit=_READ_CHUNK_BYTES)
     incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
     outgoing, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sink)
+    # With a limit of 0 ``drain`` waits until all output is written, which the loop of ``_read_messages``
+    # relies on.
     outgoing.set_write_buffer_limits(high=0)
     writer = asyncio.StreamWriter(outgoing, protocol, None, loop)
 

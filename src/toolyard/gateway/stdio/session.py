@@ -122,6 +122,8 @@ class StdioSession:
                 return build_error_message(id, failure.code, failure.message, failure.data)
         if not request.modern and request.method == "initialize":
             result, session = await self._endpoint.initialize(request.params)
+            # A client may initialize again on the same streams. The new session is in place before the old
+            # one ends, which takes a while.
             before, self._legacy_session = self._legacy_session, session
             self._endpoint.subscribe_session(session, self._send_to_client)
             if before is not None:

@@ -1,1 +1,1 @@
-"""What clients see: tools, prompts and resources with their names, pages, limits and repairs."""
+"""The surface offered to clients: tools, prompts and resources with names, pages, limits and repairs."""

@@ -51,6 +51,8 @@ class Http1Connection(asyncio.Protocol):
         self._is_paused = False
         self._is_closed_locally = False
         self.idle_since = 0.0
+        # From here on aiohttp no longer sees the data, so its parser, timers and pool do no work. It still
+        # owns the connection and must be told of its end.
         transport.set_protocol(self)
 
     @property
@@ -72,6 +74,8 @@ class Http1Connection(asyncio.Protocol):
         self._head_future = head_future = asyncio.get_running_loop().create_future()
         try:
             if body is None or len(body) <= MAX_BUFFERED_BYTES:
+                # One write for head and body: two would often become two packets, and two wake-ups of the
+                # server.
                 self._transport.write(head + body if body else head)
             else:
                 await self._write_long_body(head, body, head_future)
@@ -80,6 +84,8 @@ class Http1Connection(asyncio.Protocol):
             if not head_future.cancel() and not head_future.cancelled():
                 # It failed, but another exception ended the writing: mark its exception as retrieved.
                 head_future.exception()
+            # Without pipelining, a connection with an abandoned request can only be closed: its response may
+            # still arrive, and would be taken for that of the next request.
             self.close()
             raise
         finally:
@@ -160,6 +166,8 @@ class Http1Connection(asyncio.Protocol):
         response = self._response
         if response is None or not response.status:
             self._fail_response(self._missing_head_error(exc))
+        # Without a length the end of the connection is the end of the body, unless it broke or we closed it:
+        # then a truncated body must not look complete.
         elif exc is None and not self._is_closed_locally and _is_delimited_by_close(response):
             self._response = None
             response.end()
@@ -196,6 +204,7 @@ class Http1Connection(asyncio.Protocol):
         response, status = self._response, self._parser.get_status_code()
         if response is None or self._head_future is None:
             return
+        # 101 would change the protocol on this connection, for which we never ask.
         if status < 100 or status == 101:
             raise HttpProtocolError(
                 "it switched to another protocol" if status == 101 else f"its status is {status}"
@@ -210,6 +219,8 @@ class Http1Connection(asyncio.Protocol):
         self._keep_alive = self._keep_alive and self._parser.should_keep_alive()
         if not self._head_future.done():
             self._head_future.set_result(response)
+        # A writer that waits for the server to read would wait for ever: a server that has answered may never
+        # read the rest.
         self.resume_writing()
 
     def on_body(self, body: bytes) -> None:

@@ -58,6 +58,8 @@ class GzipDecoder:
         window = self._chunk[self._position : self._position + _WINDOW_BYTES]
         data = self._member.decompress(window, self._max_chunk_bytes)
         self.is_complete = self._member.eof
+        # zlib reports the rest of the input in one of two places: after the end of a member as unused,
+        # otherwise, if the output is full, as unconsumed.
         used = len(window) - len(self._member.unused_data or self._member.unconsumed_tail)
         self._position += used
         self._compressed_bytes += used

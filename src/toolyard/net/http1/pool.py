@@ -33,6 +33,8 @@ class OriginPool:
         self._tls = tls
         self._proxy = proxy
         self._default_headers: CIMultiDict[str] = CIMultiDict()
+        # Weak references: a connection belongs to its response or to the idle list, and must not stay here
+        # after both have dropped it.
         self._connections: WeakSet[Http1Connection] = WeakSet()
         self._idle_connections: list[Http1Connection] = []
         self._expiry_timer: asyncio.TimerHandle | None = None
@@ -45,6 +47,7 @@ class OriginPool:
         Raise aiohttp.ClientError, OSError or ValueError. GET and DELETE, which are idempotent, are repeated
         if a kept-alive connection turns out to be closed; other methods may have been executed already.
         """
+        # In a loop, since the server may have closed all idle connections at once, as when it restarts.
         while (http1 := self._take_idle_connection()) is not None:
             try:
                 return await self._request_on(http1, method, url, headers, body)

@@ -165,6 +165,8 @@ class HttpResponse:
         chunk = self._chunks.popleft()
         was_paused = self._buffered_bytes > MAX_BUFFERED_BYTES
         self._buffered_bytes -= len(chunk)
+        # After the end of the body the connection may serve another request already, whose reading is not
+        # ours to control.
         if was_paused and self._buffered_bytes <= MAX_BUFFERED_BYTES and not self._complete:
             self._source.set_paused(False)
         return chunk

@@ -76,8 +76,11 @@ class ChatEventWaiters:
                 # may be outdated: it must not fill the tail, and an empty result must be read again.
                 change_count = tail.change_count
                 read = await self._read_events(chat_id, after)
+                # Only an empty answer may mean that the chat was deleted; others need no second query.
                 if not read:
                     await self._require_chat(chat_id)
+                # A full page may not be the end of the chat, and a tail must have no gap up to its last
+                # event.
                 if len(read) < _MAX_EVENTS_PER_READ:
                     tail.fill_if_unchanged(after, read, change_count)
                 events = [event for event, _ in read]

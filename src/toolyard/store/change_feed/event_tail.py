@@ -108,6 +108,8 @@ class EventTail:
         while self._events and (len(self._events) > _MAX_TAIL_EVENTS or self._total_bytes > _MAX_TAIL_BYTES):
             event, size = self._events.popleft()
             self._total_bytes -= size
+            # Readers before this position go to the database. So trimming may cost a query, but never an
+            # event.
             self.start_seq = event.seq
 
 

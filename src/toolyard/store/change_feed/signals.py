@@ -130,6 +130,8 @@ class Signals:
         self._listeners.setdefault(channel, set()).add(listener)
         self._start_listener()
         try:
+            # The first message is empty, because changes between the caller's last read and this registration
+            # are unknown. The listener is registered before, so none is lost in between.
             yield ""
             while messages := await listener.next_messages():
                 for message in messages:
@@ -231,6 +233,8 @@ class _SubscriberQueue:
         self._ended = False
 
     def enqueue(self, message: str) -> None:
+        # The empty message covers all others, so that a slow listener costs bounded memory and still misses
+        # nothing.
         if message == "" or len(self._pending) >= _MAX_PENDING_MESSAGES:
             self._pending = {"": None}
         elif "" not in self._pending:
@@ -293,6 +297,8 @@ class PostgresChangeListener:
             connection = await TimedAsyncConnection.open(self._engines.connect_args, limits.answer)
             try:
                 await connection.execute(POSTGRESQL_SESSION_SETUP)
+                # Resynchronise only after LISTEN is in effect. In the other order a change between the two
+                # would be neither read nor notified.
                 await connection.execute(f"LISTEN {POSTGRESQL_CHANNEL}")
                 on_resync()
                 while True:

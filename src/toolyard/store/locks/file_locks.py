@@ -90,7 +90,7 @@ def _try_acquire(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         # The previous holder may have removed the file after it was opened here. The lock of a removed file
-        # excludes nobody, since others create a new file; so check that the path still leads to this one.
+        # excludes no process, since others create a new file; so check that the path still leads to this one.
         if _try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
             return descriptor
     except FileNotFoundError:

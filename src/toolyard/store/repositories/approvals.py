@@ -81,6 +81,7 @@ class SqlApprovalStore:
 
         def work(connection: Connection) -> bool:
             statement = update(approvals).where(is_waiting).values(answered_at=at, yes=yes)
+            # The condition is part of the update: of two answers at the same time, one finds no row.
             if not connection.execute(statement).rowcount:
                 return False
             if grant is not None:
@@ -145,6 +146,8 @@ class SqlApprovalStore:
         if grant.uses is None:
             return grant
         statement = (
+            # Decremented in the database and not from the value read before, so that concurrent calls cannot
+            # use the same last use.
             update(grants).where(grants.c.id == grant.id).values(uses=grants.c.uses - 1).returning(grants)
         )
 

@@ -132,6 +132,7 @@ class SqlAuditLog:
 
     async def close(self) -> None:
         """Write queued entries. The number of those that cannot be written within some seconds is logged."""
+        # First entries with a waiting caller, which also write the queue; then the rest of the queue.
         await self._batcher.close()
         self._closed = True
         self._flush_event.set()

@@ -141,6 +141,8 @@ def append_events(
     Return for each request its events, the error that refused it, or None if it could not claim the chat. A
     refused request does not affect the others.
     """
+    # SQLAlchemy omits FOR UPDATE for SQLite, which has no row locks: there the write transaction as a whole
+    # is exclusive.
     locked_rows = connection.execute(
         _SELECT_CHATS_FOR_UPDATE, {"ids": sorted({request.chat_id for request in requests})}
     )
@@ -162,6 +164,8 @@ def append_events(
         update_many(connection, chats, "id", [row.values() for row in batch.changed_rows.values()])
     if batch.claimed_ids:
         statement = update(chats).where(chats.c.id.in_(sorted(batch.claimed_ids)))
+        # The claim counts as a heartbeat. Otherwise the heartbeat of the previous turn, perhaps days old,
+        # would make another replica take the turn for abandoned at once.
         connection.execute(statement.values(beat_at=database_time(connection, local_time)))
     return outcomes
 
@@ -191,6 +195,7 @@ def _apply_request(batch: _AppendBatch, request: AppendRequest) -> AppendedEvent
     if request.expected_state is not None:
         if row is None or row.state is not request.expected_state:
             return None
+        # A stop request that came too late for the previous run must not stop this one.
         row.state, row.runner, row.stop_asked = TurnState.RUNNING, request.runner, False
         batch.claimed_ids.add(row.id)
     elif request.runner is not None:

@@ -75,6 +75,7 @@ class SqlChatStore:
 
     async def close(self) -> None:
         """Write queued events, and end all waits."""
+        # Writes first: events that are still queued reach the waiters before their waits end.
         await self._append_batcher.close()
         await self._waiters.close()
 
@@ -126,6 +127,8 @@ class SqlChatStore:
         query = SELECT_CHATS.where(chats.c.owner == owner, *build_search_conditions(search_text or ""))
         if before is not None:
             at, chat_id = before
+            # The id decides between chats of the same time. Paging by time alone would skip or repeat some at
+            # a page boundary.
             same_time = and_(chats.c.updated_at == at, chats.c.id < chat_id)
             query = query.where(or_(chats.c.updated_at < at, same_time))
         query = query.order_by(chats.c.updated_at.desc(), chats.c.id.desc()).limit(_clamp_limit(limit))
@@ -220,6 +223,7 @@ class SqlChatStore:
         def work(connection: Connection) -> list[AppendedEvents | ChatError | None]:
             outcomes = append_events(connection, requests, now, self.quota)
             for ids in _join_ids(_changed_chat_ids(requests, outcomes)):
+                # Not to this process: its waiters get the events themselves below, without reading the table.
                 self._signals.notify(connection, CHATS_CHANNEL, ids, include_local=False)
             return outcomes
 
@@ -263,6 +267,7 @@ class SqlChatStore:
     async def take_over(self, chat_id: str, runner: str, previous_runner: str) -> bool:
         def work(connection: Connection) -> bool:
             running = (chats.c.id == chat_id) & (chats.c.state == TurnState.RUNNING.value)
+            # Compare and swap: of several replicas that found the same dead runner, one gets the chat.
             statement = update(chats).where(running, chats.c.runner == previous_runner)
             statement = statement.values(runner=runner, beat_at=database_time(connection, self._clock()))
             return connection.execute(statement).rowcount > 0

@@ -54,6 +54,8 @@ class SqlMailbox:
         # Read before deleting, so that polling an empty mailbox does not take SQLite's write lock.
         if await self._executor.read(lambda connection: connection.execute(first_message).first()) is None:
             return ()
+        # Deleted and returned by one statement, so that a message is delivered at most once. DELETE has no
+        # ORDER BY, hence the sort by id below.
         statement = delete(letters).where(in_box).returning(letters.c.id, letters.c.body)
         rows: Sequence[Any] = await self._executor.write(lambda c: c.execute(statement).all())
         messages = (self._try_decrypt(row.body, box) for row in sorted(rows, key=lambda row: row.id))

@@ -156,6 +156,7 @@ def _prepare_writer(connection: sqlite3.Connection, _record: object) -> None:
 
 
 def _prepare_reader(connection: sqlite3.Connection, _record: object) -> None:
+    # A write on a reader's connection would bypass the queue of the single writer; this makes it an error.
     connection.execute("PRAGMA query_only = ON")
 
 
@@ -240,6 +241,8 @@ def create_postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> En
         "keepalives_idle": "10",
         "keepalives_interval": "5",
         "keepalives_count": "4",
+        # Keepalives are sent only on an idle connection. This limits the wait for the acknowledgement of
+        # data.
         "tcp_user_timeout": "30000",
     }
     driver_args = {name: value for name, value in defaults.items() if name not in url.query}
@@ -276,6 +279,7 @@ def create_postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> En
 
 
 def _prepare_session(connection: Any, _record: object) -> None:
+    # Without a transaction, or a rollback of the first one would undo the settings.
     connection.autocommit = True
     connection.execute(POSTGRESQL_SESSION_SETUP)
     connection.autocommit = False

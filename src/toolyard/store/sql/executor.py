@@ -166,6 +166,8 @@ class DatabaseExecutor:
     ) -> _T:
         if self._closed:
             raise _store_closed_error()
+        # A thread cannot be interrupted. If the caller is cancelled, work that has started goes on to its
+        # commit or rollback; only queued work is dropped.
         submitted = pool.submit(self._run_with_breaker, run, work)
         limit, expired = self.engines.limits.queue, False
 
@@ -215,6 +217,8 @@ class DatabaseExecutor:
                 raise self._unavailable_error(
                     error, "it is not known whether the last change was saved"
                 ) from error
+            # Only after the commit: a change that is rolled back must not be announced, and a listener that
+            # reads at once must see the new rows.
             if (signals := connection.info.pop(_SIGNALS_INFO_KEY, None)) and self.on_commit is not None:
                 self.on_commit(signals)
             return result
@@ -222,6 +226,8 @@ class DatabaseExecutor:
     def _run_with_breaker(self, run: Callable[[DatabaseWork[_T]], _T], work: DatabaseWork[_T]) -> _T:
         """Run work unless the breaker refuses it. Called in a worker thread."""
         with self._breaker.attempt() as allowed:
+            # Queued work gets here when the close has given up on the database. It must not open new
+            # connections.
             if self._is_aborted:
                 raise _store_closed_error()
             if not allowed:

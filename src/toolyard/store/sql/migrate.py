@@ -59,9 +59,11 @@ def _run_migrations(connection: Connection) -> None:
                 f"the database encoding is {encoding}, which cannot store every character",
                 hint="create it with ENCODING 'UTF8'",
             )
+    # Read under the lock: another process may have migrated while this one waited.
     version = read_schema_version(connection)
     if version == HEAD:
         return
+    # Without Alembic's version table, a table of this name is not ours.
     if version is None and inspect(connection).has_table("users"):
         raise DatabaseUnusable(
             "the database contains tables of another program", hint="use a separate database for Toolyard"

@@ -121,6 +121,7 @@ def _verify_and_prepare(
         _check_key(cipher, canaries)
         if version == HEAD and wal_enabled:
             return cipher
+    # PostgreSQL needs no file lock here: the migration takes an advisory lock that all replicas share.
     if engines.kind == "postgresql":
         assert cipher is not None
         return _prepare_tables(engines, cipher)

@@ -64,6 +64,8 @@ class TimedConnection(psycopg.Connection[Any]):
     def wait(
         self, gen: PQGen[_T], interval: float = _POLL_INTERVAL_SECONDS, *more: Any, **options: Any
     ) -> _T:
+        # psycopg passes every exchange with the server through this method, commits included, so that no
+        # statement escapes the deadline.
         if self.answer_timeout is not None:
             gen = _enforce_deadline(gen, _AnswerDeadline(self, self.answer_timeout, self._extended_timeout))
         return super().wait(gen, interval, *more, **options)
@@ -136,6 +138,8 @@ class _AnswerDeadline:
             and isinstance(connection, TimedConnection)
             and connection.is_server_responsive()
         ):
+            # The server is alive and only this statement is slow. The probe is repeated after another
+            # interval, since the server may still freeze.
             self._deadline = monotonic() + self._timeout
             return
         # Closing is local and immediate. A cancel request would need an answer of the same frozen server.

@@ -44,6 +44,7 @@ class WriteBatcher(Generic[_I, _O]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_O] = loop.create_future()
         self._queue.append((item, future))
+        # One task writes at a time. Everything here runs in one event loop, so that the check needs no lock.
         if self._task is None:
             self._task = loop.create_task(self._write_batches(), name="toolyard-gathering")
         return await future
@@ -73,6 +74,8 @@ class WriteBatcher(Generic[_I, _O]):
         total_bytes = 0
         while self._queue and len(batch) < _MAX_BATCH_ITEMS and total_bytes < _MAX_BATCH_BYTES:
             item, future = self._queue.popleft()
+            # A cancelled caller has left its item in the queue. It is dropped only here, before it is
+            # written; afterwards it is too late.
             if not future.done():
                 batch.append((item, future))
                 total_bytes += self._size_of(item)

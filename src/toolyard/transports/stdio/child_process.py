@@ -75,6 +75,7 @@ class ChildProcess:
         self._is_closed = False
         self._returncode: int | None = None
         for pipe in (self._stdin, self._stdout, self._stderr):
+            # Only this end of the pipe: the child's end has its own file description and stays blocking.
             os.set_blocking(pipe.fileno(), False)
         self._add_pipe_reader(self._stdout, listener.on_stdout, listener.on_stdout_closed)
         self._add_pipe_reader(self._stderr, listener.on_stderr, listener.on_stderr_closed)
@@ -90,6 +91,8 @@ class ChildProcess:
         """Write data now, or as soon as the child reads. Return False if stdin is closed."""
         if self._stdin.closed or self._close_stdin_when_sent:
             return False
+        # Written directly where the pipe has room, which saves an iteration of the loop. Behind unwritten
+        # data it must queue, to keep messages in order.
         if not self._write_buffer:
             try:
                 sent = os.write(self._stdin.fileno(), data)

@@ -60,6 +60,8 @@ class ProcessSupervisor:
         """``max_children`` is the maximum number of concurrent children; None means no limit."""
         self._max_children = max_children
         self._owner_pid = os.getpid()
+        # A later watchdog decides by this text whether the owner is dead. The process id alone is not enough:
+        # ids are reused, and those of another pid namespace mean something else.
         owner = f"{self._owner_pid}:{watchdog.process_start_time(self._owner_pid)}:{watchdog.pid_namespace()}"
         self._marker = f"{owner}:{secrets.token_hex(5)}"
         self._watchdog: subprocess.Popen[bytes] | None = None
@@ -99,16 +101,21 @@ class ProcessSupervisor:
         self._stop_watchdog()
         try:
             self._watchdog = subprocess.Popen(
+                # Isolated and without site packages: neither the environment nor the current folder can
+                # change what it imports, and it starts faster.
                 [sys.executable, "-I", "-S", watchdog.__file__, str(os.getpid()), self._marker],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                # Otherwise Ctrl+C in a terminal, or a signal to our process group, would reach the watchdog
+                # as well.
                 start_new_session=True,
                 env=build_child_environment({}),
             )
         except OSError as error:
             cause = f"the watchdog process, which every server needs, could not be started: {error}"
             raise Unreachable(cause, hint="check the limits of this process (`ulimit -a`)") from None
+        # A watchdog that was killed knew these groups; its successor must learn of them.
         for group in self._process_groups:
             self._notify_watchdog(f"+{group}")
 
@@ -139,6 +146,8 @@ class ProcessSupervisor:
     def _notify_watchdog(self, line: str) -> None:
         process = self._watchdog
         if process is not None and process.stdin is not None:
+            # A dead watchdog is not an error of this call: ``prepare_start`` replaces it before the next
+            # child.
             with contextlib.suppress(OSError, ValueError):
                 process.stdin.write(line.encode() + b"\n")
                 process.stdin.flush()

@@ -94,6 +94,7 @@ class StdioTransport:
         except (OSError, ValueError) as error:
             raise self._start_error(error) from None
         self._receiver = receiver
+        # The child leads its own session, so that its process id is also the id of its group.
         self._process_group = self._child.pid
         self._supervisor.register_group(self._process_group, self._marker)
 
@@ -163,6 +164,8 @@ class StdioTransport:
             finally:
                 # Runs on cancellation too: no process may be left behind.
                 signal_group(self._process_group, signal.SIGKILL)
+                # Closing reaps the child, after which its id may be reused. So the group is killed before,
+                # and other descendants are found by their marker after.
                 self._child.close()
                 self._child = None
                 self._supervisor.unregister_group(self._process_group)
@@ -170,6 +173,7 @@ class StdioTransport:
 
     async def _stop_process_group(self, child: ChildProcess) -> None:
         """Close stdin, then send SIGTERM, then SIGKILL, each after a grace period for the whole group."""
+        # The order that the specification gives for shutdown (Lifecycle, stdio).
         child.write_eof()
         await self._wait_for_exit(_STDIN_GRACE_SECONDS)
         if await self._is_group_alive():
@@ -192,6 +196,7 @@ class StdioTransport:
             await asyncio.sleep(0.02)
 
     async def _is_group_alive(self) -> bool:
+        # While the child itself runs, searching /proc is not needed.
         if not self._exit_event.is_set():
             return True
         return bool(await asyncio.to_thread(watchdog.group_members, self._process_group))
@@ -340,6 +345,8 @@ class StdioTransport:
             self._loss_timer = None
         if self._decode_task is not None:
             return  # The task calls _check_for_loss when it is done.
+        # Cleared before the call: the loss is reported once, and lines that are still buffered are not
+        # delivered after it.
         receiver, self._receiver = self._receiver, None
         if receiver is None:
             return

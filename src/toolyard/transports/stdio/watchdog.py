@@ -41,6 +41,8 @@ def _read_proc_stat(pid: int) -> list[bytes]:
     """Return the fields of /proc/PID/stat from the state on, or [] if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
+            # The second field is the program's name in parentheses, which may itself contain spaces and
+            # parentheses. The last one ends it.
             return file.read().rpartition(b")")[2].split()
     except OSError:
         return []
@@ -156,6 +158,8 @@ def kill_orphans() -> None:
     namespace = pid_namespace()
     for pid, mark in find_marked_processes().items():
         parts = mark.split(":")
+        # A marker is read from the environment of any process of this user, so it may be malformed, or come
+        # from a container whose process ids mean nothing here.
         if len(parts) < 3 or parts[2] != namespace or not (parts[0].isascii() and parts[0].isdigit()):
             continue
         if len(parts[0]) < 20 and process_start_time(int(parts[0])) != parts[1]:
@@ -164,6 +168,8 @@ def kill_orphans() -> None:
 
 def kill_group(group: int, leader_start: str) -> None:
     """Kill a process group, unless its id belongs to another process by now."""
+    # The empty text means that the leader has ended. Its id is not given to another process while the group
+    # has members, so the group is still the one that was started.
     if process_start_time(group) in ("", leader_start):
         _send_sigkill(-group)
 
@@ -211,6 +217,8 @@ def watch_owner(owner: int) -> dict[int, str] | None:
 
 def main() -> None:
     owner, marker = int(sys.argv[1]), sys.argv[2]
+    # Signals for a whole session or terminal would end the watchdog together with its owner, before it has
+    # cleaned up.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     _drop_inherited_limit()
@@ -218,6 +226,8 @@ def main() -> None:
     groups = watch_owner(owner)
     if groups is None:
         return
+    # Groups first: that is one system call each. The search for marked processes reads all of /proc, and
+    # finds descendants that left their group.
     for group, leader_start in groups.items():
         kill_group(group, leader_start)
     kill_marked_processes(marker)

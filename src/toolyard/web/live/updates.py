@@ -132,6 +132,7 @@ class LiveUpdates(Generic[K, T]):
                     self._publish_changes(key, now)
 
     async def _wait_for_next_poll(self, seconds: float) -> None:
+        # First a pause that a request cannot shorten, then one that it can.
         await asyncio.sleep(seconds * _MIN_INTERVAL_FRACTION)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._poll_requested.wait(), seconds * (1 - _MIN_INTERVAL_FRACTION))
@@ -157,7 +158,7 @@ def _diff_records(before: Mapping[str, T], now: Mapping[str, T]) -> Generator[Li
 
 
 def _end_listener(queue: _UpdateQueue[T]) -> None:
-    # The queue may be full: make room for the end marker. The listener reconnects and gets everything anew.
+    # The queue may be full: make room for the end marker. The listener reconnects and gets all records again.
     while not queue.empty():
         queue.get_nowait()
     queue.put_nowait(None)

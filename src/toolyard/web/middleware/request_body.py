@@ -195,6 +195,8 @@ async def _read_body(
         size += len(part)
         if size > limit:
             raise _build_too_long_error(limit)
+        # Counted as it arrives and not by the declared length: a client that announces much and sends nothing
+        # would otherwise use up the memory of its user.
         reserve_bytes(len(part))
         parts.append(part)
         if not message.get("more_body", False):

@@ -56,6 +56,7 @@ class MarkdownRenderer:
         self._cached_characters = 0
         self._child: WorkerProcess | None = None
         self._start_task: asyncio.Task[WorkerProcess] | None = None
+        # The child handles one request at a time, and responses carry no ids.
         self._lock = asyncio.Lock()
         self.texts_sent = 0
         """Number of texts sent to the child so far."""
@@ -116,6 +117,7 @@ class MarkdownRenderer:
             yield batch
 
     def _cache_batch(self, texts: Sequence[str], rendered: Sequence[str] | None) -> dict[str, Markup]:
+        # A failed text is cached as well, so that a hostile one costs its time once.
         if rendered is None:
             return {text: self._cache_html(text, render_preformatted(text)) for text in texts}
         return {

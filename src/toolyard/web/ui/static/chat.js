@@ -37,6 +37,8 @@ function putPart({ id, html, into, done }) {
   if (done) hear(fresh.textContent);
 }
 
+// Streamed text continues inside the last open block of the rendered Markdown. The server replaces the whole part
+// with rendered HTML when the text is complete.
 const WITHIN = "p, ul, ol, li, blockquote, pre, code";
 
 function addText({ id, text }) {
@@ -50,6 +52,7 @@ function hear(text) {
   const words = text.replace(/\s+/g, " ").trim(), log = $("#heard");
   if (!words) return;
   log.append(Object.assign(document.createElement("p"), { textContent: words }));
+  // A live region: screen readers announce additions, and older entries are never read again.
   while (log.childElementCount > 8) log.firstElementChild.remove();
 }
 
@@ -59,6 +62,7 @@ function setState(state) {
 }
 
 function change(changes) {
+  // Measured before the changes: afterwards the page is longer and never at its end.
   const stay = following && atEnd();
   for (const one of changes) {
     if (one.html !== undefined) putPart(one);
@@ -74,7 +78,9 @@ function follow() {
   if (!shown() || isOpen(source) || !chat?.dataset.stream) return;
   source = new EventSource(`${chat.dataset.stream}?after=${last}`);
   source.addEventListener("changes", async (event) => {
+    // Set first, so that a stream that is reopened meanwhile does not send these changes again.
     last = Number(event.lastEventId);
+    // Replacing an element between press and release would swallow the click.
     await letGo;
     change(JSON.parse(event.data));
   });
@@ -138,6 +144,7 @@ async function sendQuietly(form, button) {
     }
     if (response.ok && how === "clear") clearMessage(form);
     if (response.ok && how === "close") $("#dialog").close();
+    // The user's own action: its effects should be in view, even if the page was scrolled up before.
     if (response.ok) following = true;
   } catch (error) {
     tell(trouble(error));
@@ -161,6 +168,7 @@ function clearMessage(form) {
 document.addEventListener("input", ({ target }) => {
   const most = Number(target.dataset.most);
   if (!most) return;
+  // Counted in characters as the server does, not in UTF-16 units; only if the cheap length exceeds the limit.
   const count = target.value.length > most ? [...target.value].length : 0;
   target.setCustomValidity(count > most ? `The message has ${count.toLocaleString("en")} characters; the limit is ${most.toLocaleString("en")}. Split it into several messages, or put the text in a workspace file.` : "");
 });
@@ -233,6 +241,7 @@ const ASKED = {
     const turns = $$(":scope > .turn", fresh);
     $("#turns").prepend(...turns);
     turns.forEach(dress);
+    // The turns above push the page down: scroll by the same distance, so that the reader stays in place.
     scrollBy(0, first.getBoundingClientRect().top - top);
     say(`${turns.length} earlier turns`);
   },
@@ -262,6 +271,7 @@ document.addEventListener("click", async (event) => {
     try {
       await act(found);
     } catch {
+      // Every link also works as a plain page.
       found.href ? location.assign(found.href) : tell(trouble());
     } finally {
       found.removeAttribute("aria-busy");
@@ -292,6 +302,7 @@ const touch = matchMedia("(pointer: coarse) and (hover: none)");
 
 document.addEventListener("keydown", (event) => {
   const { key, target } = event, plain = !event.ctrlKey && !event.metaKey && !event.altKey;
+  // With an input method, Enter confirms the composed characters and must not send the message.
   if (event.isComposing || $("#dialog").open) return;
   if (key === "Enter" && target.id === "text" && plain && !event.shiftKey && !touch.matches) {
     event.preventDefault();
