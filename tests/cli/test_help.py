@@ -108,9 +108,12 @@ def test_no_command_loads_rich_for_a_pipe_or_the_core_for_its_help() -> None:
     [
         (
             "toolyard.web.server.startup",
-            {"aiohttp", "alembic", "markdown_it", "prometheus_client", "pydantic_ai"},
+            {"aiohttp", "alembic", "markdown_it", "prometheus_client", "psycopg", "pydantic_ai"},
         ),
-        ("toolyard.cli.chat.chat_app", {"aiohttp", "alembic", "fastapi", "pydantic", "pydantic_ai", "rich"}),
+        (
+            "toolyard.cli.chat.chat_app",
+            {"aiohttp", "alembic", "fastapi", "pydantic", "psycopg", "pydantic_ai", "rich"},
+        ),
     ],
 )
 def test_long_commands_start_without_the_libraries_that_only_later_work_needs(

@@ -19,8 +19,8 @@ from toolyard.agents.models.model_ref import (
     can_take_audio,
     can_take_images,
 )
+from toolyard.agents.models.model_request import ModelRequest, ModelStreamContext
 from toolyard.agents.models.providers import ProviderClients
-from toolyard.agents.models.response_stream import ModelRequest, ModelStreamContext
 from toolyard.config.settings.models import ModelEntry, model_ref_fault
 from toolyard.config.settings.table import Settings
 from toolyard.config.suggestions import did_you_mean

@@ -1,4 +1,4 @@
-"""One request to a model, from sending it to releasing its connection, and the stream of its answer.
+"""The request to a model in the terms of pydantic-ai, and the stream of its answer.
 
 Whatever a provider sends, a stream ends with an answer or a ModelError. Imports pydantic-ai, so this module
 is loaded only when a model is first used.
@@ -7,12 +7,11 @@ is loaded only when a model is first used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from decimal import Decimal
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
@@ -33,90 +32,9 @@ from pydantic_ai.settings import ModelSettings
 from toolyard.agents.models import provider_errors
 from toolyard.agents.models.errors import ModelError
 from toolyard.agents.models.model_ref import ModelRef
+from toolyard.agents.models.model_request import ModelRequest
 
-if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage
-    from pydantic_ai.models import Model
-    from pydantic_ai.tools import ToolDefinition
-
-__all__ = ["AnswerDelta", "ModelRequest", "ModelStream", "ModelStreamContext", "stream_request"]
-
-
-_MAX_ATTEMPTS = 2
-_CLOSE_TIMEOUT_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
-    """Content of a request to a model."""
-
-    messages: Sequence[ModelMessage]
-    tools: Sequence[ToolDefinition]
-    instructions: str | None
-    temperature: float | None
-    max_tokens: int | None = None
-
-
-class ModelStreamContext(AbstractAsyncContextManager["ModelStream"]):
-    """Sends the request on entry, and releases the connection on exit, even in the middle of an answer.
-
-    A failure before the first data is retried once if that may help.
-    """
-
-    def __init__(
-        self,
-        get_model: Callable[[], Awaitable[tuple[Model, ModelRef]]],
-        request: ModelRequest,
-        silence_timeout: float,
-    ) -> None:
-        self._get_model = get_model
-        self._request = request
-        self._silence_timeout = silence_timeout
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> ModelStream:
-        model, model_ref = await self._get_model()
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
-            outcome = await self._try_request(model, model_ref, is_last_attempt=attempt == _MAX_ATTEMPTS)
-            if isinstance(outcome, ModelError):
-                raise outcome
-            if not isinstance(outcome, (int, float)):
-                return outcome
-            await asyncio.sleep(outcome)
-        raise AssertionError("the last attempt never requests another")
-
-    async def _try_request(
-        self, model: Model, model_ref: ModelRef, *, is_last_attempt: bool
-    ) -> ModelStream | ModelError | float:
-        """Return the stream, the error to raise, or the seconds after which to try again."""
-        # Already loaded in a thread, together with the model.
-        from toolyard.agents.models import provider_errors, response_stream
-
-        try:
-            async with asyncio.timeout(self._silence_timeout):
-                request = response_stream.stream_request(model, model_ref, self._request)
-                streamed_response = await self._stack.enter_async_context(request)
-        except TimeoutError:
-            return provider_errors.silence_error(model_ref, self._silence_timeout)
-        except Exception as error:  # noqa: BLE001 - a provider's library may raise anything
-            # The original exception may contain the key, so nothing that is raised may refer to it.
-            delay = None if is_last_attempt else provider_errors.retry_delay(error)
-            return (
-                provider_errors.translate_error(error, model_ref, answer_started=False)
-                if delay is None
-                else delay
-            )
-        return response_stream.ModelStream(streamed_response, model_ref, self._silence_timeout)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
-                await self._stack.aclose()
-        except Exception:  # noqa: BLE001 - the answer is complete; a failure to close does not affect it
-            return
-
+__all__ = ["AnswerDelta", "ModelStream", "stream_request"]
 
 _MAX_ANSWER_CHARACTERS = 2_000_000
 """Maximum characters of one answer, several times what any model writes; a longer answer is considered

@@ -18,13 +18,11 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
-import psycopg
 from sqlalchemy import Connection, text
 
 from toolyard.store.errors import StoreError
 from toolyard.store.sql.dialects import POSTGRESQL_SESSION_SETUP, Engines
 from toolyard.store.sql.executor import DatabaseExecutor, unavailable_error
-from toolyard.store.sql.postgres_connections import TimedAsyncConnection
 
 __all__ = [
     "CHATS_CHANNEL",
@@ -184,13 +182,7 @@ class Signals:
 
     def _create_listener(self, engines: Engines) -> ChangeListener:
         if engines.kind == "sqlite":
-            from toolyard.store.change_feed.signals import SqliteChangeListener  # only needed here
-
             return SqliteChangeListener(self._executor, lambda: self.has_listeners)
-        from toolyard.store.change_feed.signals import (
-            PostgresChangeListener,  # loads psycopg
-        )
-
         return PostgresChangeListener(engines)
 
     def _on_message(self, payload: str) -> None:
@@ -292,6 +284,10 @@ class PostgresChangeListener:
         self._engines = engines
 
     async def run(self, on_message: Callable[[str], None], on_resync: Callable[[], None]) -> None:
+        import psycopg  # imported late: slow to load, and not needed with SQLite
+
+        from toolyard.store.sql.postgres_connections import TimedAsyncConnection  # loads psycopg
+
         try:
             limits = self._engines.limits
             connection = await TimedAsyncConnection.open(self._engines.connect_args, limits.answer)

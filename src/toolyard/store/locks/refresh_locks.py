@@ -12,17 +12,16 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Protocol
-
-import psycopg
-from psycopg.errors import QueryCanceled
+from typing import TYPE_CHECKING, Protocol
 
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.store.locks.file_locks import FileLocks
 from toolyard.store.sql.dialects import POSTGRESQL_SESSION_SETUP, Engines
 from toolyard.store.sql.executor import unavailable_error
-from toolyard.store.sql.postgres_connections import TimedAsyncConnection
 from toolyard.store.sql.row_digests import compute_digest
+
+if TYPE_CHECKING:
+    from toolyard.store.sql.postgres_connections import TimedAsyncConnection
 
 __all__ = ["AdvisoryLocks", "RefreshLocks", "create_refresh_locks"]
 
@@ -75,8 +74,6 @@ def create_refresh_locks(engines: Engines, data_dir: Path) -> RefreshLocks:
     """Return locks for the type of database."""
     if engines.kind == "sqlite":
         return RefreshLocks(FileLocks(data_dir / _LOCK_FOLDER_NAME))
-    from toolyard.store.locks.refresh_locks import AdvisoryLocks  # loads psycopg
-
     return RefreshLocks(AdvisoryLocks(engines))
 
 
@@ -109,6 +106,11 @@ class AdvisoryLocks:
                 await connection.close()
 
     async def _acquire_lock(self, key: str, seconds: float) -> TimedAsyncConnection:
+        import psycopg  # imported late: slow to load, and not needed with SQLite
+        from psycopg.errors import QueryCanceled
+
+        from toolyard.store.sql.postgres_connections import TimedAsyncConnection  # loads psycopg
+
         connection: TimedAsyncConnection | None = None
         try:
             limit = self._engines.limits.answer
