@@ -8,8 +8,6 @@ from types import TracebackType
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
-import aiohttp
-
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options
 from toolyard.cli.input.remote_token import REMOTE_TOKEN_VARIABLE, read_token
@@ -42,6 +40,8 @@ class RemoteClient:
     """One running Toolyard. Use it as an async context manager."""
 
     def __init__(self, url: str, token: str | None) -> None:
+        import aiohttp  # slow to load, and not for the help
+
         self.url = url.rstrip("/")
         headers = {"Accept": "application/json"}
         if token is not None:
@@ -87,6 +87,8 @@ class RemoteClient:
         return await self._send_request("POST", path, json=body)
 
     async def _send_request(self, method: str, path: str, **request_options: Any) -> Any:
+        import aiohttp  # loaded by now
+
         try:
             async with self._session.request(
                 method, f"{self.url}/api/v1{path}", allow_redirects=False, **request_options

@@ -14,11 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID, ChatApp, open_existing_database
-from toolyard.cli.chat.current_chat import CurrentChat
-from toolyard.cli.chat.interrupts import Interrupts
-from toolyard.cli.chat.screen import Screen
-from toolyard.cli.chat.turn_follower import TurnFollower, TurnResult, UserLeft
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_models
 from toolyard.cli.input.options import Command, Options
@@ -32,6 +27,7 @@ from toolyard.types.chat import Chat, ChatEvent, TurnOutcome
 if TYPE_CHECKING:
     from toolyard.cli.chat.chat_app import ChatApp
     from toolyard.cli.chat.current_chat import CurrentChat
+    from toolyard.cli.chat.turn_follower import TurnResult
 
 __all__ = ["EXIT_CODES", "JsonLinesDisplay", "command", "list_chats", "run_single_turn"]
 
@@ -102,8 +98,6 @@ def command(
     was refused because nobody could be asked; 6 a limit was reached; 130 stopped.
     """
     if listed:
-        from toolyard.cli.commands.chat import list_chats  # only to list them
-
         return run_async(list_chats(options))
     wanted = ChatOptions(agent, model, bundles, _read_prompt(prompt), resume)
     if wanted.prompt is None and options.json:
@@ -128,8 +122,6 @@ async def _run_chat(options: Options, chat_options: ChatOptions, *, may_ask: boo
         if seat.model is None:
             raise no_model_error(options)
         if chat_options.prompt is not None:
-            from toolyard.cli.commands.chat import run_single_turn  # only for one turn
-
             asks = may_ask and is_interactive()
             return await run_single_turn(room, seat, chat_options.prompt, can_ask=asks, json=options.json)
         from toolyard.cli.chat.conversation import (
@@ -179,6 +171,8 @@ _COLUMNS = (
 
 async def list_chats(options: Options) -> int:
     """Print the chats, the last changed first. No server is connected."""
+    from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID, open_existing_database  # slow to load
+
     async with open_existing_database(options) as database:
         chats = (
             ()
@@ -244,6 +238,11 @@ async def run_single_turn(
     chat_app: ChatApp, current_chat: CurrentChat, text: str, *, can_ask: bool, json: bool
 ) -> int:
     """Send a message, follow the turn to its end, and return the exit code. Raises ToolyardError."""
+    from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID  # slow to load, as the whole core is
+    from toolyard.cli.chat.interrupts import Interrupts
+    from toolyard.cli.chat.screen import Screen
+    from toolyard.cli.chat.turn_follower import TurnFollower, UserLeft
+
     chat = await current_chat.get_or_create()
     with Interrupts() as interrupts:
         begun = await chat_app.chats.send(LOCAL_OWNER_ID, chat.id, text)

@@ -18,13 +18,13 @@ from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import format_count, one_line, print_json
 from toolyard.cli.output.terminal import style_text
 from toolyard.cli.runner import open_yard, run_async
-from toolyard.cli.terminal_sign_in import SignInServer, find_sign_in_server
 from toolyard.config import load_config, load_settings
 from toolyard.errors import ServerError
 from toolyard.types.status import State
 
 if TYPE_CHECKING:
     from toolyard.auth.records import OAuthGrant
+    from toolyard.cli.terminal_sign_in import SignInServer
 
 __all__ = ["command"]
 
@@ -66,6 +66,8 @@ def command(
     sign-in, or because you confirm it, here or with --issuer. A server with the grant client_credentials
     signs in by itself once its issuer is confirmed.
     """
+    from toolyard.cli.terminal_sign_in import find_sign_in_server  # not for the help
+
     configuration = load_config(options.config, data_dir=options.resolved_data_dir)
     chosen = find_sign_in_server(configuration, server)
     if chosen.server.disabled_reason is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,8 +12,10 @@ from toolyard.cli.input.completion import complete_servers
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.safe_text import one_line, print_json
 from toolyard.cli.runner import run_async
-from toolyard.cli.terminal_sign_in import SignInServer, find_sign_in_server
 from toolyard.config import load_config, load_settings
+
+if TYPE_CHECKING:
+    from toolyard.cli.terminal_sign_in import SignInServer
 
 __all__ = ["command"]
 
@@ -24,6 +26,8 @@ __all__ = ["command"]
 def command(options: Options, server: str) -> int:
     """Delete the tokens of `toolyard login SERVER`, and revoke them if the authorization server supports
     that. If it does not, revoke access on its page of connected apps."""
+    from toolyard.cli.terminal_sign_in import find_sign_in_server  # not for the help
+
     chosen = find_sign_in_server(load_config(options.config, data_dir=options.resolved_data_dir), server)
     there_was = run_async(_sign_out(options, chosen))
     if options.json:

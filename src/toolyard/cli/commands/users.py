@@ -5,7 +5,6 @@ Deleting an account or signing it out also revokes its tokens at the providers.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,16 +23,15 @@ from toolyard.cli.output.terminal import is_interactive
 from toolyard.cli.runner import run_async
 from toolyard.config import load_config
 from toolyard.errors import ConfigError
-from toolyard.net import AddressGuard, OutboundHttp
-from toolyard.registry import Registry
-from toolyard.registry.sign_out import SignOuts
-from toolyard.types.server import Server
 
 if TYPE_CHECKING:
     from toolyard.accounts import AccountService
     from toolyard.config.settings.table import Settings
+    from toolyard.registry import Registry
+    from toolyard.registry.sign_out import SignOuts
     from toolyard.store import Database
     from toolyard.types.account import User
+    from toolyard.types.server import Server
 
 __all__ = ["command", "delete_user", "sign_out_user"]
 
@@ -286,6 +284,12 @@ async def _open_revocation(
     settings: Settings, database: Database
 ) -> AsyncGenerator[tuple[SignOuts, Registry]]:
     """Open the services for revocation; pending revocations get up to a minute at the end."""
+    import asyncio  # slow to load, as the whole core is
+
+    from toolyard.net import AddressGuard, OutboundHttp
+    from toolyard.registry import Registry
+    from toolyard.registry.sign_out import SignOuts
+
     net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
     returning: list[Coroutine[Any, Any, None]] = []
     try:
