@@ -11,6 +11,7 @@ SRC = Path(__file__).parent.parent / "src" / "toolyard"
 PACKAGES = [
     "errors",
     "types",
+    "concurrency",
     "config",
     "policy",
     "results",

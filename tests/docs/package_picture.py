@@ -10,7 +10,7 @@ from tests.test_architecture import PACKAGES
 
 FILE = ROOT / "docs/packages.svg"
 LAYERS = {
-    "ground": ("errors", "types", "config"),
+    "ground": ("errors", "types", "concurrency", "config"),
     "domain": ("policy", "results", "catalog", "net", "auth"),
     "connections": ("protocol", "transports", "clients", "meta"),
     "services": ("agents", "accounts", "registry"),
@@ -21,6 +21,7 @@ LAYERS = {
 SUMMARIES = {
     "errors": "every exception class",
     "types": "frozen dataclasses",
+    "concurrency": "tasks, bounded caches",
     "config": "files and settings",
     "policy": "visibility of tools",
     "results": "results for models",

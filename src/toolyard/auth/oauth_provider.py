@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,9 +29,9 @@ from toolyard.auth.records import OAuthGrant
 from toolyard.auth.scopes import scopes_in_challenge
 from toolyard.auth.sign_in_flow import AuthorizationRequest, SignInFlow
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
-from toolyard.auth.single_flight import SingleFlightTask
 from toolyard.auth.storage import AuthStorage
-from toolyard.auth.token_refresh import GrantRefresher, can_refresh
+from toolyard.auth.token_refresh import GrantRefresher, can_refresh, report_close
+from toolyard.concurrency.tasks import SingleFlight
 from toolyard.net import OutboundHttp
 from toolyard.types.clock import is_recent
 
@@ -75,7 +75,7 @@ class OAuthProvider:
         self._http_client = OAuthHttpClient(net, target.address_policy)
         self._flow = SignInFlow(net, storage, client_identity, clock=clock)
         self._refresher = GrantRefresher(self._key, target, storage, self._http_client, clock)
-        self._challenge_flight: SingleFlightTask[bool] = SingleFlightTask()
+        self._challenge_flight: SingleFlight[Hashable, bool] = SingleFlight(cancel_when_abandoned=False)
         # By task, because ``challenged`` does not say which token was refused, and another task may have
         # replaced the cached one since. Weak keys, since a task that ends never comes back.
         self._sent_tokens: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
@@ -109,7 +109,11 @@ class OAuthProvider:
         # Concurrent requests refused for the same reason share one refresh or sign-in. A different reason
         # (such as another scope) needs different handling, so it is part of the key.
         reason = (challenge.status, challenge.params.get("error"), frozenset(scopes_in_challenge(challenge)))
-        return await self._challenge_flight.run(lambda: self._handle_challenge(challenge, sent_token), reason)
+        with report_close():
+            await self._challenge_flight.wait_for_other_keys(reason)
+            return await self._challenge_flight.run(
+                reason, lambda: self._handle_challenge(challenge, sent_token)
+            )
 
     async def close(self) -> None:
         """Cancel a sign-in in progress. A refresh in progress may complete for a few seconds."""

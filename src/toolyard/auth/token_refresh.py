@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from yarl import URL
@@ -13,12 +14,12 @@ from toolyard.auth.oauth_http import OAuthHttpClient
 from toolyard.auth.records import OAuthGrant, new_serial
 from toolyard.auth.revocation import revoke_tokens
 from toolyard.auth.sign_in_target import SignInTarget, with_current_secret
-from toolyard.auth.single_flight import SingleFlightTask
 from toolyard.auth.storage import AuthStorage
 from toolyard.auth.token_endpoint import TokenResponse, request_tokens
+from toolyard.concurrency.tasks import SingleFlight
 from toolyard.net import is_same_origin
 
-__all__ = ["GrantRefresher", "can_refresh", "refresh_grant"]
+__all__ = ["GrantRefresher", "can_refresh", "refresh_grant", "report_close"]
 
 _MISSING_GRANT_RECHECK_SECONDS = 10.0
 """Interval between storage lookups while there is no grant; a challenge triggers one at any time."""
@@ -48,7 +49,9 @@ class GrantRefresher:
         self._clock = clock
         self._cached_grant: OAuthGrant | None = None
         self._last_read_at = -_GRANT_CACHE_SECONDS
-        self._refresh_flight: SingleFlightTask[OAuthGrant | None] = SingleFlightTask()
+        self._refresh_flight: SingleFlight[None, OAuthGrant | None] = SingleFlight(
+            cancel_when_abandoned=False
+        )
         self._retry_at = 0.0
         self.refresh_error: SignInEnded | None = None
         """The error of the last refresh, if the authorization server refused it."""
@@ -107,11 +110,13 @@ class GrantRefresher:
         Raises the errors of ``refresh_grant``.
         """
         try:
-            self._cached_grant = await self._refresh_flight.run(
-                lambda: refresh_grant(
-                    self._key, self._target, self._storage, self._http_client, refused_grant, self._clock
+            with report_close():
+                self._cached_grant = await self._refresh_flight.run(
+                    None,
+                    lambda: refresh_grant(
+                        self._key, self._target, self._storage, self._http_client, refused_grant, self._clock
+                    ),
                 )
-            )
         except SignInEnded as error:
             self.refresh_error = error
             raise
@@ -135,6 +140,18 @@ class GrantRefresher:
             return grant
         except SignInEnded:
             return await self.reload_grant()
+
+
+@contextlib.contextmanager
+def report_close() -> Generator[None]:
+    """Raise AuthUnavailable in place of CancelledError if only the awaited task was cancelled."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if caller is not None and caller.cancelling():
+            raise
+        raise AuthUnavailable("the sign-in was cancelled before it completed") from None
 
 
 def can_refresh(grant: OAuthGrant, target: SignInTarget) -> bool:

@@ -17,9 +17,9 @@ from weakref import WeakValueDictionary
 
 from toolyard.catalog.hashes import entry_hash
 from toolyard.catalog.listing_codec import body_hash, parse_stored_listing, validate_listing
-from toolyard.catalog.single_flight import SingleFlight
 from toolyard.catalog.storage import CatalogueStorage, ListingKey, StoredListing
 from toolyard.catalog.tool_validation import SchemaCheck
+from toolyard.concurrency.tasks import SingleFlight
 from toolyard.errors import ServerError
 from toolyard.types.catalog import CacheScope, Catalogue, RawListing, ValidatedListing
 from toolyard.types.principal import Principal
@@ -179,8 +179,12 @@ class CatalogueCache:
         self._change_counts: dict[ListingKey, int] = {}
         """Value of ``_Generation.changes`` at the start of the fetch that produced each catalogue."""
         self._contents: WeakValueDictionary[tuple[str, str], ValidatedListing] = WeakValueDictionary()
-        self._fetches: SingleFlight[tuple[ListingKey, _Generation, str | None], Catalogue] = SingleFlight()
-        self._loads: SingleFlight[tuple[ListingKey, _Generation, float], Catalogue | None] = SingleFlight()
+        self._fetches: SingleFlight[tuple[ListingKey, _Generation, str | None], Catalogue] = SingleFlight(
+            cancel_when_abandoned=True
+        )
+        self._loads: SingleFlight[tuple[ListingKey, _Generation, float], Catalogue | None] = SingleFlight(
+            cancel_when_abandoned=True
+        )
         self._generations: dict[str, _Generation] = {}
         self._entry_hashes: dict[str, tuple[Server, str]] = {}
 

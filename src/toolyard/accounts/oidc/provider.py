@@ -14,7 +14,7 @@ from toolyard.accounts.oidc.id_token import parse_key_set
 from toolyard.auth.address_policy import AddressPolicy
 from toolyard.auth.discovery import get_string, get_strings
 from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse, sanitize_error_text
-from toolyard.auth.single_flight import SingleFlightTask
+from toolyard.concurrency.tasks import SingleFlight
 from toolyard.config.value_checks import url_fault
 from toolyard.errors import ToolyardError
 from toolyard.net import OutboundHttp
@@ -82,13 +82,15 @@ class OidcProvider:
         self._keys: tuple[KeySet, float] | None = None
         # Concurrent callers share one request. If the provider does not respond, they all fail after one
         # timeout, instead of one after the other.
-        self._metadata_flight: SingleFlightTask[ProviderMetadata] = SingleFlightTask()
-        self._keys_flight: SingleFlightTask[KeySet] = SingleFlightTask()
+        self._metadata_flight: SingleFlight[None, ProviderMetadata] = SingleFlight(
+            cancel_when_abandoned=False
+        )
+        self._keys_flight: SingleFlight[None, KeySet] = SingleFlight(cancel_when_abandoned=False)
 
     async def get_metadata(self) -> ProviderMetadata:
         """Return the provider's metadata, from the cache if it is recent."""
         if self._metadata is None or not is_recent(self._metadata[1], self._clock(), _CACHE_SECONDS):
-            return await self._metadata_flight.run(self._fetch_metadata)
+            return await self._metadata_flight.run(None, self._fetch_metadata)
         return self._metadata[0]
 
     async def get_keys(self, *, refresh: bool = False) -> KeySet:
@@ -99,7 +101,7 @@ class OidcProvider:
         metadata = await self.get_metadata()
         max_age_seconds = _MIN_KEY_REFRESH_SECONDS if refresh else _CACHE_SECONDS
         if self._keys is None or not is_recent(self._keys[1], self._clock(), max_age_seconds):
-            return await self._keys_flight.run(lambda: self._fetch_keys(metadata))
+            return await self._keys_flight.run(None, lambda: self._fetch_keys(metadata))
         return self._keys[0]
 
     async def _fetch_metadata(self) -> ProviderMetadata:
