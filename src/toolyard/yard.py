@@ -19,6 +19,7 @@ from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import Callbacks
 from toolyard.clients.call_path import ApprovalHandler
 from toolyard.clients.session import OnProgress
+from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import default_data_dir, load_config, load_settings, parse_config
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import build_core
@@ -69,7 +70,7 @@ class Toolyard:
         self.settings = settings
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
         self._owner_pid = os.getpid()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._open_guard = _OpenGuard()
         self._token_costs: dict[str, int] = {}
         self._caller_cache: dict[tuple[str | None, tuple[str, ...], bool], Caller] = {}
@@ -146,9 +147,7 @@ class Toolyard:
         if os.getpid() != self._owner_pid:
             # A forked child has a copy of this object, but the connections and processes are its parent's.
             return
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self._core.close()
 
     # Tools and servers.
@@ -462,11 +461,8 @@ class Toolyard:
         return self._tools_cache[1]
 
     def _on_list_changed(self, server_id: str) -> None:
-        if self._open_guard.is_closed:
-            return
-        task = asyncio.get_running_loop().create_task(self._core.handle_list_changed(server_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if not self._open_guard.is_closed:
+            self._tasks.spawn(self._core.handle_list_changed(server_id))
 
 
 _MAX_CACHED_CALLERS = 256

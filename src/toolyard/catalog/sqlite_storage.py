@@ -11,11 +11,12 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.catalog.storage import ListingKey, StoredListing
+from toolyard.concurrency.tasks import BackgroundTasks
 
 __all__ = ["CATALOGUE_FILE_NAME", "SqliteCatalogueStorage", "SqlitePinEntryStorage", "read_pin_entries"]
 
@@ -85,7 +86,7 @@ class SqliteCatalogueStorage:
         self._file_identity: tuple[int, int] | None = None
         self.is_newer = False
         """True once the file turned out to belong to a later version of Toolyard."""
-        self._pending_tasks: set[asyncio.Task[Any]] = set()
+        self._pending_tasks = BackgroundTasks()
 
     async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
         return await self.run(lambda db: _load_listing(db, keys, newer_than))
@@ -101,18 +102,16 @@ class SqliteCatalogueStorage:
 
     async def close(self) -> None:
         """Close the file after all pending statements have ended. A later use opens it again."""
-        while self._pending_tasks:
-            await asyncio.wait(self._pending_tasks)
+        await self._pending_tasks.wait()
         await asyncio.to_thread(self._close_in_thread)
 
     async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
         """Run statements in a worker thread. Return None if the file cannot be used."""
         # A thread cannot be cancelled: if the caller is cancelled, the statement still runs, and after
         # close() it would open the file again. As a separate, shielded task it can be awaited by close().
-        task = asyncio.create_task(asyncio.to_thread(self._run_with_recovery, work))
-        self._pending_tasks.add(task)
-        task.add_done_callback(self._pending_tasks.discard)
-        return await asyncio.shield(task)
+        return await asyncio.shield(
+            self._pending_tasks.spawn(asyncio.to_thread(self._run_with_recovery, work))
+        )
 
     def _run_with_recovery(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
         with self._lock:

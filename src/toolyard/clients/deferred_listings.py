@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ServerError
 
 __all__ = [
@@ -97,10 +98,7 @@ class DeferredListings:
 
     async def close(self) -> None:
         """Cancel all refreshes and wait for their end."""
-        tasks = [pending.task for pending in self._pending_refreshes.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(pending.task for pending in self._pending_refreshes.values())
 
 
 async def _run_limited(refresh: ListingRefresh, semaphore: asyncio.Semaphore) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from toolyard.clients.session import Deadline, McpSession
+from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.config.file_reader import read_regular_file
 from toolyard.config.file_writer import write_private_file
 from toolyard.errors import (
@@ -143,16 +144,7 @@ async def negotiate_era(session: McpSession, deadline: Deadline) -> HandshakeRes
             raise BadAnswer("uses a version of MCP that Toolyard does not support")
         return await complete_handshake(session, await (initialize_task or initialize(session, deadline)))
     finally:
-        await _cancel_tasks(probe, initialize_task)
-
-
-async def _cancel_tasks(
-    *tasks: asyncio.Task[HandshakeResult | ProbeResult] | asyncio.Task[HandshakeResult] | None,
-) -> None:
-    started = [task for task in tasks if task is not None]
-    for task in started:
-        task.cancel()
-    await asyncio.gather(*started, return_exceptions=True)
+        await cancel_tasks(task for task in (probe, initialize_task) if task is not None)
 
 
 def connect_error(error: ServerError) -> ServerError:

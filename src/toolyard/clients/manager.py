@@ -19,6 +19,7 @@ from toolyard.clients.pagination import PagedList
 from toolyard.clients.server_table import ServerChange, ServerTable
 from toolyard.clients.session import OnProgress
 from toolyard.clients.unsolicited_traffic import TrafficLimits
+from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import ServerError, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.protocol.client import HandshakeResult
@@ -97,7 +98,7 @@ class ConnectionManager:
         )
         """True if servers may be offered client capabilities over the default connections."""
         self._notification_listeners: list[OnServerNotification] = []
-        self._closing_tasks: set[asyncio.Task[None]] = set()
+        self._closing_tasks = BackgroundTasks()
         self._closed = False
         self._parallel = parallel
         self._on_notification = on_notification
@@ -395,9 +396,7 @@ class ConnectionManager:
 
     def _close_in_background(self, connections: Collection[Connection]) -> None:
         if connections:
-            task = asyncio.get_running_loop().create_task(_close_connections(connections))
-            self._closing_tasks.add(task)
-            task.add_done_callback(self._closing_tasks.discard)
+            self._closing_tasks.spawn(_close_connections(connections))
 
     # Status.
 
@@ -554,7 +553,7 @@ class ConnectionManager:
         self._closed = True
         dedicated = self._dedicated_connections.remove_matching(lambda _: True)
         connections, self._connections = [*self._connections.values(), *dedicated], {}
-        await _run_all((_close_connections(connections), *self._closing_tasks))
+        await _run_all((_close_connections(connections), self._closing_tasks.wait()))
         # Last, since it ends the watchdog and the HTTP sessions that connections need for their own close.
         await self._connector.close()
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered
 from toolyard.clients.unsolicited_traffic import TrafficLimits, TrafficMeter
+from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import (
     BadAnswer,
     CallTimeout,
@@ -143,7 +144,7 @@ class McpSession:
         self._queued_replies: deque[Message] = deque()
         self._server_request_times: deque[float] = deque(maxlen=server_requests_per_minute)
         """Times of the latest server requests, on the clock of the event loop."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks()
         self._end_reason: ServerError | None = None
         self.end_future: asyncio.Future[ServerError] = self._loop.create_future()
         """Completed with the reason when the session ends."""
@@ -470,21 +471,15 @@ class McpSession:
         """End all calls, server requests and streams, then close the transport, which bounds the time it
         takes."""
         self.on_lost(Unreachable(reason))
-        tasks = list(self._tasks)
         # Tasks first: a callback or a reply must not use the transport while it closes.
-        for task in tasks:
-            task.cancel()
         try:
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._tasks.close()
         finally:
             await self.transport.close()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a task that is cancelled when the session closes."""
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.spawn(coroutine)
 
 
 def _build_rpc_error(failure: RpcFailure) -> RpcError:

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from toolyard.clients import ConnectionManager
 from toolyard.clients.connection import Connection
+from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import RpcError, ToolyardError
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Timeouts
@@ -121,9 +122,7 @@ class UpstreamSubscriptions:
             if each.maintenance_task is not None
         ]
         self._server_subscriptions.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(tasks)
 
     def _get_or_create(self, server_id: str, principal: Principal) -> _ServerSubscriptions:
         server = self._manager.servers.get(server_id)

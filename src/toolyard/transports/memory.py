@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
+from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import Unreachable
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.pending import Message
@@ -25,7 +25,7 @@ class MemoryTransport:
     def __init__(self, server: MemoryServer) -> None:
         self._server = server
         self._receiver: Receiver | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     async def open(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -33,9 +33,7 @@ class MemoryTransport:
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         if self._receiver is None:
             raise Unreachable("the connection is closed")
-        task = asyncio.get_running_loop().create_task(self._serve_message(decode(encode(message))))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._serve_message(decode(encode(message))))
 
     async def _serve_message(self, message: Message) -> None:
         await self._server(message, self._deliver_reply)
@@ -55,7 +53,4 @@ class MemoryTransport:
 
     async def close(self) -> None:
         self._receiver = None
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()

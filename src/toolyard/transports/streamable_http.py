@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import cast
 
 import aiohttp
 from multidict import istr
 
 from toolyard.auth import AuthProvider
+from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
 from toolyard.net import HttpResponse, OutboundHttp
 from toolyard.protocol.byte_buffer import ByteBuffer, MessageBytes
@@ -87,7 +88,7 @@ class StreamableHttpTransport:
             istr("Content-Type"): "application/json",
         }
         self._negotiated_headers = dict(self._initial_headers)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     @property
     def cancels_on_disconnect(self) -> bool:
@@ -299,7 +300,7 @@ class StreamableHttpTransport:
             response.close()
         else:
             # The callback closes the response even if the task is cancelled before its first step.
-            self._spawn_task(drain_response(response)).add_done_callback(lambda _: response.close())
+            self._tasks.spawn(drain_response(response)).add_done_callback(lambda _: response.close())
 
     async def _open_stream(self, stream: _EventStreamState) -> HttpResponse:
         headers = {**self._negotiated_headers, "Accept": "text/event-stream"}
@@ -317,7 +318,7 @@ class StreamableHttpTransport:
     def start_listening(self) -> None:
         """Open the stream for unsolicited messages of a legacy server. Many servers do not offer one."""
         if not self._is_modern:
-            self._spawn_task(self._run_notification_stream())
+            self._tasks.spawn(self._run_notification_stream())
 
     async def _run_notification_stream(self) -> None:
         stream, delay, opened_at = _EventStreamState(self._max_message_bytes), _DEFAULT_RETRY_SECONDS, 0.0
@@ -368,18 +369,9 @@ class StreamableHttpTransport:
         if self._receiver is not None:
             self._receiver.on_message(message, size)
 
-    def _spawn_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     async def close(self) -> None:
         receiver, self._receiver = self._receiver, None
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
         if receiver is None or self._session_id is None:
             return
         # Ask the server to end the session; it may refuse (405) or be gone, which is fine.

@@ -20,6 +20,7 @@ from toolyard.agents.models.available_models import Models
 from toolyard.auth.sign_in_flow import SignInFlow
 from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.clients.connection import initial_status
+from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.choices import AuditMode, PeopleMode, Registration
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core, make_chat_callbacks
@@ -140,7 +141,7 @@ class Services:
             self.registry, self.core, database.auth, self.gateway_notices.notify_servers_changed
         )
         self._caller_cache = CallerCache(agents, configuration.bundles)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks()
         self._end_work_task: asyncio.Task[None] | None = None
         # A context variable, because the core calls our audit hooks without the user of the request.
         self._current_user: ContextVar[RequestUser | None] = ContextVar("visiting", default=None)
@@ -228,9 +229,7 @@ class Services:
     async def _end_work(self) -> None:
         # Background tasks end first, so that nothing begins new work; chats end before the connections that
         # their turns use.
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self.chats.close()
         await self.mcp.close()
         await self.core.close()
@@ -365,15 +364,7 @@ class Services:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine in the background until it ends or the services close. Failures are logged."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-        return task
-
-    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a background task failed", exc_info=error)
+        return self._tasks.spawn(work)
 
     def _on_list_changed(self, server_id: str) -> None:
         if not self.is_stopping:

@@ -14,6 +14,7 @@ from typing import Any
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.turn import TurnContext, close_turn
 from toolyard.agents.chat.turn_end import TurnEnd
+from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
 from toolyard.transports.stdio.watchdog import pid_namespace, process_start_time
 from toolyard.types.chat import Chat, TurnOutcome
@@ -66,9 +67,7 @@ class RunnerHeartbeat:
     async def close(self) -> None:
         """Stop the background tasks."""
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(tasks)
 
     async def end_abandoned_turns(self) -> None:
         """End every turn whose runner is gone. Raises the store's errors."""

@@ -17,6 +17,7 @@ from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.agents.chat.turn_limits import ChatLimits, find_refused_calls
 from toolyard.agents.chat.turn_snapshot import OpenCall, TurnSnapshot
+from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.chat import Kind, NewChatEvent, TurnState
 
@@ -215,6 +216,4 @@ async def _run_concurrently(work: Iterable[Coroutine[Any, Any, None]]) -> None:
         await asyncio.gather(*tasks)
     finally:
         # gather does not cancel the other tasks when one fails, and they must not outlive the turn.
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(tasks)

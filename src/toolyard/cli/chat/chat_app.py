@@ -5,7 +5,6 @@ Its tools are everything that the local user may use.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +19,7 @@ from toolyard.agents.definitions.agents_md import agent_id, find_agents_file, re
 from toolyard.agents.models.available_models import Models
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options
+from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core, make_chat_callbacks
@@ -153,8 +153,12 @@ async def open_chat_app(
         net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
         stack.push_async_callback(net.close)
         registry = Registry(database.registry, settings)
-        told = _ListChangeHandler()
-        core = told.core = build_core(
+        tasks = BackgroundTasks()
+
+        def handle_list_changed(server_id: str) -> None:
+            tasks.spawn(core.handle_list_changed(server_id))
+
+        core = build_core(
             configuration,
             settings,
             data_dir=options.resolved_data_dir,
@@ -163,11 +167,11 @@ async def open_chat_app(
             approve=Approver(database.approvals),
             record=lambda record: database.audit.record(_build_audit_entry(record)),
             callbacks_for=make_chat_callbacks(lambda: chats.questions, sampling=True),
-            on_list_changed=told,
+            on_list_changed=handle_list_changed,
             with_native_tools=True,
         )
         stack.push_async_callback(core.close)
-        stack.push_async_callback(told.close)
+        stack.push_async_callback(tasks.close)
         yard = LocalChatBackend(core, InstanceSync(registry, core), agents, configuration.bundles, bundles)
         chats = ChatService(
             database.chats, database.approvals, models, yard, ChatLimits.from_settings(settings)
@@ -179,25 +183,6 @@ async def open_chat_app(
 
 async def _open_database(options: Options, settings: Settings) -> Database:
     return await Database.open_from_settings(settings, options.resolved_data_dir)
-
-
-class _ListChangeHandler:
-    """Handles changed tool lists of servers."""
-
-    core: Core
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def __call__(self, server_id: str) -> None:
-        task = asyncio.get_running_loop().create_task(self.core.handle_list_changed(server_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _build_audit_entry(record: CallRecord) -> AuditEntry:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import cast
 
+from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.gateway.client_request import (
     ClientRequest,
     SendToClient,
@@ -45,16 +46,14 @@ class LegacyHttp:
     def __init__(self, listeners: ListenRequests) -> None:
         self._listeners = listeners
         self._sessions = HttpSessions()
-        self._detached_tasks: set[asyncio.Task[Any]] = set()
+        self._detached_tasks = BackgroundTasks()
 
     def end_listen_streams(self) -> None:
         """End the streams that only listen. Requests in progress are still answered."""
         self._sessions.end_listen_streams()
 
     async def close(self) -> None:
-        for task in list(self._detached_tasks):
-            task.cancel()
-        await asyncio.gather(*self._detached_tasks, return_exceptions=True)
+        await self._detached_tasks.close()
         await self._sessions.close()
 
     async def handle_batch(self, http: HttpExchange, endpoint: Endpoint, bodies: list[Message]) -> None:
@@ -142,7 +141,7 @@ class LegacyHttp:
                 if not read:
                     # The client returned before its disconnection was noticed, and continues to read
                     # elsewhere.
-                    self._detach_task(work)
+                    self._detached_tasks.add(work)
                 elif held is not None:
                     held.finish_stream(stream, was_read=True)
             except asyncio.CancelledError:
@@ -150,14 +149,10 @@ class LegacyHttp:
                     work.cancel()
                 else:
                     # The client knows how to resume, so the work continues.
-                    self._detach_task(work)
+                    self._detached_tasks.add(work)
                 raise
             finally:
                 more.cancel()
-
-    def _detach_task(self, work: asyncio.Task[Any]) -> None:
-        self._detached_tasks.add(work)
-        work.add_done_callback(self._detached_tasks.discard)
 
     async def _respond_into_stream(
         self,

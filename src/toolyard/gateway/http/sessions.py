@@ -7,8 +7,8 @@ import itertools
 import secrets
 import time
 from collections import Counter, OrderedDict
-from typing import Any
 
+from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.http.event_streams import EventStream
 from toolyard.gateway.legacy_session import LegacySession
@@ -146,7 +146,7 @@ class HttpSessions:
     def __init__(self, unread_responses: UnreadResponses | None = None) -> None:
         self._unread_responses = unread_responses or UnreadResponses()
         self._sessions: OrderedDict[str, HttpSession] = OrderedDict()
-        self._end_tasks: set[asyncio.Task[Any]] = set()
+        self._end_tasks = BackgroundTasks()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -183,9 +183,7 @@ class HttpSessions:
 
     def _end_in_background(self, session: HttpSession) -> None:
         del self._sessions[session.id]
-        task = asyncio.ensure_future(session.end())
-        self._end_tasks.add(task)
-        task.add_done_callback(self._end_tasks.discard)
+        self._end_tasks.spawn(session.end())
 
     def find(self, id: str, endpoint: Endpoint) -> HttpSession | None:
         """Return the session if it belongs to the caller of this endpoint.
@@ -216,4 +214,6 @@ class HttpSessions:
     async def close(self) -> None:
         """End all sessions."""
         sessions, self._sessions = list(self._sessions.values()), OrderedDict()
-        await asyncio.gather(*(each.end() for each in sessions), *self._end_tasks, return_exceptions=True)
+        await asyncio.gather(
+            *(each.end() for each in sessions), self._end_tasks.wait(), return_exceptions=True
+        )

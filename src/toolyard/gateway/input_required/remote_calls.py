@@ -18,6 +18,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from toolyard.concurrency.tasks import BackgroundTasks, cancel_tasks
 from toolyard.errors import RpcError, ServerError, ToolyardError
 from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse, error_to_failure
@@ -146,9 +147,7 @@ class CallHost:
         tasks = list(self.running_rounds.values())
         if tasks:
             await asyncio.wait(tasks, timeout=_SHUTDOWN_SECONDS)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(tasks)
 
 
 def _decode_request(order: dict[str, Any], tell: Callable[[Message], None]) -> ClientRequest:
@@ -209,7 +208,7 @@ class RemoteCalls:
         self.call_host = None if mailbox is None else CallHost(suspended_calls, mailbox.post, redact_error)
         self._round_events: dict[str, asyncio.Event] = {}
         """Rounds that were sent to another replica; each has its own mailbox."""
-        self._cancel_tasks: set[asyncio.Task[None]] = set()
+        self._cancel_tasks = BackgroundTasks()
 
     async def continue_call(self, host_id: object, call_id: object, request: ClientRequest) -> RoundOutcome:
         """Continue a call that is suspended on another replica.
@@ -227,11 +226,7 @@ class RemoteCalls:
             return await self._await_outcome(self._mailbox, round_id, heard, request)
         except asyncio.CancelledError:
             # The client has disconnected, so that no answer will come: cancel the call on its host.
-            task = asyncio.get_running_loop().create_task(
-                self._cancel_round(self._mailbox, host_id, round_id)
-            )
-            self._cancel_tasks.add(task)
-            task.add_done_callback(self._cancel_tasks.discard)
+            self._cancel_tasks.spawn(self._cancel_round(self._mailbox, host_id, round_id))
             raise
         finally:
             del self._round_events[round_id]
@@ -283,7 +278,7 @@ class RemoteCalls:
         """Send what is left to send."""
         if self.call_host is not None:
             await self.call_host.close()
-        await asyncio.gather(*self._cancel_tasks)
+        await self._cancel_tasks.wait()
 
 
 def _call_lost_error() -> RpcErrorResponse:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from toolyard.clients.callbacks import INPUT_NAME_META_KEY
+from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.gateway.client_request import ClientRequest
 
 __all__ = ["SuspendedCall", "SuspendedCalls"]
@@ -153,8 +154,5 @@ class SuspendedCalls:
 
     async def close(self) -> None:
         """End all calls."""
-        tasks = [parked.task for parked in self._calls.values() if parked.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(parked.task for parked in self._calls.values() if parked.task is not None)
         self._calls.clear()

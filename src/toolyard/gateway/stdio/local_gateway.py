@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import build_core
 from toolyard.errors import Unreachable
@@ -148,12 +149,10 @@ async def serve_local(
     sink: BinaryIO,
 ) -> None:
     """Serve until the client disconnects; then close every connection and end every child process."""
-    tasks: set[asyncio.Task[None]] = set()
+    tasks = BackgroundTasks()
 
     def handle_list_changed(server_id: str) -> None:
-        task = asyncio.get_running_loop().create_task(core.handle_list_changed(server_id))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        tasks.spawn(core.handle_list_changed(server_id))
 
     approvals = CallApprovals(MemoryApprovalStore())
     core = build_core(
@@ -165,7 +164,5 @@ async def serve_local(
         await serve_streams(Endpoint(gateway, caller, server, mode), source, sink)
     finally:
         await gateway.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await tasks.close()
         await core.close()

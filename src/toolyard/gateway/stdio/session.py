@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Any, TypeGuard, cast
 
+from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.gateway.client_request import ClientRequest, SendToClient, as_object, forwardable_capabilities
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.error_responses import RpcErrorResponse
@@ -154,10 +155,7 @@ class StdioSession:
 
     async def close(self) -> None:
         """Cancel everything that runs for the client."""
-        tasks = list(self._running_tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(self._running_tasks.values())
         if self._legacy_session is not None:
             await self._endpoint.end_session(self._legacy_session)
 
