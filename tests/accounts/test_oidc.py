@@ -215,7 +215,7 @@ async def test_a_token_that_says_something_wrong_signs_nobody_in(
     forger.claims = {**claims, **times}
     with pytest.raises(SignInRefused):
         await _sign_in(make_oidc(forger.issuer), forger)
-    assert await database.accounts.users() == []
+    assert await database.accounts.list_users() == []
 
 
 def _stolen(forger: Any) -> None:
@@ -261,7 +261,7 @@ async def test_a_token_that_the_provider_did_not_sign_signs_nobody_in(
     forge(forger)
     with pytest.raises((SignInRefused, ProviderFailed)):
         await _sign_in(make_oidc(forger.issuer), forger)
-    assert await database.accounts.users() == []
+    assert await database.accounts.list_users() == []
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "..", "e30.e30.", {"not": "text"}, None, "x" * 300_000])

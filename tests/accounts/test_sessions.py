@@ -112,7 +112,7 @@ async def test_when_somebody_was_last_here_is_known_to_minutes(
     for seconds, seen in ((299, 0), (2, 301), (100, 301), (300, 701)):
         clock.now += seconds
         await people.authenticate_cookie(cookie)
-        assert (await database.accounts.user(ann.id)).last_seen == began + seen
+        assert (await database.accounts.get_user(ann.id)).last_seen == began + seen
 
 
 @pytest.mark.parametrize("mode", ["none", "proxy", "oidc"])

@@ -58,7 +58,7 @@ async def test_who_is_an_admin_is_decided_by_the_setting_at_every_request(
     assert found is not None
     assert found[1].role is Role.USER
     assert (await after.authenticate_proxy_name("ann")).role is Role.USER
-    assert (await database.accounts.user(ann.id)).role is Role.USER
+    assert (await database.accounts.get_user(ann.id)).role is Role.USER
 
 
 async def test_the_setting_admins_leaves_nothing_behind_for_the_mode_password(

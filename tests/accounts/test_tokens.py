@@ -123,7 +123,7 @@ async def test_when_it_was_last_used_is_known_to_a_minute(
     for seconds, used in ((1, 1), (30, 1), (60, 91)):
         clock.now += seconds
         assert await people.authenticate_token(text)
-        assert (await database.accounts.tokens(ann.id))[0].last_used_at == began + used
+        assert (await database.accounts.list_tokens(ann.id))[0].last_used_at == began + used
 
 
 async def test_there_is_an_end_to_tokens(people: AccountService, ann: User) -> None:

@@ -25,7 +25,7 @@ async def signed_in(world: Any, **oauth: Any) -> OAuthGrant:
 async def works(world: Any) -> bool:
     """Whether the resource still takes what the sign-in gave."""
     provider = world.provider(person=False)
-    await world.storage.put_grant(world.mcp, await world.storage.grant("k"))
+    await world.storage.put_grant(world.mcp, await world.storage.get_grant("k"))
     try:
         await world.call(provider)
     except SignInNeeded:

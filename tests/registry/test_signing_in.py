@@ -49,7 +49,7 @@ async def failure(
 
 
 async def nothing_kept(office: Any, instance: Any) -> bool:
-    return await office.database.auth.grant(instance.grant_key) is None
+    return await office.database.auth.get_grant(instance.grant_key) is None
 
 
 async def test_a_sign_in_makes_an_instance_ready(office: Office) -> None:

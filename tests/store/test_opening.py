@@ -417,7 +417,7 @@ async def test_work_that_was_begun_is_finished_by_closing(
     await asyncio.sleep(0)
     await database.close()
     assert len(await asyncio.gather(*adding)) == 50
-    assert len(await (await reopen()).accounts.users()) == 50
+    assert len(await (await reopen()).accounts.list_users()) == 50
 
 
 async def test_after_closing_everything_says_so(database: Database) -> None:

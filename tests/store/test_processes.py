@@ -78,7 +78,7 @@ async def test_a_grant_is_swapped_by_one_process(
     code = """
 from dataclasses import replace
 from toolyard.auth.records import new_serial
-held = {number: await database.auth.grant(f"k{number}") for number in range(40)}
+held = {number: await database.auth.get_grant(f"k{number}") for number in range(40)}
 say("ready")
 await told()
 for number, grant in held.items():
@@ -145,7 +145,7 @@ from dataclasses import replace
 from toolyard.auth.records import new_serial
 for _ in range(20):
     async with database.auth.refresh_lock("k"):
-        grant = await database.auth.grant("k")
+        grant = await database.auth.get_grant("k")
         new = replace(grant, serial=new_serial(), issued_at=grant.issued_at + 1)
         assert await database.auth.swap_grant("k", grant.serial, new)
 say("done")
@@ -166,7 +166,7 @@ async def test_writers_in_several_processes_do_not_fail(
 from dataclasses import replace
 from toolyard.types.audit import AuditEntry
 from toolyard.types.account import Role
-mine, _ = await database.registry.instance(OWNER, "instance-1")
+mine, _ = await database.registry.get_instance(OWNER, "instance-1")
 async def work(number):
     await database.accounts.add_user(f"{NAME} {number}", Role.USER)
     assert await database.registry.save_instance(replace(mine, name=f"{NAME} {number}"))

@@ -76,6 +76,6 @@ async def signed_in(session: aiohttp.ClientSession, program: str, services: Any,
     other = await services.registry.create_instance(ann.user.id, InstanceDraft(server.id, slug="else"))
     begun = await ann.browser.post(f"/api/v1/instances/{other.id}/connect")
     await ann.browser.get(await agreed(session, begun.json["url"]))
-    kept = await services.database.auth.grant(other.grant_key)
+    kept = await services.database.auth.get_grant(other.grant_key)
     await services.registry.delete_instance(ann.user.id, other.id)
     return kept.access_token

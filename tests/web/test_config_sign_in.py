@@ -206,13 +206,13 @@ async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(town: Tow
     page = await ann.browser.get(path)
     assert page.status == 400
     assert "changed while you signed in" in page.text
-    assert await services.database.auth.grant(f"user:{ann.user.id}:guarded") is None
+    assert await services.database.auth.get_grant(f"user:{ann.user.id}:guarded") is None
 
 
 async def test_it_survives_a_restart(open_site: Opening, town: Town, tmp_path: Path) -> None:
     ann = await town.local.person("ann")
     await town.sign_in(ann.browser, "ann-there")
-    kept = await town.local.services.database.auth.grant(f"user:{ann.user.id}:guarded")
+    kept = await town.local.services.database.auth.get_grant(f"user:{ann.user.id}:guarded")
     assert kept is not None
     # Nothing in memory is needed: another connection reads it from the database.
     await town.local.services.core.manager.close_principal(ann.user.id)
@@ -226,7 +226,7 @@ async def test_in_the_mode_for_one_the_same_button_signs_in(open_site: Opening, 
     await town.sign_in(browser, "me-there")
     assert await whoami(town.local.client()) == (200, "me-there")
     # It is the one that the command line uses.
-    assert await town.local.services.database.auth.grant("user:local:guarded") is not None
+    assert await town.local.services.database.auth.get_grant("user:local:guarded") is not None
 
 
 @pytest.mark.parametrize(

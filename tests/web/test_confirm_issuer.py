@@ -88,7 +88,7 @@ class Yard:
         return await browser.post(path, data={"csrf": csrf[1], **fields}, headers={"Origin": self.local.url})
 
     async def stored(self, server: RegistryServer) -> str | None:
-        return (await self.local.services.registry.server(server.id)).choices[0].issuer
+        return (await self.local.services.registry.get_server(server.id)).choices[0].issuer
 
     async def audited(self) -> list[Any]:
         found = await self.local.services.audit.entries(before=None, limit=100, action=None, actor=None)

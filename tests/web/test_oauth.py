@@ -49,11 +49,11 @@ class Team:
         )
 
     async def state(self, instance: Instance) -> InstanceState:
-        found, _ = await self.local.services.registry.instance(instance.user_id, instance.id)
+        found, _ = await self.local.services.registry.get_instance(instance.user_id, instance.id)
         return found.state
 
     async def kept(self, instance: Instance) -> bool:
-        return await self.local.services.database.auth.grant(instance.grant_key) is not None
+        return await self.local.services.database.auth.get_grant(instance.grant_key) is not None
 
     async def press(self, instance: Instance, person: Any | None = None, **options: Any) -> Any:
         """Press Connect on the page."""

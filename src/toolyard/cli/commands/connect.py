@@ -25,7 +25,6 @@ from toolyard.config.exporters.client_files import (
     write_entry,
 )
 from toolyard.config.importers.locations import project_client_files, user_client_files
-from toolyard.gateway.client_snippets import Snippet
 
 if TYPE_CHECKING:
     from toolyard.gateway.client_snippets import ConnectionMethod, Snippet
@@ -98,7 +97,6 @@ def command(
     if not write and not remove:
         _show_snippet(options, shown)
         return 0
-    from toolyard.cli.commands.connect import update_client_file  # only to write
     from toolyard.config.exporters.errors import EditRefused
 
     try:

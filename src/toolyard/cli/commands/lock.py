@@ -61,8 +61,6 @@ def command(options: Options, check: bool, diff: bool, names: tuple[str, ...], e
         raise Usage("--check, --diff, --accept and --all exclude each other", hint="give one of them")
     task = tasks[0] if tasks else "write"
     if options.remote is not None:
-        from toolyard.cli.commands.lock import lock_remotely  # only for --remote
-
         return run_async(lock_remotely(options, task, names))
     return run_async(_run_lock(options, task, names))
 

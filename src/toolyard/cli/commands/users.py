@@ -128,8 +128,6 @@ def disable_account(options: Options, name: str, undo: bool) -> None:
         user = await accounts.get_user(name)
         await accounts.database.accounts.set_disabled(user.id, not undo)
         if not undo:
-            from toolyard.cli.commands.users import sign_out_user  # the help needs none of it
-
             await sign_out_user(options, accounts.settings, accounts.database, user)
         await accounts.record_action("user.enable" if undo else "user.disable", user)
         return user.name
@@ -152,8 +150,6 @@ def delete_account(options: Options, name: str, yes: bool) -> int:
 
     async def remove_account(accounts: _AccountAdmin) -> str:
         user = await accounts.get_user(name)
-        from toolyard.cli.commands.users import delete_user  # the help needs none of it
-
         await delete_user(options, accounts.settings, accounts.database, user)
         await accounts.record_action("user.delete", user)
         return user.name
