@@ -18,7 +18,6 @@ from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import Callbacks
 from toolyard.clients.call_path import ApprovalHandler
-from toolyard.clients.session import OnProgress
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import default_data_dir, load_config, load_settings, parse_config
 from toolyard.config.settings.table import Settings
@@ -28,7 +27,7 @@ from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, ToolMode
 from toolyard.policy import build_refusal, select_bundles
 from toolyard.results import ResultLimits, error_to_result
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller, CallRecord
+from toolyard.types.call import Caller, CallRecord, OnProgress
 from toolyard.types.config import Configuration
 from toolyard.types.decision import Decision, Surface
 from toolyard.types.principal import LOCAL_PRINCIPAL

@@ -26,6 +26,7 @@ from toolyard.errors import (
     Throttled,
     Unreachable,
 )
+from toolyard.types.call import McpRequest
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, Timeouts
 from toolyard.types.status import State
 
@@ -363,7 +364,7 @@ async def test_a_modern_server_is_told_method_and_name_in_headers(web: Web, besi
     async with beside(web("good")) as manager:
         await manager.call("bad", "echo", {"text": "x"})
         with pytest.raises(RpcError, match="no such method"):
-            await manager.request("bad", "resources/read", {"uri": "file:///ä"})
+            await manager.connection("bad").request(McpRequest("resources/read", {"uri": "file:///ä"}))
     call = web.messages("tools/call")[0]
     assert call["headers"]["mcp-method"] == "tools/call"
     assert call["headers"]["mcp-name"] == "echo"

@@ -11,8 +11,9 @@ import pytest
 
 from toolyard import Callbacks, Toolyard
 from toolyard.clients.input_required import InputRequiredLoop
-from toolyard.clients.session import Deadline
 from toolyard.errors import BadAnswer
+from toolyard.types.call import DeclaredClient, McpRequest
+from toolyard.types.server import Timeouts
 
 SERVER = Path(__file__).parents[1] / "servers" / "flood_server.py"
 PER_MINUTE = 120
@@ -42,12 +43,11 @@ async def test_a_round_that_asks_for_very_many_inputs_is_not_answered() -> None:
         asked.append(server)
         return {"action": "decline"}
 
-    class Asking:
-        async def request(self, *_: Any, **options: Any) -> dict[str, Any]:
-            one = {"method": "elicitation/create", "params": {}}
-            return {"resultType": "input_required", "inputRequests": {str(n): one for n in range(1000)}}
-
+    one = {"method": "elicitation/create", "params": {}}
+    result = {"resultType": "input_required", "inputRequests": {str(n): one for n in range(1000)}}
     rounds = InputRequiredLoop("s", Callbacks(elicitation=elicit))
     with pytest.raises(BadAnswer, match="1000 inputs at once"):
-        await rounds.request(cast("Any", Asking()), "tools/call", {}, Deadline(1.0, 1.0))
+        await rounds.complete(
+            cast("Any", None), McpRequest("tools/call"), result, Timeouts(), DeclaredClient(), None
+        )
     assert asked == []

@@ -12,6 +12,7 @@ import pytest
 
 from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.errors import CallTimeout, RpcError, Unreachable
+from toolyard.types.call import McpRequest
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts
 from toolyard.types.status import State
 
@@ -85,16 +86,18 @@ async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, ser
             assert progress == [1, 2]
         failed = await manager.call("s", "fail")
         assert failed["isError"] is True
-        note = await manager.request("s", "resources/read", {"uri": "test://note"})
+        note = await manager.connection("s").request(McpRequest("resources/read", {"uri": "test://note"}))
         assert note["contents"][0]["text"] == "a note"
-        prompt = await manager.request("s", "prompts/get", {"name": "ask", "arguments": {"topic": "tea"}})
+        prompt = await manager.connection("s").request(
+            McpRequest("prompts/get", {"name": "ask", "arguments": {"topic": "tea"}})
+        )
         assert prompt["messages"][0]["content"]["text"] == "Tell me about tea"
         if kind not in ("sdk1-json", "sdk1-stateless"):
             greeting = text_of(await manager.call("s", "greet"))
             assert greeting.startswith("hello Ada")
             assert asked == ["Who are you?"]
         with pytest.raises(RpcError):
-            await manager.request("s", "no/such/method")
+            await manager.connection("s").request(McpRequest("no/such/method"))
         if kind in ("sdk1-stdio", "sdk1-http", "sdk1-sse", "sdk2-stdio", "sdk2-http"):
             await until(lambda: kind not in MODERN or "notifications/subscriptions/acknowledged" in told)
             await manager.call("s", "grow")

@@ -26,13 +26,14 @@ from toolyard.cli.output.notices import clean_server_text
 from toolyard.cli.output.safe_text import format_count, one_line
 from toolyard.clients.connector import Connector
 from toolyard.clients.pagination import collect_pages
-from toolyard.clients.session import Deadline, McpSession
+from toolyard.clients.session import McpSession
 from toolyard.config.value_checks import mask_url_secrets
 from toolyard.errors import CallTimeout, RpcError, ServerError, SignInNeeded, Throttled, Unreachable
 from toolyard.protocol.framing import Line
 from toolyard.protocol.pending import Message
 from toolyard.transports.stdio.supervisor import build_child_environment
 from toolyard.transports.transport import Receiver, Transport, TransportInfo
+from toolyard.types.call import McpRequest
 from toolyard.types.server import HttpSpec, Server, StdioSpec
 
 __all__ = ["MachineCheck", "ServerCheck", "TraceStep", "TracedTransport", "check_machine", "check_server"]
@@ -310,9 +311,10 @@ async def _list_tools(server: Server, session: McpSession, server_check: ServerC
         step.end()
         server_check.steps.append(step)
         return
-    patience = Deadline(server.timeouts.silence, server.timeouts.call)
     listing = await collect_pages(
-        "tools/list", "tools", lambda params: session.request("tools/list", params, patience)
+        "tools/list",
+        "tools",
+        lambda params: session.request(McpRequest("tools/list", params), server.timeouts),
     )
     judged = validate_tools(server.id, listing.items)
     tokens = sum(map(estimate_definition_tokens, judged.definitions))

@@ -14,7 +14,6 @@ from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.manager import ConnectionManager
 from toolyard.clients.policy_cache import PolicyCache, ServerPolicies, put_bounded
 from toolyard.clients.server_secrets import find_secrets, redact_error
-from toolyard.clients.session import OnProgress
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.errors import OutcomeUnknown, ServerError, ToolRefused, ToolyardError, Unreachable
 from toolyard.policy import Candidate, ServerPolicy, build_refusal
@@ -27,7 +26,7 @@ from toolyard.results import (
     redact_secrets,
     shape_and_store,
 )
-from toolyard.types.call import ApprovalRequest, Caller, CallRecord
+from toolyard.types.call import ApprovalRequest, Caller, CallRecord, OnProgress
 from toolyard.types.decision import Decision, Surface, Verdict, WriteTools
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.result import Result

@@ -20,7 +20,7 @@ from toolyard.clients.input_required import InputRequiredLoop
 from toolyard.clients.notification_stream import start_listening
 from toolyard.clients.pagination import MAX_TOOLS, PagedList, collect_pages, extract_header_params
 from toolyard.clients.server_secrets import find_secrets, redact_error
-from toolyard.clients.session import Deadline, McpSession, OnProgress
+from toolyard.clients.session import McpSession
 from toolyard.errors import (
     BadAnswer,
     HttpStatus,
@@ -36,8 +36,9 @@ from toolyard.protocol.client import HandshakeResult
 from toolyard.protocol.constants import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from toolyard.protocol.mirrored_headers import HeaderParam, build_param_headers
 from toolyard.transports.stdio.stderr_tail import find_failure_line
+from toolyard.types.call import DeclaredClient, McpRequest
 from toolyard.types.principal import Principal
-from toolyard.types.server import RestartPolicy, Server, StdioSpec, Timeouts
+from toolyard.types.server import RestartPolicy, Server, StdioSpec
 from toolyard.types.status import State, Status
 
 __all__ = ["Connection", "initial_status"]
@@ -114,25 +115,12 @@ class Connection:
 
     async def request(
         self,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        repeatable: bool = False,
-        timeouts: Timeouts | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        log_level: str | None = None,
-        capabilities: Mapping[str, Any] | None = None,
+        request: McpRequest,
+        client: DeclaredClient = DeclaredClient(),  # noqa: B008 - frozen
     ) -> dict[str, Any]:
-        """Return the result of one request; connect first if needed.
-
-        With ``repeatable`` executing the request twice does no harm, so it is sent again if its outcome is
-        unknown. ``capabilities`` are those of the client that the request is made for. A modern server may
-        then answer with input requests, which are returned as the result for that client to answer. Raise a
-        ServerError, always within the timeouts.
-        """
-        limits = timeouts or self.server.timeouts
-        deadline = Deadline(limits.silence, limits.call)
+        """Return the result of one request; connect first if needed. Raise a ServerError, always within the
+        timeouts."""
+        timeouts = request.timeouts or self.server.timeouts
         status = self._status
         tries = 0
         status.in_flight += 1
@@ -144,23 +132,20 @@ class Connection:
                 status.last_call = time.time()
                 session.active_calls += 1
                 try:
-                    result = await self._input_required_loop.request(
-                        session,
-                        method,
-                        params,
-                        deadline,
-                        progress=method == "tools/call",
-                        on_progress=on_progress,
-                        headers=self._build_param_headers(method, params) if self._header_params else None,
-                        meta=meta,
-                        log_level=log_level,
-                        capabilities=capabilities,
-                    )
+                    headers = self._build_param_headers(request) if self._header_params else None
+                    result = await session.request(request, timeouts, client, headers)
+                    kind = result.get("resultType")
+                    is_complete = kind is None or kind == "complete"
+                    # The declared client answers input requests by repeating the request itself.
+                    if not is_complete and (kind != "input_required" or client.capabilities is None):
+                        result = await self._input_required_loop.complete(
+                            session, request, result, timeouts, client, headers
+                        )
                 except ServerError as error:
                     tries += 1
                     # One repetition at most: a server that loses every session would otherwise be asked
                     # without end.
-                    if tries > 1 or not await self._recover_for_retry(session, error, repeatable):
+                    if tries > 1 or not await self._recover_for_retry(session, error, request.repeatable):
                         raise self._with_server_id(error) from error.__cause__
                 else:
                     # A refusal of one call had changed the state (see _recover_for_retry). A success on the
@@ -217,14 +202,15 @@ class Connection:
             return await collect_pages(
                 method,
                 key,
-                lambda params: self.request(method, params, repeatable=True),
+                lambda params: self.request(McpRequest(method, params, repeatable=True)),
                 max_items=max_items,
             )
         except BadAnswer as error:
             raise self._with_server_id(error) from None
 
-    def _build_param_headers(self, method: str, params: Mapping[str, Any] | None) -> dict[str, str] | None:
-        if method != "tools/call" or params is None:
+    def _build_param_headers(self, request: McpRequest) -> dict[str, str] | None:
+        params = request.params
+        if request.method != "tools/call" or params is None:
             return None
         rules = self._header_params.get(params.get("name", ""))
         return build_param_headers(rules, params.get("arguments") or {}) if rules else None

@@ -19,7 +19,7 @@ from toolyard.clients.handshake import (
     initialize,
     negotiate_era,
 )
-from toolyard.clients.session import Deadline, McpSession
+from toolyard.clients.session import McpSession
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, RpcError, ServerError, Unreachable
 from toolyard.net import OutboundHttp
@@ -28,7 +28,7 @@ from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.stdio.transport import StdioTransport
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
 from toolyard.types.principal import Principal
-from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec
+from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts
 
 __all__ = ["AuthProviderFor", "Connector", "server_fingerprint"]
 
@@ -90,7 +90,8 @@ class Connector:
         key = server_fingerprint(server)
         remembered = self.eras.recall(key) if server.protocol is ProtocolEra.AUTO else None
         era = _configured_era(server) or remembered
-        deadline = Deadline(server.timeouts.connect, server.timeouts.connect)
+        seconds = server.timeouts.connect
+        timeouts = Timeouts(seconds, silence=seconds, call=seconds)
         first_error: ServerError | None = None
         while True:
             # Each attempt needs a new session: a transport cannot be reopened, and some servers exit or close
@@ -101,7 +102,7 @@ class Connector:
                 await self.free_process_slot()
             try:
                 await session.open()
-                handshake = await self._run_handshake(session, server, era, deadline)
+                handshake = await self._run_handshake(session, server, era, timeouts)
                 break
             except ServerError as error:
                 first_error = first_error or error
@@ -122,17 +123,17 @@ class Connector:
         return session
 
     async def _run_handshake(
-        self, session: McpSession, server: Server, era: Era | None, deadline: Deadline
+        self, session: McpSession, server: Server, era: Era | None, timeouts: Timeouts
     ) -> HandshakeResult:
         if era in ("legacy", "sse"):
-            return await complete_handshake(session, await initialize(session, deadline))
+            return await complete_handshake(session, await initialize(session, timeouts))
         if server.protocol is ProtocolEra.MODERN:
-            outcome = await discover(session, deadline)
+            outcome = await discover(session, timeouts)
             if isinstance(outcome, HandshakeResult):
                 return await complete_handshake(session, outcome)
             hint = 'remove "protocol": "modern" to let Toolyard detect the protocol version'
             raise BadAnswer("does not support protocol version 2026-07-28", hint=hint)
-        return await negotiate_era(session, deadline)
+        return await negotiate_era(session, timeouts)
 
     def _make_session(
         self, server: Server, era: Era | None, auth: AuthProvider | None, callbacks: Callbacks

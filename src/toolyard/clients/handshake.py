@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
-from toolyard.clients.session import Deadline, McpSession
+from toolyard.clients.session import McpSession
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.config.file_reader import read_regular_file
 from toolyard.config.file_writer import write_private_file
@@ -28,6 +28,8 @@ from toolyard.errors import (
 from toolyard.protocol.client import HandshakeResult, ProbeResult, interpret_probe, parse_initialize_result
 from toolyard.protocol.constants import LATEST_LEGACY_VERSION, LATEST_MODERN_VERSION, UNSUPPORTED_VERSION
 from toolyard.protocol.pending import RpcFailure
+from toolyard.types.call import McpRequest
+from toolyard.types.server import Timeouts
 
 __all__ = ["Era", "EraCache", "EraStore", "FileEraCache", "discover", "initialize", "negotiate_era"]
 
@@ -65,7 +67,7 @@ class EraCache:
             self._eras[key] = era
 
 
-async def discover(session: McpSession, deadline: Deadline) -> HandshakeResult | ProbeResult:
+async def discover(session: McpSession, timeouts: Timeouts) -> HandshakeResult | ProbeResult:
     """Probe with ``server/discover``. Raise only errors that say nothing about the era: unreachable, not
     signed in, throttled, or a server error (5xx)."""
     version = LATEST_MODERN_VERSION
@@ -74,7 +76,7 @@ async def discover(session: McpSession, deadline: Deadline) -> HandshakeResult |
         session.request_builder.set_version(version)
         session.transport.set_protocol_version(version, modern=True)
         try:
-            result = await session.request("server/discover", None, deadline)
+            result = await session.request(McpRequest("server/discover"), timeouts)
             outcome = interpret_probe(result, None)
         except RpcError as error:
             outcome = interpret_probe(None, RpcFailure(error.code, error.message, error.data))
@@ -95,10 +97,12 @@ async def discover(session: McpSession, deadline: Deadline) -> HandshakeResult |
     return ProbeResult.INCOMPATIBLE
 
 
-async def initialize(session: McpSession, deadline: Deadline) -> HandshakeResult:
+async def initialize(session: McpSession, timeouts: Timeouts) -> HandshakeResult:
     """Perform the legacy handshake. Raise BadAnswer if the result is invalid."""
     session.request_builder.set_version(LATEST_LEGACY_VERSION)
-    result = await session.request("initialize", session.request_builder.initialize_params(), deadline)
+    result = await session.request(
+        McpRequest("initialize", session.request_builder.initialize_params()), timeouts
+    )
     handshake = parse_initialize_result(result)
     if isinstance(handshake, str):
         raise BadAnswer(handshake)
@@ -116,7 +120,7 @@ async def complete_handshake(session: McpSession, result: HandshakeResult) -> Ha
     return result
 
 
-async def negotiate_era(session: McpSession, deadline: Deadline) -> HandshakeResult:
+async def negotiate_era(session: McpSession, timeouts: Timeouts) -> HandshakeResult:
     """Try the modern era first and fall back to legacy on a legacy answer or on silence. Raise a ServerError.
 
     Some legacy servers never answer a method they do not implement. After a head start for the probe,
@@ -124,14 +128,14 @@ async def negotiate_era(session: McpSession, deadline: Deadline) -> HandshakeRes
     ``initialize`` does. If ``initialize`` fails first, the probe gets the rest of the deadline.
     """
     loop = asyncio.get_running_loop()
-    probe = loop.create_task(discover(session, deadline))
+    probe = loop.create_task(discover(session, timeouts))
     initialize_task: asyncio.Task[HandshakeResult] | None = None
     try:
         # The order matters for servers that accept both: only without an answer to the probe may the legacy
         # handshake decide (decision 0002).
         await asyncio.wait({probe}, timeout=_PROBE_HEAD_START_SECONDS)
         if not probe.done():
-            initialize_task = loop.create_task(initialize(session, deadline))
+            initialize_task = loop.create_task(initialize(session, timeouts))
             await asyncio.wait({probe, initialize_task}, return_when=asyncio.FIRST_COMPLETED)
         if not probe.done() and initialize_task is not None:
             if initialize_task.exception() is None:
@@ -142,7 +146,7 @@ async def negotiate_era(session: McpSession, deadline: Deadline) -> HandshakeRes
             return await complete_handshake(session, outcome)
         if outcome is ProbeResult.INCOMPATIBLE:
             raise BadAnswer("uses a version of MCP that Toolyard does not support")
-        return await complete_handshake(session, await (initialize_task or initialize(session, deadline)))
+        return await complete_handshake(session, await (initialize_task or initialize(session, timeouts)))
     finally:
         await cancel_tasks(task for task in (probe, initialize_task) if task is not None)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from toolyard.clients.callbacks import INPUT_NAME_META_KEY, Callbacks, CapabilityNotOffered
-from toolyard.clients.session import Deadline, McpSession
+from toolyard.clients.session import McpSession
 from toolyard.errors import BadAnswer
+from toolyard.types.call import DeclaredClient, McpRequest
+from toolyard.types.server import Timeouts
 
 __all__ = ["InputRequiredLoop"]
 
@@ -24,29 +27,26 @@ class InputRequiredLoop:
         self._server = server
         self._callbacks = callbacks
 
-    async def request(
+    async def complete(
         self,
         session: McpSession,
-        method: str,
-        params: Mapping[str, Any] | None,
-        deadline: Deadline,
-        **options: Any,
+        request: McpRequest,
+        result: dict[str, Any],
+        timeouts: Timeouts,
+        client: DeclaredClient,
+        headers: Mapping[str, str] | None,
     ) -> dict[str, Any]:
-        """Return the complete result. Raise BadAnswer for an unknown result type or too many rounds."""
-        result = await session.request(method, params, deadline, **options)
-        kind = result.get("resultType")
-        if kind is None or kind == "complete":
-            return result
-        if kind == "input_required" and options.get("capabilities") is not None:
-            # The request is made for another client, which answers by repeating the request itself.
-            return result
+        """Return the complete result of a request, given its first result. Raise BadAnswer for an unknown
+        result type or too many rounds."""
+        method, params = request.method, request.params or {}
         for _ in range(_MAX_ROUNDS):
+            kind = result.get("resultType")
             if kind != "input_required":
                 raise BadAnswer(f"answered {method} with a result of the unknown type {str(kind)[:60]!r}")
             next_params = await self._collect_inputs(method, result)
-            result = await session.request(method, {**(params or {}), **next_params}, deadline, **options)
-            kind = result.get("resultType", "complete")
-            if kind == "complete":
+            next_request = replace(request, params={**params, **next_params})
+            result = await session.request(next_request, timeouts, client, headers)
+            if result.get("resultType", "complete") == "complete":
                 return result
         raise BadAnswer(f"asked for input more than {_MAX_ROUNDS} times during one {method}")
 

@@ -17,7 +17,6 @@ from toolyard.clients.dedicated_connections import DedicatedConnectionKey, Dedic
 from toolyard.clients.handshake import EraCache, EraStore
 from toolyard.clients.pagination import PagedList
 from toolyard.clients.server_table import ServerChange, ServerTable
-from toolyard.clients.session import OnProgress
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import ServerError, Unreachable
@@ -25,6 +24,7 @@ from toolyard.net import OutboundHttp
 from toolyard.protocol.client import HandshakeResult
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
+from toolyard.types.call import McpRequest, OnProgress
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, StdioSpec, Timeouts
 from toolyard.types.status import State, Status
@@ -156,40 +156,9 @@ class ConnectionManager:
     ) -> dict[str, Any]:
         """Return the raw result of one tool call, over the chat's own connection if it has one. Raise a
         ServerError, always within the timeouts."""
-        return await self.request(
-            server_id,
-            "tools/call",
-            {"name": tool, "arguments": {} if arguments is None else arguments},
-            principal=principal,
-            chat=chat,
-            repeatable=repeatable,
-            timeouts=timeouts,
-            on_progress=on_progress,
-            meta=meta,
-        )
-
-    async def request(
-        self,
-        server_id: str,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        principal: Principal = LOCAL_PRINCIPAL,
-        chat: str | None = None,
-        repeatable: bool = False,
-        timeouts: Timeouts | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """Return the result of one request. Raise a ServerError."""
-        return await self.connection(server_id, principal, chat).request(
-            method,
-            params,
-            repeatable=repeatable,
-            timeouts=timeouts,
-            on_progress=on_progress,
-            meta=meta,
-        )
+        params = {"name": tool, "arguments": arguments or {}}
+        request = McpRequest("tools/call", params, repeatable, timeouts, meta, on_progress)
+        return await self.connection(server_id, principal, chat).request(request)
 
     async def list_tools(
         self, server_id: str, *, principal: Principal = LOCAL_PRINCIPAL, chat: str | None = None

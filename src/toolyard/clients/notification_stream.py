@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, cast
 
-from toolyard.clients.session import Deadline, McpSession
+from toolyard.clients.session import McpSession
 from toolyard.errors import BadAnswer, RpcError, ServerError
+from toolyard.types.call import McpRequest
+from toolyard.types.server import Timeouts
 
 __all__ = ["start_listening"]
 
-_NO_DEADLINE: Final = Deadline(silence=10 * 365 * 86400.0, total=10 * 365 * 86400.0)
+_NO_TIMEOUTS: Final = Timeouts(silence=10 * 365 * 86400.0, call=10 * 365 * 86400.0)
 _MIN_RETRY_SECONDS = 1.0
 _MAX_RETRY_SECONDS = 60.0
 
@@ -46,7 +48,7 @@ async def _run_subscription(session: McpSession, kinds: list[str]) -> None:
     while not session.is_over:
         started = asyncio.get_running_loop().time()
         try:
-            await session.request("subscriptions/listen", params, _NO_DEADLINE)
+            await session.request(McpRequest("subscriptions/listen", params), _NO_TIMEOUTS)
         except (RpcError, BadAnswer):
             # The server does not implement subscriptions; asking again would not help.
             return

@@ -8,8 +8,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered
 from toolyard.clients.unsolicited_traffic import TrafficLimits, TrafficMeter
@@ -46,13 +45,12 @@ from toolyard.protocol.pending import (
 from toolyard.results.readable_json import to_readable_json
 from toolyard.results.truncation import truncate_middle
 from toolyard.transports.transport import Transport
+from toolyard.types.call import DeclaredClient, McpRequest, OnProgress
+from toolyard.types.server import Timeouts
 
-__all__ = ["Deadline", "McpSession", "OnProgress"]
+__all__ = ["McpSession"]
 
 log = logging.getLogger("toolyard.link")
-
-OnProgress: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None] | None]
-"""Called with the params of each progress notification of a call. May be a coroutine function."""
 
 _MAX_SERVER_REQUESTS = 64
 """Maximum number of server requests answered concurrently; further ones are refused."""
@@ -62,14 +60,6 @@ none."""
 _MAX_ERROR_CHARACTERS = 20_000
 """Maximum number of characters of a server's error that is stored. Every error text is later searched for
 secrets, so its length must be bounded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """Time limits of one request, in seconds: without a response or progress, and in total."""
-
-    silence: float
-    total: float
 
 
 class _PendingCall:
@@ -170,44 +160,44 @@ class McpSession:
 
     async def request(
         self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        deadline: Deadline,
-        *,
-        progress: bool = False,
-        on_progress: OnProgress | None = None,
+        request: McpRequest,
+        timeouts: Timeouts,
+        client: DeclaredClient = DeclaredClient(),  # noqa: B008 - frozen
         headers: Mapping[str, str] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        log_level: str | None = None,
-        capabilities: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Send one request and return its result. Raise a ServerError, at the latest when the deadline
-        passes."""
+        """Send one request and return its result. Raise a ServerError, at the latest when ``timeouts`` have
+        passed, which apply in place of those of the request."""
         if self._end_reason is not None:
             raise Unreachable(self._end_reason.cause, hint=self._end_reason.hint)
-        call = _PendingCall(self._loop.create_future(), deadline.silence, on_progress)
+        method = request.method
+        call = _PendingCall(self._loop.create_future(), timeouts.silence, request.on_progress)
         id = self._pending.register(call, method)
         # ``initialize`` negotiates the version, so it has none of the ``_meta`` fields that depend on it.
         if method == "initialize":
-            request_params = dict(params or {})
+            params = dict(request.params or {})
         else:
-            token = id if progress or on_progress is not None else None
-            request_params = self.request_builder.build_params(
-                params, progress_token=token, log_level=log_level, meta=meta, capabilities=capabilities
+            # The progress of a call also extends its time limit, so it is always requested.
+            wants_progress = method == "tools/call" or request.on_progress is not None
+            params = self.request_builder.build_params(
+                request.params,
+                progress_token=id if wants_progress else None,
+                log_level=client.log_level,
+                meta=request.meta,
+                capabilities=client.capabilities,
             )
         now = self._loop.time()
-        call.latest_end = now + deadline.total
+        call.latest_end = now + timeouts.call
         try:
             # One timeout covers sending and waiting. It starts with the silence limit; each progress
             # notification moves it (see _on_progress), but never beyond latest_end.
-            async with asyncio.timeout_at(min(now + deadline.silence, call.latest_end)) as call.timeout_scope:
-                await self.transport.send(build_request(id, method, request_params), headers)
+            async with asyncio.timeout_at(min(now + timeouts.silence, call.latest_end)) as call.timeout_scope:
+                await self.transport.send(build_request(id, method, params), headers)
                 return await call.future
         except TimeoutError:
             self._cancel_request(id, method, "timed out")
             if call.failure is not None:
                 raise call.failure from None
-            raise self._timeout_error(call, deadline, method) from None
+            raise self._timeout_error(call, timeouts, method) from None
         except asyncio.CancelledError:
             self._cancel_request(id, method, "cancelled by the caller")
             raise
@@ -220,15 +210,15 @@ class McpSession:
             # the cycle, or both stay in memory until the garbage collector runs.
             del call
 
-    def _timeout_error(self, call: _PendingCall, deadline: Deadline, method: str) -> CallTimeout:
+    def _timeout_error(self, call: _PendingCall, timeouts: Timeouts, method: str) -> CallTimeout:
         if self._loop.time() >= call.latest_end:
-            limit_seconds = deadline.total
+            limit_seconds = timeouts.call
             error = CallTimeout(
                 f"{method} took longer than {limit_seconds:g} s in all",
                 hint="raise 'timeouts.call' if it needs longer",
             )
         else:
-            limit_seconds = deadline.silence
+            limit_seconds = timeouts.silence
             error = CallTimeout(
                 f"{method}: no response or progress for {limit_seconds:g} s",
                 hint="raise 'timeouts.silence' if it needs longer",

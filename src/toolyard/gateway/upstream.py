@@ -23,6 +23,7 @@ from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest
 from toolyard.gateway.input_required.suspended_call import SuspendedCall
 from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.codec import encode
+from toolyard.types.call import DeclaredClient, McpRequest
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Timeouts
 from toolyard.types.status import State
@@ -101,14 +102,15 @@ class Upstream:
                     connection, level, self._session_log_levels.get(key)
                 )
         result = await connection.request(
-            method,
-            params,
-            repeatable=repeatable,
-            timeouts=timeouts,
-            on_progress=request.send_progress if request.progress_token is not None else None,
-            meta=request.meta,
-            log_level=level,
-            capabilities=offered,
+            McpRequest(
+                method,
+                params,
+                repeatable,
+                timeouts,
+                request.meta,
+                request.send_progress if request.progress_token is not None else None,
+            ),
+            DeclaredClient(offered, level),
         )
         if offered is not None and result.get("resultType") == "input_required":
             raise BadAnswer("wants input, which was not offered", server=server_id)
@@ -210,14 +212,15 @@ async def _send_for_call(
     # A later round may ask for progress even if this one does not.
     wants_progress = request.progress_token is not None or method == "tools/call"
     return await connection.request(
-        method,
-        params,
-        repeatable=repeatable,
-        timeouts=timeouts,
-        on_progress=parked.send_progress if wants_progress else None,
-        meta=request.meta,
-        log_level=request.log_level,
-        capabilities=request.capabilities,
+        McpRequest(
+            method,
+            params,
+            repeatable,
+            timeouts,
+            request.meta,
+            parked.send_progress if wants_progress else None,
+        ),
+        DeclaredClient(request.capabilities, request.log_level),
     )
 
 
@@ -228,7 +231,7 @@ async def _set_log_level(connection: Connection, level: str, told: tuple[int, st
     if now != told and not facts.modern and "logging" in facts.capabilities:
         # A server that cannot set a level logs as it likes; unwanted messages are filtered here.
         with contextlib.suppress(ServerError):
-            await connection.request("logging/setLevel", {"level": level})
+            await connection.request(McpRequest("logging/setLevel", {"level": level}))
     return now
 
 

@@ -20,6 +20,7 @@ from toolyard.clients import ConnectionManager
 from toolyard.clients.connection import Connection
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import RpcError, ToolyardError
+from toolyard.types.call import McpRequest
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Timeouts
 
@@ -80,7 +81,7 @@ class UpstreamSubscriptions:
                 # an older mark as it is, so that the maintenance notices a restart in between.
                 if first:
                     followed.connection_generation = _current_generation(connection)
-                await connection.request("resources/subscribe", {"uri": uri}, repeatable=True)
+                await connection.request(McpRequest("resources/subscribe", {"uri": uri}, repeatable=True))
         except BaseException:
             self._release_uri(followed, uri)
             # Another subscriber may have relied on this one.
@@ -103,7 +104,7 @@ class UpstreamSubscriptions:
         if facts is not None and facts.modern and followed.uris:
             self._restart_maintenance(followed)
         if facts is not None and not facts.modern:
-            await connection.request("resources/unsubscribe", {"uri": uri}, repeatable=True)
+            await connection.request(McpRequest("resources/unsubscribe", {"uri": uri}, repeatable=True))
 
     def on_acknowledged(self, server_id: str, principal_id: str, params: Mapping[str, Any]) -> None:
         """Handle the acknowledgement of a modern server: report what may have changed before it."""
@@ -164,13 +165,8 @@ class UpstreamSubscriptions:
     async def _listen_modern(self, followed: _ServerSubscriptions) -> None:
         """Follow a modern server: one long request names all resources, and is replaced when they change."""
         params = {"notifications": {"resourceSubscriptions": sorted(followed.uris)}}
-        await self._manager.request(
-            followed.server_id,
-            "subscriptions/listen",
-            params,
-            principal=followed.principal,
-            timeouts=_LISTEN_TIMEOUTS,
-        )
+        connection = self._manager.connection(followed.server_id, followed.principal)
+        await connection.request(McpRequest("subscriptions/listen", params, timeouts=_LISTEN_TIMEOUTS))
 
     async def _maintain_legacy(self, followed: _ServerSubscriptions) -> None:
         """Follow a legacy server: subscribe once in each generation of the server."""
@@ -180,12 +176,14 @@ class UpstreamSubscriptions:
             if (mark := _current_generation(connection)) != followed.connection_generation:
                 for uri in sorted(followed.uris):
                     with contextlib.suppress(RpcError):
-                        await connection.request("resources/subscribe", {"uri": uri}, repeatable=True)
+                        await connection.request(
+                            McpRequest("resources/subscribe", {"uri": uri}, repeatable=True)
+                        )
                 followed.connection_generation = mark
                 self._notify_possible_changes(followed)
             await asyncio.sleep(_PING_INTERVAL_SECONDS)
             with contextlib.suppress(RpcError):
-                await connection.request("ping", repeatable=True, timeouts=_PING_TIMEOUTS)
+                await connection.request(McpRequest("ping", repeatable=True, timeouts=_PING_TIMEOUTS))
 
     def _notify_possible_changes(self, followed: _ServerSubscriptions) -> None:
         for uri in sorted(followed.uris):

@@ -16,7 +16,6 @@ from toolyard.catalog.search import summarize_description
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath, CallRoute
-from toolyard.clients.session import OnProgress
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.errors import ApprovalNeeded, CallTimeout, ServerError, ToolyardError
 from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
@@ -31,7 +30,7 @@ from toolyard.policy import build_refusal
 from toolyard.results import ResultLimits, fence_untrusted_text
 from toolyard.results.partial_read import ResultExcerpt, ResultReadError, read_lines, read_path, read_range
 from toolyard.results.result_store import ResultStore, StoredResult, make_handle
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, OnProgress
 from toolyard.types.decision import Surface
 from toolyard.types.result import Media, Result, TextBlock
 from toolyard.types.server import Trust

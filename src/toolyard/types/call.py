@@ -1,17 +1,22 @@
-"""Calls: the caller, a call's request for approval, and the record of its outcome."""
+"""Calls: the caller, the request to a server, the request for approval, and the record of the outcome."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from toolyard.types.account import TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.decision import Decision, Surface
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
-from toolyard.types.server import Bundle
+from toolyard.types.server import Bundle, Timeouts
 from toolyard.types.tool import Definition, JsonObject
 
-__all__ = ["ApprovalRequest", "CallRecord", "Caller"]
+__all__ = ["ApprovalRequest", "CallRecord", "Caller", "DeclaredClient", "McpRequest", "OnProgress"]
+
+OnProgress: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None] | None]
+"""Called with the params of each progress notification of a call. May be a coroutine function."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +36,34 @@ class Caller:
     """Limits of the API token that authenticated the call; None: no token was used."""
     chat: str | None = None
     """Id of the chat. Calls of a chat to instances use connections dedicated to that chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpRequest:
+    """One request to a server, passed unchanged from its origin to the session."""
+
+    method: str
+    params: Mapping[str, Any] | None = None
+    repeatable: bool = False
+    """Executing the request twice does no harm, so it is sent again if its outcome is unknown."""
+    timeouts: Timeouts | None = None
+    """None: those of the server."""
+    meta: Mapping[str, Any] | None = None
+    """Keys for the ``_meta`` of the request, such as a trace context."""
+    on_progress: OnProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredClient:
+    """Client that a request is made for, as declared to the server with that request.
+
+    A modern server may answer such a request with input requests, which are returned as the result, for that
+    client to answer.
+    """
+
+    capabilities: Mapping[str, Any] | None = None
+    """None: those of the connection."""
+    log_level: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

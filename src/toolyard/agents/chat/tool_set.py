@@ -13,14 +13,13 @@ from toolyard.catalog.hashes import definition_hash
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.manager import ConnectionManager
-from toolyard.clients.session import OnProgress
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.errors import ServerError, SignInNeeded, ToolRefused, ToolyardError
 from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, MetaTools
 from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
 from toolyard.meta.tool_definitions import META_SERVER_ID
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, OnProgress
 from toolyard.types.chat import Chat
 from toolyard.types.decision import Decision, Surface, Verdict
 from toolyard.types.result import Result
