@@ -202,7 +202,7 @@ def run_command(arguments: Sequence[str], options: Options | None = None) -> int
 def main() -> None:
     """Entry point of the program."""
     # Loaded modules are never freed, and commands create few reference cycles. With the default thresholds,
-    # a sixth of the time of `toolyard chat -p` is spent in garbage collection.
+    # about a tenth of the time to load the model libraries is spent in garbage collection.
     gc.set_threshold(20_000, 20, 5)
     prepare_streams()
     protect_process()
