@@ -6,6 +6,8 @@ import asyncio
 import time
 from types import TracebackType
 
+from tests.tasks import cancel
+
 __all__ = ["LoopWatch"]
 
 
@@ -32,8 +34,7 @@ class LoopWatch:
         assert self._task is not None
         # Let the watch see the end of the last step.
         await asyncio.sleep(0)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel(self._task)
 
     async def _run(self) -> None:
         before = time.process_time()

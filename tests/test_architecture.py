@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-SRC = Path(__file__).parent.parent / "src" / "toolyard"
+TESTS = Path(__file__).parent
+SRC = TESTS.parent / "src" / "toolyard"
 
 PACKAGES = [
     "errors",
@@ -96,3 +97,20 @@ def test_modules_stay_short() -> None:
 def test_folders_stay_small() -> None:
     folders = {path.parent for path in modules()} - {SRC / "store" / "migrations" / "versions"}
     assert [folder for folder in folders if len(list(folder.glob("*.py"))) > MAX_MODULES_IN_A_FOLDER] == []
+
+
+def discarded_outcomes(path: Path) -> Iterator[str]:
+    """Yield each ``gather(…, return_exceptions=True)`` whose result is not used: it hides failures."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Await)
+            and "return_exceptions=True" in ast.unparse(node)
+        ):
+            yield f"{path}:{node.lineno}"
+
+
+def test_tests_use_the_outcomes_of_their_tasks() -> None:
+    paths = [*TESTS.rglob("test_*.py"), *TESTS.rglob("conftest.py")]
+    assert len(paths) > 200
+    assert [place for path in paths for place in discarded_outcomes(path)] == []

@@ -42,7 +42,9 @@ def test_every_variable_in_them_is_a_setting() -> None:
 
 
 def test_everything_that_is_copied_into_the_image_is_there() -> None:
-    for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(), re.MULTILINE):
+    lines = re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(), re.MULTILINE)
+    assert lines
+    for line in lines:
         for source in line.split()[:-1]:
             assert (ROOT / source).exists(), source
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.tasks import cancel
 
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey
@@ -324,8 +325,7 @@ async def test_closing_waits_for_what_nobody_waits_for_any_more(path: Path) -> N
     newer = replace(STORED, fetched_at=STORED.fetched_at + 1)
     saving = asyncio.create_task(storage.save(newer))
     await asyncio.sleep(0)
-    saving.cancel()
-    await asyncio.gather(saving, return_exceptions=True)
+    await cancel(saving)
     closing = asyncio.create_task(storage.close())
     await asyncio.wait({closing}, timeout=0.05)
     assert not closing.done()

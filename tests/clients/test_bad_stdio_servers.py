@@ -640,6 +640,7 @@ PROGRAM = """
 import asyncio, sys, uvloop
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.clients import ConnectionManager
+from toolyard.errors import ServerError
 from toolyard.types.server import Server, StdioSpec
 
 async def main():
@@ -652,7 +653,8 @@ async def main():
     waiting = asyncio.ensure_future(manager.call("good0", "wait"))
     if sys.argv[3] == "closed":
         await manager.close_all()
-        await asyncio.gather(waiting, return_exceptions=True)
+        (outcome,) = await asyncio.gather(waiting, return_exceptions=True)
+        assert isinstance(outcome, ServerError), outcome
     elif sys.argv[3] == "failed":
         raise SystemExit(7)
     print(states.count("ready"), states.count("failed"))

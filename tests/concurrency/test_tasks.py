@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.tasks import cancel
 
 from toolyard.concurrency.tasks import BackgroundTasks, SingleFlight
 
@@ -84,9 +85,7 @@ async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
 async def test_a_task_is_cancelled_with_its_last_caller() -> None:
     flights, work = SingleFlight[str, int](cancel_when_abandoned=True), Work()
     tasks = await waiters(flights, work, 2)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancel(*tasks)
     await asyncio.sleep(0)
     assert work.cancelled == 1
 
@@ -94,8 +93,7 @@ async def test_a_task_is_cancelled_with_its_last_caller() -> None:
 async def test_a_caller_after_the_last_was_cancelled_starts_a_new_task() -> None:
     flights, work = SingleFlight[str, int](cancel_when_abandoned=True), Work()
     (task,) = await waiters(flights, work, 1)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await cancel(task)
     work.release.set()
     assert await flights.run("key", work) == 2
 
@@ -112,8 +110,7 @@ async def test_closing_cancels_the_task_and_waits_for_its_end() -> None:
 async def test_a_task_that_must_not_be_abandoned_continues_without_callers() -> None:
     flights, work = SingleFlight[str, int](cancel_when_abandoned=False), Work()
     (task,) = await waiters(flights, work, 1)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await cancel(task)
     (next_task,) = await waiters(flights, work, 1)
     work.release.set()
     assert await next_task == 1

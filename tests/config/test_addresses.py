@@ -81,7 +81,9 @@ def test_a_header_cannot_carry_a_second_one(problems: Problems, value: str) -> N
 
 
 def test_a_header_may_hold_tabs_and_letters_of_any_language() -> None:
-    parse_config({"mcpServers": {"a": {"url": "http://a/", "headers": {"X-Key": "a\tb ü 日本"}}}})
+    headers = {"X-Key": "a\tb ü 日本"}
+    read = parse_config({"mcpServers": {"a": {"url": "http://a/", "headers": headers}}})
+    assert read.servers["a"].transport.headers == headers
 
 
 def test_one_header_in_two_spellings_is_an_error(problems: Problems) -> None:

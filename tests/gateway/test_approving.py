@@ -286,7 +286,7 @@ async def test_a_question_shows_all_keys_first_and_hidden_characters(
     keys = '4 arguments: "body", "more", "force", "to"'
     short, long = '"force": true, "to": "ann\\u202emoc.live\\U000e0041"', '"body": "xxx'
     assert -1 < message.index(keys) < message.index(short) < message.index(long)
-    assert message.isprintable() or message.replace("\n", "").isprintable()
+    assert message.replace("\n", "").isprintable()
     assert "x" * 900 in message
     assert "y" * 500 in message
 

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.tasks import cancel
 
 from toolyard.clients import ConnectionManager
 from toolyard.errors import OutcomeUnknown, ServerError
@@ -53,8 +54,7 @@ async def storm(manager: ConnectionManager, kill: object, journal: Path) -> Coun
 
     killing = asyncio.ensure_future(killer())
     await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
-    killing.cancel()
-    await asyncio.gather(killing, return_exceptions=True)
+    await cancel(killing)
     assert len(outcomes) == CALLS
     executed = Counter(journal.read_text().split())
     assert [key for key, times in executed.items() if times > 1] == [], "executed twice"

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.meta.scripted import Core, said, server, tool
 
+from toolyard.errors import ToolRefused
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.decision import Surface, WriteTools
@@ -86,7 +87,7 @@ async def test_nothing_hidden_is_found_listed_described_or_called(
         for name in NAMES:
             try:
                 decision = core.calls.explain(f"{owner}/{name}", through)
-            except Exception:
+            except ToolRefused:
                 continue
             if decision.verdict.is_visible:
                 visible.add(f"{owner}_{name}")

@@ -32,6 +32,7 @@ async def test_a_request_says_what_it_is_given_and_little_else(net: OutboundHttp
         url = server.url.with_path("/a b/ü").with_query({"q": "x y&z"}).with_fragment("part")
         for _ in range(2):
             await all_of(await ask(net, url, "POST", {"X-Word": "grüße", "accept": "text/plain"}, b"{}"))
+        assert len(server.heads) == 2
         for head in server.heads:
             assert head.startswith(b"POST /a%20b/%C3%BC?q=x+y%26z HTTP/1.1\r\n")
             said = words(head)

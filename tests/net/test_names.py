@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.tasks import cancel
 
 from toolyard.net import resolver
 from toolyard.net.resolver import DaemonThreadResolver
@@ -69,9 +70,7 @@ async def test_there_are_only_so_many_at_a_time(silent: list[str], monkeypatch: 
     with pytest.raises(socket.gaierror, match="too many DNS lookups"):
         await looking.resolve("localhost", 80)
     assert len(silent) <= 3
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    await cancel(*waiting)
 
 
 PROGRAM = textwrap.dedent("""

@@ -196,7 +196,7 @@ async def test_a_proxy_is_told_the_whole_address_and_who_asks(
         origin = net.origin_pool(url, guarded=False)
         for _ in range(2):
             assert await all_of(await origin.request("GET", url, {})) == b"hello"
-        assert len(proxy.peers) == 1
+        assert (len(proxy.peers), len(proxy.heads)) == (1, 2)
         for head in proxy.heads:
             assert head.startswith(b"GET http://far.example/a%20b?q=1 HTTP/1.1\r\n")
             assert b"\r\nHost: far.example\r\n" in head
@@ -233,7 +233,7 @@ async def test_tls_goes_through_a_tunnel_of_the_proxy(
         (connect,) = proxy.heads
         assert connect.startswith(b"CONNECT far.example:443 HTTP/1.1\r\n")
         assert BASIC in connect
-        assert len(server.peers) == 1
+        assert (len(server.peers), len(server.heads)) == (1, 2)
         for head in server.heads:
             assert head.startswith(b"GET /mcp HTTP/1.1\r\nHost: far.example\r\n")
             assert b"Proxy-" not in head

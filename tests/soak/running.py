@@ -21,6 +21,7 @@ from tests.soak.sessions import Sessions
 from tests.soak.talking import Talking
 from tests.soak.verdicts import SPARE_DESCRIPTORS, Ending, Verdict, judge
 from tests.soak.world import World, world
+from tests.tasks import cancel
 
 SHAPES = {"one": "one process on SQLite", "three": "three replicas on PostgreSQL"}
 _SETTLING = 180.0
@@ -116,9 +117,7 @@ async def soak(shape: str, plan: Plan) -> Found:
             restarted = await restarting
             seconds = sampler.now
         finally:
-            for task in (sampling, restarting):
-                task.cancel()
-            await asyncio.gather(sampling, restarting, return_exceptions=True)
+            await cancel(sampling, restarting)
         samples = list(sampler.samples)
         held = await _settled(running, sampler, start)
         tracebacks = sum(replica.tracebacks() for replica in running.replicas)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.tasks import cancel
 
 from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn, new_serial
 from toolyard.store import Database
@@ -220,9 +221,7 @@ async def test_a_waiter_that_gives_up_leaves_the_lock_to_others(database: Databa
     async with database.auth.refresh_lock("k"):
         waiters = [asyncio.create_task(wait()) for _ in range(5)]
         await asyncio.sleep(0.1)
-        for waiter in waiters:
-            waiter.cancel()
-        await asyncio.gather(*waiters, return_exceptions=True)
+        await cancel(*waiters)
     async with asyncio.timeout(30), database.auth.refresh_lock("k"):
         pass
 
@@ -239,8 +238,7 @@ async def test_a_waiter_between_processes_that_gives_up_leaves_the_lock(
     async with database.auth.refresh_lock("k"):
         waiter = asyncio.create_task(wait())
         await asyncio.sleep(0.1)
-        waiter.cancel()
-        await asyncio.gather(waiter, return_exceptions=True)
+        await cancel(waiter)
     for one in (database, other):
         async with asyncio.timeout(30), one.auth.refresh_lock("k"):
             pass

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.tasks import cancel
 
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.store import Database
@@ -163,14 +164,12 @@ async def test_whoever_gives_up_leaves_nothing(
     for _ in range(50):
         waiter = waiting_for(database, 1)
         await asyncio.sleep(0)
-        waiter.cancel()
-        await asyncio.gather(waiter, return_exceptions=True)
+        await cancel(waiter)
     stays = waiting_for(database, 1)
     ring = await watched(database, until)
     gone = waiting_for(database, 1)
     await watched(database, until, 2)
-    gone.cancel()
-    await asyncio.gather(gone, return_exceptions=True)
+    await cancel(gone)
     assert (ring.viewer_count, len(ring._waiters)) == (1, 1)
     await database.chats.append("chat-1", ME, [said("a")])
     assert numbers(await stays) == [2]
@@ -306,8 +305,7 @@ class Stops:
             self.heard.add(chat_id)
 
     async def end(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel(self._task)
 
 
 async def test_a_wish_to_stop_that_nobody_heard_is_kept_until_the_chat_is_let_go(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.tasks import cancel
 
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed, Unstorable
 from toolyard.store.sql import write_batcher
@@ -96,9 +97,7 @@ async def test_whoever_gave_up_is_left_out(
     first = await held(disk, shared, until)
     second, third = put(shared, 1, 2)
     await asyncio.sleep(0)
-    for gone in (first, second):
-        gone.cancel()
-    await asyncio.gather(first, second, return_exceptions=True)
+    await cancel(first, second)
     disk.go_on.set()
     assert await third == "wrote 2"
     assert disk.batches == [[0], [2]]

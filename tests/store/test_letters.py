@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select, update
 from tests.postgres import KEY
+from tests.tasks import cancel
 
 from toolyard.store import Database
 from toolyard.store.sql.tables import letters
@@ -61,6 +62,5 @@ async def test_another_process_hears_of_a_letter(
     # With SQLite one hears only that there is something.
     await until(lambda: bool({"a", ""} & set(heard)), 30)
     assert await other.mailbox.take("a") == [b"x"]
-    listening.cancel()
-    await asyncio.gather(listening, return_exceptions=True)
+    await cancel(listening)
     await other.close()

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tasks import cancel
 
-from toolyard.errors import ToolyardError
 from toolyard.store import Database
 from toolyard.store.errors import (
     DatabaseNewer,
@@ -434,8 +434,7 @@ async def test_work_whose_caller_gave_up_harms_nobody(database: Database) -> Non
     for number in range(60):
         task = asyncio.create_task(database.accounts.add_user(f"user {number}", Role.USER))
         await asyncio.sleep(0.0005 * (number % 10))
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await cancel(task)
     async with asyncio.timeout(30):
         await asyncio.gather(*(database.accounts.list_users() for _ in range(40)))
         await database.accounts.add_user("last", Role.USER)
@@ -445,8 +444,7 @@ async def test_an_open_that_is_given_up_leaves_nothing(tmp_path: Path, database_
     for pause in (0.0, 0.005, 0.02):
         opening = asyncio.create_task(Database.open(tmp_path, url=database_url, secret_key=KEY))
         await asyncio.sleep(pause)
-        opening.cancel()
-        await asyncio.gather(opening, return_exceptions=True)
-        if not opening.cancelled() and not isinstance(opening.exception(), ToolyardError):
+        await cancel(opening)
+        if not opening.cancelled():
             await opening.result().close()
     await open_close(tmp_path, url=database_url, secret_key=KEY)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, text
+from tests.tasks import cancel
 
 from toolyard.store import Database
 from toolyard.store.change_feed import signals
@@ -36,8 +37,7 @@ class Listener:
         return [what for what in self.heard if what]
 
     async def end(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel(self._task)
 
     async def over(self) -> None:
         await asyncio.wait_for(self._task, 30)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.tasks import cancel
 
 from toolyard.store import Database
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, REVOKED_ACCESS_CHANNEL
@@ -34,8 +35,7 @@ def told(database: Database, until: Callable[..., Awaitable[None]]) -> Told:
         await change
         await database.signals.send(channel, "over")
         await until(lambda: "over" in heard)
-        listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
+        await cancel(listening)
         return [what for what in heard if what not in ("", "over")]
 
     return during

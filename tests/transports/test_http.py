@@ -148,4 +148,4 @@ async def test_an_open_that_fails_leaves_nothing(url: Url, net: OutboundHttp, re
     with pytest.raises(BadAnswer, match="another origin"):
         await transport.open(recorder)
     await transport.close()
-    assert recorder.losses == [] or len(recorder.losses) == 1
+    assert len(recorder.losses) <= 1

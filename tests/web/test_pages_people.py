@@ -168,7 +168,9 @@ async def test_the_log_can_be_filtered_paged_and_exported(team: Local) -> None:
     for odd in ("before=x", "before=-1", "before=99999999999999999999", "action=nothing", "actor=%00"):
         assert (await ada.get(f"/ui/admin/audit?{odd}")).status == 200
     assert "No entries match" in (await ada.get("/ui/admin/audit?action=nothing")).text
-    for link in page.root.all("a", download=""):
+    links = page.root.all("a", download="")
+    assert links
+    for link in links:
         answer = await ada.client.get(link.attrs["href"])
         assert answer.status == 200
         assert "target 229" in answer.text

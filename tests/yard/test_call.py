@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tasks import cancel
 
 from toolyard import (
     CallTimeout,
@@ -473,8 +474,7 @@ async def test_every_call_is_recorded_with_what_became_of_it(
             await yard.answer(name)
         call = asyncio.ensure_future(yard.call("one_wait"))
         await until(lambda: "wait" in one.calls())
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
+        await cancel(call)
     assert [(record.tool, record.name, record.outcome) for record in records] == [
         ("one/echo", "one_echo", "ok"),
         ("one/fail", "one_fail", "tool error"),
