@@ -388,7 +388,7 @@ class Counting(MemoryAuthStorage):
 
     asked = 0
 
-    async def grant(self, key: str) -> Any:
+    async def get_grant(self, key: str) -> Any:
         self.asked += 1
         return await super().get_grant(key)
 
@@ -415,7 +415,7 @@ async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office:
 
 async def test_a_storage_that_fails_hurts_only_those_who_need_it(office: Office) -> None:
     class Broken(MemoryAuthStorage):
-        async def grant(self, key: str) -> Any:
+        async def get_grant(self, key: str) -> Any:
             raise DatabaseUnavailable("the database is away", hint="bring it back")
 
     provider = AuthProviderFactory(None, Broken(), office.net).auth_provider_for(

@@ -73,7 +73,7 @@ def test_who_asks_again_after_being_refused_has_reached_a_limit() -> None:
         is not None
     )
     # It was looked at before the person was asked.
-    asked = replace(calls({"a": 1})[0], approval="x", yes=True)
+    asked = replace(calls({"a": 1})[0], approval_id="x", approved=True)
     assert find_repeated_call(TurnSnapshot(open_calls=(asked,), call_counts=Counter({key: 3}))) is None
 
 
