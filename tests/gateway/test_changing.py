@@ -156,7 +156,7 @@ async def test_a_client_hears_that_a_changed_tool_was_accepted(
         lock = there.services.core.locks.registry
         assert lock is not None
         place = PinKey(made_here["id"])
-        (change,) = await lock.changes(place, "Tracker")
+        (change,) = await lock.list_unaccepted_changes(place, "Tracker")
         await lock.accept(place, "Tracker", [change.key])
         await lists_changed(stream)
         assert await tools(client) == {"mcp_work__look"}

@@ -27,7 +27,9 @@ def bundle(bundle_id: str, allow: tuple[str, ...] | None = None, deny: tuple[str
 
 
 def left(*selected: Bundle, names: tuple[str, ...] = NAMES) -> set[str]:
-    gate = Policy.prepare(Surface.MODEL_DIRECT, bundles=selected).compile_server_policy(REPO, State.READY)
+    gate = Policy.build_caller_policy(Surface.MODEL_DIRECT, bundles=selected).compile_server_policy(
+        REPO, State.READY
+    )
     return {name for name in names if gate.verdict(Candidate(Definition("repo", name), name)).is_visible}
 
 
@@ -64,7 +66,9 @@ def test_a_bundle_without_an_allowlist_does_not_empty_the_intersection() -> None
 
 def test_servers_without_a_selected_bundle_are_hidden() -> None:
     other = Bundle("docsAll", "docs", "direct")
-    gate = Policy.prepare(Surface.OPERATOR, bundles=[other]).compile_server_policy(REPO, State.READY)
+    gate = Policy.build_caller_policy(Surface.OPERATOR, bundles=[other]).compile_server_policy(
+        REPO, State.READY
+    )
     decision = gate.explain(Candidate(Definition("repo", "search"), "repo_search"))
     assert decision.verdict is Verdict.HIDE
     assert gate.blocks_all
@@ -80,13 +84,15 @@ def test_a_meta_bundle_is_reached_through_meta_and_not_directly() -> None:
         (Surface.MODEL_META, Verdict.ALLOW),
         (Surface.OPERATOR, Verdict.ALLOW),
     ):
-        gate = Policy.prepare(surface, bundles=[meta]).compile_server_policy(REPO, State.READY)
+        gate = Policy.build_caller_policy(surface, bundles=[meta]).compile_server_policy(REPO, State.READY)
         assert gate.verdict(candidate) is verdict
 
 
 def test_one_meta_bundle_makes_its_server_meta_whatever_else_is_selected() -> None:
     selected = [bundle("repoDirect"), Bundle("repoMeta", "repo", "meta")]
-    gate = Policy.prepare(Surface.MODEL_DIRECT, bundles=selected).compile_server_policy(REPO, State.READY)
+    gate = Policy.build_caller_policy(Surface.MODEL_DIRECT, bundles=selected).compile_server_policy(
+        REPO, State.READY
+    )
     assert gate.blocks_all
 
 

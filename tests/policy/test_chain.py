@@ -46,7 +46,7 @@ def decide(
     instance_filter: tuple[str, ...] | None = None,
     **caller: Any,
 ) -> Decision:
-    gate = Policy.prepare(surface, **caller).compile_server_policy(
+    gate = Policy.build_caller_policy(surface, **caller).compile_server_policy(
         server, state, instance_filter=instance_filter
     )
     decision = gate.explain(candidate)
@@ -309,7 +309,9 @@ def test_the_quick_path_and_the_explained_path_give_the_same_verdict(
     hint: object,
     quarantine: str | None,
 ) -> None:
-    policy = Policy.prepare(surface, write_tools=write_tools, bundles=selected, agent=agent, choice=choice)
+    policy = Policy.build_caller_policy(
+        surface, write_tools=write_tools, bundles=selected, agent=agent, choice=choice
+    )
     gate = policy.compile_server_policy(server, state, instance_filter=instance_filter)
     candidate = tool(server, name, hint, quarantine)
     decision = gate.explain(candidate)
@@ -324,7 +326,7 @@ def test_every_rule_has_its_part_in_a_listing_of_many() -> None:
     agent = Agent("a", "A", tools=("*", "!web_*", "!repo_tool9*"))
     selected = [Bundle("some", "repo", "direct", allow_tools=("tool*",))]
     candidates = [tool(server, f"tool{number}", hint=True) for number in range(10_000)]
-    gate = Policy.prepare(Surface.MODEL_DIRECT, agent=agent, bundles=selected).compile_server_policy(
-        server, State.READY
-    )
+    gate = Policy.build_caller_policy(
+        Surface.MODEL_DIRECT, agent=agent, bundles=selected
+    ).compile_server_policy(server, State.READY)
     assert sum(gate.verdict(candidate).is_visible for candidate in candidates) == 8_889

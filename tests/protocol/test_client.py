@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from toolyard.protocol.client import (
     HandshakeResult,
-    ProbeResult,
+    InconclusiveProbe,
     RequestBuilder,
     interpret_probe,
     parse_initialize_result,
@@ -237,36 +237,36 @@ def test_instructions_that_are_no_text_are_none(instructions: Any) -> None:
 @pytest.mark.parametrize(
     ("result", "verdict"),
     [
-        ({}, ProbeResult.LEGACY),
-        ({"ok": True}, ProbeResult.LEGACY),
-        ({"supportedVersions": [LATEST_MODERN_VERSION]}, ProbeResult.LEGACY),
-        (discovered(LATEST_MODERN_VERSION), ProbeResult.LEGACY),
-        (discovered(None), ProbeResult.LEGACY),
-        (discovered({LATEST_MODERN_VERSION: 1}), ProbeResult.LEGACY),
-        (discovered(capabilities=[]), ProbeResult.LEGACY),
-        (discovered(("2025-11-25",)), ProbeResult.LEGACY),
-        (discovered(("2099-01-01", "2024-11-05")), ProbeResult.LEGACY),
-        (discovered(("2099-01-01",)), ProbeResult.INCOMPATIBLE),
-        (discovered(()), ProbeResult.INCOMPATIBLE),
-        (discovered((5, None)), ProbeResult.INCOMPATIBLE),
+        ({}, InconclusiveProbe.LEGACY),
+        ({"ok": True}, InconclusiveProbe.LEGACY),
+        ({"supportedVersions": [LATEST_MODERN_VERSION]}, InconclusiveProbe.LEGACY),
+        (discovered(LATEST_MODERN_VERSION), InconclusiveProbe.LEGACY),
+        (discovered(None), InconclusiveProbe.LEGACY),
+        (discovered({LATEST_MODERN_VERSION: 1}), InconclusiveProbe.LEGACY),
+        (discovered(capabilities=[]), InconclusiveProbe.LEGACY),
+        (discovered(("2025-11-25",)), InconclusiveProbe.LEGACY),
+        (discovered(("2099-01-01", "2024-11-05")), InconclusiveProbe.LEGACY),
+        (discovered(("2099-01-01",)), InconclusiveProbe.INCOMPATIBLE),
+        (discovered(()), InconclusiveProbe.INCOMPATIBLE),
+        (discovered((5, None)), InconclusiveProbe.INCOMPATIBLE),
     ],
 )
-def test_another_answer_to_the_probe_is_judged(result: dict[str, Any], verdict: ProbeResult) -> None:
+def test_another_answer_to_the_probe_is_judged(result: dict[str, Any], verdict: InconclusiveProbe) -> None:
     assert interpret_probe(result, None) is verdict
 
 
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (None, ProbeResult.LEGACY),
-        (RpcFailure(METHOD_NOT_FOUND, "Method not found"), ProbeResult.LEGACY),
-        (RpcFailure(INVALID_PARAMS, "Invalid params"), ProbeResult.LEGACY),
-        (RpcFailure(-32000, "Server not initialized"), ProbeResult.LEGACY),
-        (RpcFailure(-32001, "Session not found"), ProbeResult.LEGACY),
-        (RpcFailure(-32002, "not initialized"), ProbeResult.LEGACY),
-        (RpcFailure(0, "the result is not an object"), ProbeResult.LEGACY),
-        (RpcFailure(HEADER_MISMATCH, "Header mismatch"), ProbeResult.INCOMPATIBLE),
-        (RpcFailure(MISSING_CAPABILITY, "needs sampling"), ProbeResult.INCOMPATIBLE),
+        (None, InconclusiveProbe.LEGACY),
+        (RpcFailure(METHOD_NOT_FOUND, "Method not found"), InconclusiveProbe.LEGACY),
+        (RpcFailure(INVALID_PARAMS, "Invalid params"), InconclusiveProbe.LEGACY),
+        (RpcFailure(-32000, "Server not initialized"), InconclusiveProbe.LEGACY),
+        (RpcFailure(-32001, "Session not found"), InconclusiveProbe.LEGACY),
+        (RpcFailure(-32002, "not initialized"), InconclusiveProbe.LEGACY),
+        (RpcFailure(0, "the result is not an object"), InconclusiveProbe.LEGACY),
+        (RpcFailure(HEADER_MISMATCH, "Header mismatch"), InconclusiveProbe.INCOMPATIBLE),
+        (RpcFailure(MISSING_CAPABILITY, "needs sampling"), InconclusiveProbe.INCOMPATIBLE),
         (
             RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": [LATEST_MODERN_VERSION]}),
             LATEST_MODERN_VERSION,
@@ -275,16 +275,19 @@ def test_another_answer_to_the_probe_is_judged(result: dict[str, Any], verdict: 
             RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2099-01-01", LATEST_MODERN_VERSION]}),
             LATEST_MODERN_VERSION,
         ),
-        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2025-11-25"]}), ProbeResult.LEGACY),
-        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2099-01-01"]}), ProbeResult.INCOMPATIBLE),
-        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": []}), ProbeResult.INCOMPATIBLE),
-        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": "2026-07-28"}), ProbeResult.LEGACY),
-        (RpcFailure(UNSUPPORTED_VERSION, "no", {}), ProbeResult.LEGACY),
-        (RpcFailure(UNSUPPORTED_VERSION, "no", [LATEST_MODERN_VERSION]), ProbeResult.LEGACY),
-        (RpcFailure(UNSUPPORTED_VERSION, "no"), ProbeResult.LEGACY),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2025-11-25"]}), InconclusiveProbe.LEGACY),
+        (
+            RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2099-01-01"]}),
+            InconclusiveProbe.INCOMPATIBLE,
+        ),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": []}), InconclusiveProbe.INCOMPATIBLE),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": "2026-07-28"}), InconclusiveProbe.LEGACY),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {}), InconclusiveProbe.LEGACY),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", [LATEST_MODERN_VERSION]), InconclusiveProbe.LEGACY),
+        (RpcFailure(UNSUPPORTED_VERSION, "no"), InconclusiveProbe.LEGACY),
     ],
 )
-def test_a_failed_probe_is_judged(failure: RpcFailure | None, outcome: ProbeResult | str) -> None:
+def test_a_failed_probe_is_judged(failure: RpcFailure | None, outcome: InconclusiveProbe | str) -> None:
     assert interpret_probe(None, failure) == outcome
 
 

@@ -11,8 +11,8 @@ from tests.tasks import cancel
 
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.store import Database
-from toolyard.store.change_feed import chat_event_waiters, event_tail
-from toolyard.store.change_feed.event_tail import EventTail, EventTails
+from toolyard.store.change_feed import chat_event_waiters, recent_events
+from toolyard.store.change_feed.recent_events import EventTails, RecentEvents
 from toolyard.store.errors import StoreClosed
 from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
 
@@ -57,7 +57,7 @@ def rings_of(database: Database) -> EventTails:
     return database.chats._waiters._tails
 
 
-async def watched(database: Database, until: Any, count: int = 1, chat_id: str = "chat-1") -> EventTail:
+async def watched(database: Database, until: Any, count: int = 1, chat_id: str = "chat-1") -> RecentEvents:
     """The ring of a chat, once so many wait for what it does not know yet."""
 
     def settled() -> bool:
@@ -179,7 +179,7 @@ async def test_whoever_gives_up_leaves_nothing(
 async def test_nothing_grows_with_the_chats_that_were_looked_at(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_tail, "_MAX_IDLE_TAILS", 5)
+    monkeypatch.setattr(recent_events, "_MAX_IDLE_TAILS", 5)
     for number in range(30):
         await begun(database, f"chat-{number}")
         assert len(await database.chats.wait_for_events(f"chat-{number}", 0, 30)) == 1
@@ -347,7 +347,7 @@ def events(*seqs: int, weight: int = 1, **values: Any) -> list[tuple[ChatEvent, 
 
 
 async def test_a_ring_knows_what_it_does_not_know() -> None:
-    ring = EventTail()
+    ring = RecentEvents()
     assert ring.events_after(0) is None
     ring.push(4, events(5, 6))
     assert ring.events_after(3) is None
@@ -371,7 +371,7 @@ async def test_a_ring_knows_what_it_does_not_know() -> None:
 
 
 async def test_what_was_read_does_not_undo_what_came_meanwhile() -> None:
-    ring = EventTail()
+    ring = RecentEvents()
     changes = ring.change_count
     ring.push(1, events(2))
     ring.fill_if_unchanged(0, events(1), changes)
@@ -382,7 +382,7 @@ async def test_what_was_read_does_not_undo_what_came_meanwhile() -> None:
 
 @pytest.mark.parametrize("weight", [1, 400_000])
 async def test_a_ring_keeps_the_newest_within_bounds(weight: int) -> None:
-    ring = EventTail()
+    ring = RecentEvents()
     for seq in range(1, 2_001):
         ring.push(seq - 1, events(seq, weight=weight))
     kept = 256 if weight == 1 else 2

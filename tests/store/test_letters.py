@@ -51,7 +51,7 @@ async def test_another_process_hears_of_a_letter(
     heard: list[str] = []
 
     async def listen() -> None:
-        async with aclosing(other.mailbox.listen()) as listening:
+        async with aclosing(other.mailbox.watch_mailbox_names()) as listening:
             async for box in listening:
                 heard.append(box)  # noqa: PERF401 - it is read meanwhile
 

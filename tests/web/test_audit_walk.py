@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 from tests.web.changing import SCHEMA, Changing, changing
 from tests.web.conftest import Answer, Local, Opening, Person, Starting
 
-from toolyard.catalog.lock import pin_contents, write_lock
+from toolyard.catalog.lock import build_pins, write_lock
 from toolyard.types.audit import AuditEntry
 from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.tool import Definition
@@ -142,7 +142,7 @@ async def world(open_site: Opening, tmp_path: Path) -> World:
     data.mkdir()
     told = {"read": "Reads a file", "count": "Counts words"}
     had = tuple(Definition("files", name, None, said, SCHEMA) for name, said in told.items())
-    write_lock(data / "mcp.lock", {"files": pin_contents(ValidatedListing("files", "", RawListing(), had))})
+    write_lock(data / "mcp.lock", {"files": build_pins(ValidatedListing("files", "", RawListing(), had))})
     local = await open_site({"files": words.entry}, data=data, people_mode="password", write_tools="allow")
     root = await local.person("root", "admin")
     page = await root.browser.get("/ui/account")

@@ -11,7 +11,7 @@ from tests.web.browsing import Browser
 from tests.web.changing import SCHEMA, Changing, changing
 from tests.web.conftest import Client, Local, Opening, Person
 
-from toolyard.catalog.lock import pin_contents, read_lock, write_lock
+from toolyard.catalog.lock import build_pins, read_lock, write_lock
 from toolyard.catalog.lock.storage import PinKey
 from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.tool import Definition
@@ -322,7 +322,7 @@ async def test_an_admin_accepts_a_change_of_a_server_of_the_files(
     data.mkdir()
     told = {"read": "Reads a file", "count": "Counts words"}
     had = tuple(Definition("files", name, None, said, SCHEMA) for name, said in told.items())
-    pins = pin_contents(ValidatedListing("files", "", RawListing(), had))
+    pins = build_pins(ValidatedListing("files", "", RawListing(), had))
     write_lock(data / "mcp.lock", {"files": pins, "other": pins})
     local = await open_site({"files": words.entry}, data=data, people_mode="password")
     admin, ada = (await local.person("root", "admin")).token, (await local.person("ada")).token

@@ -16,7 +16,7 @@ from toolyard.config import load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.web.app import make_app
 from toolyard.web.server.connection_limits import ConnectionLimits, create_connection_limits
-from toolyard.web.server.header_timeout import BoundedHttpProtocol
+from toolyard.web.server.http_protocol import BoundedHttpProtocol
 from toolyard.web.server.run import HttpServer
 from toolyard.web.server.socket import open_listener
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from toolyard.web.server.header_timeout import MAX_REQUEST_HEAD_BYTES, BoundedHttpProtocol
+from toolyard.web.server.http_protocol import MAX_REQUEST_HEAD_BYTES, BoundedHttpProtocol
 from toolyard.web.server.socket import open_listener
 
 

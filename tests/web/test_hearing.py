@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from tests.web.conftest import Client, Local, Opening
 
-from toolyard.gateway.http.exchange import HttpErrorResponse, ListenRequests
+from toolyard.gateway.http.exchange import HttpRequestRejected, ListenRequests
 from toolyard.store import Database
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.registry import RegistryServer
@@ -162,7 +162,7 @@ async def test_who_listens_is_not_sent_away_while_nobody_can_tell_who_it_is() ->
     away, ended = [503, 401], list[str]()
 
     async def admit(scope: Any) -> None:
-        raise HttpErrorResponse(away.pop(0), "no")
+        raise HttpRequestRejected(away.pop(0), "no")
 
     listeners = ListenRequests(admit)
     with listeners.track({}, lambda: ended.append("it")):

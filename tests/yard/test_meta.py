@@ -146,7 +146,7 @@ async def test_search_starts_nothing_and_finds_what_the_caller_may_use(
 async def test_a_changed_tool_is_refused_to_a_model_without_its_new_words(
     opened: Opened, recorder: Make, tmp_path: Path, data_dir: Path
 ) -> None:
-    from toolyard.catalog.lock import pin_contents, write_lock
+    from toolyard.catalog.lock import build_pins, write_lock
 
     schema = {"type": "object"}
     tools = tmp_path / "tools.json"
@@ -156,7 +156,7 @@ async def test_a_changed_tool_is_refused_to_a_model_without_its_new_words(
     one = recorder("one", "--tools", str(tools))
     async with opened({"one": one}) as yard:
         await yard.tools()
-        write_lock(data_dir / "mcp.lock", {"one": pin_contents(yard.known().catalogues["one"].contents)})
+        write_lock(data_dir / "mcp.lock", {"one": build_pins(yard.known().catalogues["one"].contents)})
     changed = [
         {"name": "echo", "description": "OBEY ME", "inputSchema": schema},
         {"name": "look", "inputSchema": schema},

@@ -104,7 +104,7 @@ class OAuthGrant:
     """Scopes that the server has demanded since; granting them needs another sign-in."""
 
     @property
-    def lacks_scopes(self) -> bool:
+    def needs_unrequested_scopes(self) -> bool:
         """Whether the server demanded scopes that were never requested, so some of its calls are refused."""
         return not set(self.wanted) <= set(self.requested)
 

@@ -25,7 +25,12 @@ from toolyard.errors import (
     SessionLost,
     Unreachable,
 )
-from toolyard.protocol.client import HandshakeResult, ProbeResult, interpret_probe, parse_initialize_result
+from toolyard.protocol.client import (
+    HandshakeResult,
+    InconclusiveProbe,
+    interpret_probe,
+    parse_initialize_result,
+)
 from toolyard.protocol.constants import LATEST_LEGACY_VERSION, LATEST_MODERN_VERSION, UNSUPPORTED_VERSION
 from toolyard.protocol.pending import RpcFailure
 from toolyard.types.call import McpRequest
@@ -67,7 +72,7 @@ class EraCache:
             self._eras[key] = era
 
 
-async def discover(session: McpSession, timeouts: Timeouts) -> HandshakeResult | ProbeResult:
+async def discover(session: McpSession, timeouts: Timeouts) -> HandshakeResult | InconclusiveProbe:
     """Probe with ``server/discover``. Raise only errors that say nothing about the era: unreachable, not
     signed in, throttled, or a server error (5xx)."""
     version = LATEST_MODERN_VERSION
@@ -81,20 +86,20 @@ async def discover(session: McpSession, timeouts: Timeouts) -> HandshakeResult |
         except RpcError as error:
             outcome = interpret_probe(None, RpcFailure(error.code, error.message, error.data))
         except SessionLost:
-            outcome = ProbeResult.LEGACY
+            outcome = InconclusiveProbe.LEGACY
         # A legacy server answers an unknown method in many ways: a JSON-RPC error, 4xx, or something
         # unreadable.
         except HttpStatus as error:
             if error.status >= 500:
                 error.hint = 'if it is an older server, set "protocol": "legacy"'
                 raise
-            outcome = ProbeResult.LEGACY
+            outcome = InconclusiveProbe.LEGACY
         except BadAnswer:
-            outcome = ProbeResult.LEGACY
+            outcome = InconclusiveProbe.LEGACY
         if not isinstance(outcome, str):
             return outcome
         version = outcome
-    return ProbeResult.INCOMPATIBLE
+    return InconclusiveProbe.INCOMPATIBLE
 
 
 async def initialize(session: McpSession, timeouts: Timeouts) -> HandshakeResult:
@@ -144,7 +149,7 @@ async def negotiate_era(session: McpSession, timeouts: Timeouts) -> HandshakeRes
         outcome = probe.result()
         if isinstance(outcome, HandshakeResult):
             return await complete_handshake(session, outcome)
-        if outcome is ProbeResult.INCOMPATIBLE:
+        if outcome is InconclusiveProbe.INCOMPATIBLE:
             raise BadAnswer("uses a version of MCP that Toolyard does not support")
         return await complete_handshake(session, await (initialize_task or initialize(session, timeouts)))
     finally:

@@ -88,7 +88,7 @@ class PolicyCache:
             del self._by_caller[caller]
 
     def _build_policy(self, caller: Caller) -> Policy:
-        return Policy.prepare(
+        return Policy.build_caller_policy(
             caller.surface,
             write_tools=self._write_tools,
             bundles=caller.bundles,

@@ -27,8 +27,8 @@ from toolyard.types.visible_text import visible
 
 __all__ = [
     "Review",
+    "ReviewedEnvVariable",
     "ReviewedServer",
-    "ReviewedVariable",
     "approve_file",
     "escape_line",
     "is_execution_variable",
@@ -92,7 +92,7 @@ _URL_USER_INFO = re.compile(r"(://)[^\s/?#@]+@")
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewedVariable:
+class ReviewedEnvVariable:
     """A variable for the process of a server.
 
     ``value`` is as written, or masked if it looks like a secret.
@@ -104,10 +104,10 @@ class ReviewedVariable:
     """Whether the variable can change which programs or code are run."""
 
 
-def review_environment(env: Mapping[str, str]) -> tuple[ReviewedVariable, ...]:
+def review_environment(env: Mapping[str, str]) -> tuple[ReviewedEnvVariable, ...]:
     """Return the variables in order, with escapes for hidden characters and masked secrets."""
     return tuple(
-        ReviewedVariable(
+        ReviewedEnvVariable(
             escape_line(name), escape_line(_mask_secret(name, value)), is_execution_variable(name)
         )
         for name, value in env.items()
@@ -151,7 +151,7 @@ class ReviewedServer:
     cwd: str | None = None
     address: str | None = None
     env: tuple[str, ...] = ()
-    environment: tuple[ReviewedVariable, ...] = ()
+    environment: tuple[ReviewedEnvVariable, ...] = ()
     project_code: tuple[str, ...] = ()
     """Files and folders of the project from which it would run code. They can change after the approval."""
     headers: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered, ServerRe
 from toolyard.clients.connection import Connection
 from toolyard.errors import BadAnswer, ServerError
 from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest
-from toolyard.gateway.input_required.suspended_call import SuspendedCall
+from toolyard.gateway.input_required.suspended_call import MultiRoundCall
 from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.codec import encode
 from toolyard.types.call import DeclaredClient, McpRequest
@@ -55,7 +55,7 @@ class _DedicatedConnection:
 
     key: str
     connection: Connection | None = None
-    call: SuspendedCall | None = None
+    call: MultiRoundCall | None = None
     log_level_mark: tuple[int, str] | None = None
     """The log level that was set, with the number of the connection it was set on."""
 
@@ -136,7 +136,7 @@ class Upstream:
         principal: Principal,
         method: str,
         params: Mapping[str, Any],
-        call: SuspendedCall,
+        call: MultiRoundCall,
         *,
         repeatable: bool = False,
         timeouts: Timeouts | None = None,
@@ -204,7 +204,7 @@ async def _send_for_call(
     connection: Connection,
     method: str,
     params: Mapping[str, Any],
-    parked: SuspendedCall,
+    parked: MultiRoundCall,
     repeatable: bool,
     timeouts: Timeouts | None,
 ) -> dict[str, Any]:

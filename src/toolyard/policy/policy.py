@@ -50,7 +50,7 @@ class Policy:
     chat: bool = False
 
     @classmethod
-    def prepare(
+    def build_caller_policy(
         cls,
         surface: Surface,
         *,

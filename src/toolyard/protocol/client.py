@@ -22,7 +22,13 @@ from toolyard.protocol.constants import (
 )
 from toolyard.protocol.pending import RpcFailure
 
-__all__ = ["HandshakeResult", "ProbeResult", "RequestBuilder", "interpret_probe", "parse_initialize_result"]
+__all__ = [
+    "HandshakeResult",
+    "InconclusiveProbe",
+    "RequestBuilder",
+    "interpret_probe",
+    "parse_initialize_result",
+]
 
 _RESERVED_META_KEYS = frozenset(
     {"progressToken", PROTOCOL_VERSION_KEY, CLIENT_INFO_KEY, CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY}
@@ -41,7 +47,7 @@ class HandshakeResult:
     instructions: str | None = None
 
 
-class ProbeResult(Enum):
+class InconclusiveProbe(Enum):
     """Result of a ``server/discover`` probe that did not yield a HandshakeResult."""
 
     LEGACY = "legacy"
@@ -125,7 +131,7 @@ def legacy_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 
 def interpret_probe(
     result: Mapping[str, Any] | None, failure: RpcFailure | None
-) -> HandshakeResult | ProbeResult | str:
+) -> HandshakeResult | InconclusiveProbe | str:
     """Interpret the answer to ``server/discover``: a HandshakeResult, a ProbeResult, or a version to retry
     with.
 
@@ -134,32 +140,36 @@ def interpret_probe(
     if result is not None:
         versions = _filter_strings(result.get("supportedVersions"))
         if versions is None or not isinstance(result.get("capabilities"), dict):
-            return ProbeResult.LEGACY
+            return InconclusiveProbe.LEGACY
         shared = next((version for version in MODERN_VERSIONS if version in versions), None)
         if shared is None:
             return (
-                ProbeResult.LEGACY
+                InconclusiveProbe.LEGACY
                 if any(v in LEGACY_VERSIONS for v in versions)
-                else ProbeResult.INCOMPATIBLE
+                else InconclusiveProbe.INCOMPATIBLE
             )
         meta = result.get("_meta")
         info = cast("dict[str, Any]", meta).get(SERVER_INFO_KEY) if isinstance(meta, dict) else None
         return _build_handshake_result(shared, True, info or result.get("serverInfo"), result)
     if failure is None or failure.code not in MODERN_ERROR_CODES:
-        return ProbeResult.LEGACY
+        return InconclusiveProbe.LEGACY
     if failure.code != UNSUPPORTED_VERSION:
         # An error code of the modern era proves that the server is modern; it rejects something else.
-        return ProbeResult.INCOMPATIBLE
+        return InconclusiveProbe.INCOMPATIBLE
     data: object = failure.data
     supported = (
         _filter_strings(cast("dict[str, Any]", data).get("supported")) if isinstance(data, dict) else None
     )
     if supported is None:
-        return ProbeResult.LEGACY
+        return InconclusiveProbe.LEGACY
     shared = next((version for version in MODERN_VERSIONS if version in supported), None)
     if shared is not None:
         return shared
-    return ProbeResult.LEGACY if any(v in LEGACY_VERSIONS for v in supported) else ProbeResult.INCOMPATIBLE
+    return (
+        InconclusiveProbe.LEGACY
+        if any(v in LEGACY_VERSIONS for v in supported)
+        else InconclusiveProbe.INCOMPATIBLE
+    )
 
 
 def parse_initialize_result(result: Mapping[str, Any]) -> HandshakeResult | str:

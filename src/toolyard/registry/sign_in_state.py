@@ -46,7 +46,7 @@ class InstanceStateRecorder:
             # The user may have signed in since the refused request was sent. Reading the grant after the
             # state is written ensures that the newer sign-in determines the final state.
             grant = await self._auth_storage.get_grant(grant_key(self._instance_id))
-            if grant is None or grant.access_token == access_token or grant.lacks_scopes:
+            if grant is None or grant.access_token == access_token or grant.needs_unrequested_scopes:
                 return
             if grant.is_valid(self._clock()):
                 await self._registry_storage.set_instance_state(self._instance_id, InstanceState.READY, None)
@@ -57,7 +57,7 @@ class InstanceStateRecorder:
         """Record that authentication works again, unless the server still demands more scopes."""
         try:
             grant = await self._auth_storage.get_grant(grant_key(self._instance_id))
-            if grant is not None and grant.lacks_scopes:
+            if grant is not None and grant.needs_unrequested_scopes:
                 return
             await self._registry_storage.set_instance_state(self._instance_id, InstanceState.READY, None)
         except ToolyardError as storage_error:

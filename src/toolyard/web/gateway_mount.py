@@ -21,7 +21,7 @@ from toolyard.errors import AgentsError, ConfigError
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
-from toolyard.gateway.http.app import HttpErrorResponse, HttpGateway
+from toolyard.gateway.http.app import HttpGateway, HttpRequestRejected
 from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.meta import ToolMode
 from toolyard.policy.rules import scope_covers_server
@@ -111,7 +111,7 @@ class GatewayMount:
         except DatabaseUnavailable as error:
             log.warning("gateway request refused: %s", error.cause)
             headers = {"Retry-After": f"{error.retry_after:.0f}"}
-            raise HttpErrorResponse(503, DATABASE_UNAVAILABLE_MESSAGE, headers, INTERNAL_ERROR) from None
+            raise HttpRequestRejected(503, DATABASE_UNAVAILABLE_MESSAGE, headers, INTERNAL_ERROR) from None
 
     async def _admit_request(self, scope: Any) -> Endpoint:
         key = self._build_admission_key(scope)
@@ -169,15 +169,15 @@ class GatewayMount:
             user = await self.resource.authenticate(request) if self.resource.is_enabled else None
             return user or await _require_call_right(request)
         except NotSignedIn as error:
-            raise HttpErrorResponse(
+            raise HttpRequestRejected(
                 401, str(error), self.resource.build_challenge(scope, error.cause)
             ) from None
         except ProviderFailed as error:
-            raise HttpErrorResponse(503, str(error)) from None
+            raise HttpRequestRejected(503, str(error)) from None
         except NotAllowed as error:
-            raise HttpErrorResponse(403, str(error)) from None
+            raise HttpRequestRejected(403, str(error)) from None
         except HTTPException as error:
-            raise HttpErrorResponse(error.status_code, str(error.detail)) from None
+            raise HttpRequestRejected(error.status_code, str(error.detail)) from None
 
     def _get_endpoint(
         self, request_user: RequestUser, kind: str, name: str, mode: ToolMode | None
@@ -255,9 +255,9 @@ def _parse_mode(scope: Mapping[str, Any]) -> ToolMode | None:
     for mode in _TOOL_MODES:
         if modes == [mode]:
             return mode
-    raise HttpErrorResponse(400, "unknown mode: use ?mode=direct or ?mode=meta")
+    raise HttpRequestRejected(400, "unknown mode: use ?mode=direct or ?mode=meta")
 
 
-def _build_not_found_error() -> HttpErrorResponse:
+def _build_not_found_error() -> HttpRequestRejected:
     """Return the same error for missing and for forbidden names, so that neither can be told apart."""
-    return HttpErrorResponse(404, "there is no MCP endpoint at this address")
+    return HttpRequestRejected(404, "there is no MCP endpoint at this address")

@@ -54,10 +54,10 @@ class InstanceSync:
 
     async def sync(self, principal: Principal) -> Sequence[InstanceWithServer]:
         """Make the core use the principal's current instances, and return them with fresh states."""
-        instances = await self._read_instances(principal)
+        instances = await self._refresh_core_instances(principal)
         # Stored states are part of the instances, so that they are read again after a change.
         return (
-            await self._read_instances(principal)
+            await self._refresh_core_instances(principal)
             if await self._store_connection_states(instances, principal)
             else instances
         )
@@ -85,7 +85,7 @@ class InstanceSync:
         server = self._core.manager.servers.get(instance.core_id)
         return server or self._registry.build_instance_server(instance, registered)
 
-    async def _read_instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
+    async def _refresh_core_instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
         """Read the instances and pass them to the core.
 
         Reads may overlap. The one that began last has the newest data, so that an older one, even if it
@@ -136,4 +136,4 @@ class InstanceSync:
         if self._auth_storage is None or instance.state is not InstanceState.NEEDS_REAUTH:
             return False
         grant = await self._auth_storage.get_grant(instance.grant_key)
-        return grant is not None and grant.lacks_scopes
+        return grant is not None and grant.needs_unrequested_scopes

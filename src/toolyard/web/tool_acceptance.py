@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from toolyard.catalog.lock import Change, pin_contents
+from toolyard.catalog.lock import Change, build_pins
 from toolyard.catalog.lock.registry_lock import RegistryLock
 from toolyard.catalog.lock.storage import PinKey
 from toolyard.errors import ServerError
@@ -101,7 +101,7 @@ async def _fetch_contents(services: Services, request_user: RequestUser, server:
 
 async def find_instance_changes(services: Services, instance: Instance) -> list[Change]:
     """Return the changes in the last listing of an instance that are not accepted. Raises StoreError."""
-    return await _get_registry_lock(services).changes(
+    return await _get_registry_lock(services).list_unaccepted_changes(
         PinKey(instance.server_id, instance.id), instance.core_id
     )
 
@@ -124,7 +124,7 @@ async def find_registry_changes(services: Services, server: RegistryServer) -> l
 
     Raises StoreError.
     """
-    return await _get_registry_lock(services).changes(PinKey(server.id), server.name)
+    return await _get_registry_lock(services).list_unaccepted_changes(PinKey(server.id), server.name)
 
 
 async def accept_changes_for_everyone(
@@ -162,7 +162,7 @@ async def record_previewed_tools(
     definitions = tuple(definition for definition, _ in preview.tools)
     if preview.error is not None or not definitions:
         return {}
-    previewed = pin_contents(
+    previewed = build_pins(
         ValidatedListing(server.id, "", RawListing(instructions=preview.instructions), definitions)
     )
     return dict(await _get_registry_lock(services).compare_preview(server.id, previewed))

@@ -17,8 +17,8 @@ from toolyard.catalog.lock import (
     LockFile,
     ServerPins,
     apply_changes,
+    build_pins,
     compare_pins,
-    pin_contents,
     read_lock,
     write_lock,
 )
@@ -45,7 +45,7 @@ def contents(
 
 
 def pins(*definitions: Definition, **fields: Any) -> ServerPins:
-    return pin_contents(contents(*definitions, **fields))
+    return build_pins(contents(*definitions, **fields))
 
 
 def kinds(now: ServerPins, locked: ServerPins | None) -> list[tuple[str, str]]:
@@ -287,7 +287,7 @@ def test_the_keeper_says_what_is_set_aside_and_follows_the_file(tmp_path: Path) 
     clock.now += 2
     assert keeper.quarantine_reasons(now) == {"b": "it is new and has not been accepted"}
     assert keeper.quarantine_reasons(now) is keeper.quarantine_reasons(now)
-    write_lock(path, {"s": pin_contents(now)})
+    write_lock(path, {"s": build_pins(now)})
     clock.now += 2
     assert keeper.quarantine_reasons(now) == {}
     path.write_text("{")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.lock import pin_contents
+from toolyard.catalog.lock import build_pins
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.registry_lock import RegistryLock
 from toolyard.catalog.lock.storage import PinEntry, PinKey
@@ -84,7 +84,7 @@ async def test_instructions_are_passed_on_as_they_were_accepted_and_no_others() 
         await lock.check_listing(instance("ann"), contents)
     assert (lock.has_accepted_instructions(before), lock.has_accepted_instructions(after)) == (True, False)
     place = PinKey(SERVER, "i-ann")
-    await lock.accept(place, "x", [each.key for each in await lock.changes(place, "x")])
+    await lock.accept(place, "x", [each.key for each in await lock.list_unaccepted_changes(place, "x")])
     await lock.check_listing(instance("ann"), after)
     assert lock.has_accepted_instructions(after)
 
@@ -117,7 +117,7 @@ async def test_a_lock_that_cannot_be_believed_accepts_nothing() -> None:
     lock = RegistryLock(memory)
     assert await usable(lock, "ann", a="x") == []
     place = PinKey(SERVER, "i-ann")
-    await lock.accept(place, "x", [each.key for each in await lock.changes(place, "x")])
+    await lock.accept(place, "x", [each.key for each in await lock.list_unaccepted_changes(place, "x")])
     assert await usable(lock, "ann", a="x") == ["a"]
 
 
@@ -143,10 +143,10 @@ async def test_people_who_see_less_take_nothing_away_from_others() -> None:
     lock = RegistryLock(Memory())
     assert await usable(lock, "ann", a="x", b="y") == ["a", "b"]
     assert await usable(lock, "bob", a="x") == ["a"]
-    assert await lock.changes(PinKey(SERVER), "S") == []
+    assert await lock.list_unaccepted_changes(PinKey(SERVER), "S") == []
     # One has a tool under another name: for others it stays what it is.
     assert await usable(lock, "cid", a="x", c="y") == ["a"]
-    (renamed,) = await lock.changes(PinKey(SERVER), "S")
+    (renamed,) = await lock.list_unaccepted_changes(PinKey(SERVER), "S")
     assert (renamed.kind.value, renamed.was, renamed.tool) == ("renamed", "b", "c")
     await lock.accept(PinKey(SERVER), "S", [renamed.key])
     assert await usable(lock, "cid", a="x", c="y") == ["a", "c"]
@@ -157,13 +157,13 @@ async def test_people_who_see_less_take_nothing_away_from_others() -> None:
 async def test_looking_trusts_nothing_and_tells_what_is_different() -> None:
     memory = Memory()
     lock = RegistryLock(memory)
-    assert await lock.compare_preview(SERVER, pin_contents(listed("", a="x"))) == {}
+    assert await lock.compare_preview(SERVER, build_pins(listed("", a="x"))) == {}
     assert memory.kept == {}
     await usable(lock, "ann", a="x")
-    assert set(await lock.compare_preview(SERVER, pin_contents(listed("", a="y", b="z")))) == {"a", "b"}
-    assert {each.tool for each in await lock.changes(PinKey(SERVER), "S")} == {"a", "b"}
-    assert await lock.compare_preview(SERVER, pin_contents(listed("", a="x"))) == {}
-    assert await lock.changes(PinKey(SERVER), "S") == []
+    assert set(await lock.compare_preview(SERVER, build_pins(listed("", a="y", b="z")))) == {"a", "b"}
+    assert {each.tool for each in await lock.list_unaccepted_changes(PinKey(SERVER), "S")} == {"a", "b"}
+    assert await lock.compare_preview(SERVER, build_pins(listed("", a="x"))) == {}
+    assert await lock.list_unaccepted_changes(PinKey(SERVER), "S") == []
 
 
 async def test_two_who_accept_at_once_both_do() -> None:
@@ -171,7 +171,7 @@ async def test_two_who_accept_at_once_both_do() -> None:
     await usable(lock, "ann", a="x")
     await usable(lock, "ann", a="x", b="y", c="z")
     place = PinKey(SERVER)
-    keys = [each.key for each in await lock.changes(place, "S")]
+    keys = [each.key for each in await lock.list_unaccepted_changes(place, "S")]
     await asyncio.gather(*(lock.accept(place, "S", [key]) for key in keys))
     assert await usable(lock, "bob", a="x", b="y", c="z") == ["a", "b", "c"]
     with pytest.raises(Outdated):
@@ -216,7 +216,7 @@ async def _walk(steps: list[tuple[str, Any, Any]]) -> None:
             own[who] = {each for each in own[who] if each[0] not in found or what[each[0]] == each[1]}
         else:
             place = PinKey(SERVER) if who == "everyone" else PinKey(SERVER, f"i-{who}")
-            changes = await lock.changes(place, "S")
+            changes = await lock.list_unaccepted_changes(place, "S")
             if not changes:
                 continue
             change = changes[what % len(changes)]

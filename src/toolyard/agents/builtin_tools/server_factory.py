@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from toolyard import __version__
 from toolyard.agents.builtin_tools.dispatch import NativeLimits, NativeTools
-from toolyard.agents.builtin_tools.tool_definitions import serialize_tool
+from toolyard.agents.builtin_tools.tool_definitions import build_list_entry
 from toolyard.agents.builtin_tools.web_fetch import PageFetcher
 from toolyard.agents.builtin_tools.workspace import Workspace, can_confine
 from toolyard.catalog.listing_codec import validate_listing
@@ -77,7 +77,7 @@ class NativeServer:
         if method == "tools/call":
             return await self._call_tool(id, params)
         if method == "tools/list":
-            return {"tools": [serialize_tool(tool) for tool in self._tools.definitions.values()]}
+            return {"tools": [build_list_entry(tool) for tool in self._tools.definitions.values()]}
         if method == "server/discover":
             return build_discover_result(SERVER_INFO, SERVER_CAPABILITIES)
         if method == "initialize":
@@ -133,7 +133,7 @@ def build_native_server(
     limits = NativeLimits(max_characters)
     tools = NativeTools(workspace, PageFetcher(net, seconds=limits.fetch_seconds), limits)
     listing = RawListing(
-        tools=tuple(serialize_tool(tool) for tool in tools.definitions.values()),
+        tools=tuple(build_list_entry(tool) for tool in tools.definitions.values()),
         server_info=SERVER_INFO,
         capabilities=SERVER_CAPABILITIES,
         protocol_version=LATEST_MODERN_VERSION,

@@ -14,7 +14,7 @@ __all__ = [
     "MAX_LISTED_FILES",
     "MAX_VIEWED_LINES",
     "NATIVE_TOOLS",
-    "serialize_tool",
+    "build_list_entry",
 ]
 
 MAX_VIEWED_LINES = 2000
@@ -122,7 +122,7 @@ NATIVE_TOOLS: Mapping[str, Definition] = {**FILE_TOOLS, _WEB_FETCH_TOOL.name: _W
 """All tools, sorted by name."""
 
 
-def serialize_tool(tool: Definition) -> dict[str, Any]:
+def build_list_entry(tool: Definition) -> dict[str, Any]:
     """Return a tool as a server lists it."""
     return {
         "name": tool.name,

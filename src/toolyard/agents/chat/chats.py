@@ -23,7 +23,7 @@ from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
 from toolyard.agents.chat.storage import ApprovalStore, ChatStore
 from toolyard.agents.chat.tool_picker import ToolView, list_tool_views
 from toolyard.agents.chat.tool_set import ChatBackend
-from toolyard.agents.chat.turn import MODEL_MODULES, TurnContext, resolve_model_id
+from toolyard.agents.chat.turn import MODEL_MODULES, TurnServices, resolve_model_id
 from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.chat.turn_runner import STOPPED_BY_USER, TurnRunner
 from toolyard.agents.models.available_models import Models
@@ -70,7 +70,7 @@ class ChatService:
         self._store = store
         self._backend = backend
         self._clock = clock
-        context = TurnContext(store, approvals, models, self.questions, limits, create_runner_id(), clock)
+        context = TurnServices(store, approvals, models, self.questions, limits, create_runner_id(), clock)
         self._turn_runner = TurnRunner(context, backend)
         self._human_answers = HumanAnswers(context, self._turn_runner)
         self._turn_resumer = TurnResumer(store, self._human_answers)

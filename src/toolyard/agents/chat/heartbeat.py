@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Coroutine
 from typing import Any
 
 from toolyard.agents.chat.errors import NotHeld
-from toolyard.agents.chat.turn import TurnContext, close_turn
+from toolyard.agents.chat.turn import TurnServices, close_turn
 from toolyard.agents.chat.turn_end import TurnEnd
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
@@ -44,7 +44,7 @@ class RunnerHeartbeat:
     """Runs beside the turns of one process."""
 
     def __init__(
-        self, context: TurnContext, is_running_here: Callable[[str], bool], stop_turn: Callable[[str], None]
+        self, context: TurnServices, is_running_here: Callable[[str], bool], stop_turn: Callable[[str], None]
     ) -> None:
         """``is_running_here`` tells whether this process runs a chat's turn; ``stop_turn`` stops it."""
         self._context = context

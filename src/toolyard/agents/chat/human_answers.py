@@ -21,7 +21,7 @@ from toolyard.agents.chat.event_writer import read_turn_events
 from toolyard.agents.chat.heartbeat import repeat_forever
 from toolyard.agents.chat.sanitize import is_storable_json
 from toolyard.agents.chat.storage import ChatStore
-from toolyard.agents.chat.turn import TurnContext
+from toolyard.agents.chat.turn import TurnServices
 from toolyard.agents.chat.turn_runner import TurnRunner
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.errors import ToolyardError
@@ -46,7 +46,7 @@ _ANSWER_DELIVERY_SECONDS = 30.0
 class HumanAnswers:
     """Processes answers in whichever process received them."""
 
-    def __init__(self, context: TurnContext, turn_runner: TurnRunner) -> None:
+    def __init__(self, context: TurnServices, turn_runner: TurnRunner) -> None:
         self._context = context
         self._turn_runner = turn_runner
 

@@ -38,7 +38,7 @@ from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnOutcome
 if TYPE_CHECKING:
     from toolyard.agents.chat.model_conversation import ModelConversation
 
-__all__ = ["MODEL_MODULES", "Turn", "TurnContext", "close_turn", "resolve_model_id"]
+__all__ = ["MODEL_MODULES", "Turn", "TurnServices", "close_turn", "resolve_model_id"]
 
 log = logging.getLogger("toolyard.chat")
 
@@ -50,7 +50,7 @@ _END_WRITE_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class TurnContext:
+class TurnServices:
     """Services shared by all turns of a process."""
 
     store: ChatStore
@@ -65,7 +65,7 @@ class TurnContext:
 class Turn:
     """One turn of a chat that this process holds."""
 
-    def __init__(self, context: TurnContext, chat: Chat, number: int, tool_set: ToolSet) -> None:
+    def __init__(self, context: TurnServices, chat: Chat, number: int, tool_set: ToolSet) -> None:
         self._context = context
         self._chat = chat
         self._number = number
@@ -243,7 +243,7 @@ def resolve_model_id(chat: Chat, tool_set: ToolSet) -> str | None:
     return chat.model or (None if tool_set.agent is None else tool_set.agent.model)
 
 
-async def close_turn(context: TurnContext, chat_id: str, number: int, end: TurnEnd) -> None:
+async def close_turn(context: TurnServices, chat_id: str, number: int, end: TurnEnd) -> None:
     """End a turn that this process holds: append its missing events and release the chat.
 
     Raises NotHeld, or the store's errors.

@@ -11,7 +11,7 @@ from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NotHeld
 from toolyard.agents.chat.event_writer import read_turn_events
 from toolyard.agents.chat.heartbeat import PROCESS_GONE, RunnerHeartbeat
 from toolyard.agents.chat.tool_set import ChatBackend, ToolSet
-from toolyard.agents.chat.turn import Turn, TurnContext, close_turn
+from toolyard.agents.chat.turn import Turn, TurnServices, close_turn
 from toolyard.agents.chat.turn_end import TurnEnd
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.types.chat import Chat, NewChatEvent, TurnOutcome, TurnState
@@ -31,7 +31,7 @@ _STOP_TIMEOUT_SECONDS = 10.0
 class TurnRunner:
     """Runs at most one turn per chat; the store enforces this across processes."""
 
-    def __init__(self, context: TurnContext, backend: ChatBackend) -> None:
+    def __init__(self, context: TurnServices, backend: ChatBackend) -> None:
         self._context = context
         self._backend = backend
         self._active_turns: dict[str, tuple[Turn, asyncio.Task[None]]] = {}

@@ -79,7 +79,7 @@ class ModelStreamContext(AbstractAsyncContextManager["ModelStream"]):
                 request = response_stream.stream_request(model, model_ref, self._request)
                 streamed_response = await self._stack.enter_async_context(request)
         except TimeoutError:
-            return provider_errors.silence_error(model_ref, self._silence_timeout)
+            return provider_errors.model_silent_error(model_ref, self._silence_timeout)
         except Exception as error:  # noqa: BLE001 - a provider's library may raise anything
             # The original exception may contain the key, so nothing that is raised may refer to it.
             delay = None if is_last_attempt else provider_errors.retry_delay(error)

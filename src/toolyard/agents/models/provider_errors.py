@@ -21,8 +21,8 @@ from toolyard.agents.models.model_ref import API_KEY_VARIABLES, ModelRef
 __all__ = [
     "empty_answer_error",
     "endless_answer_error",
+    "model_silent_error",
     "retry_delay",
-    "silence_error",
     "translate_error",
     "unfinished_answer_error",
 ]
@@ -83,7 +83,7 @@ def translate_error(error: Exception, model_ref: ModelRef, *, answer_started: bo
     )
 
 
-def silence_error(model_ref: ModelRef, seconds: float) -> ModelSilent:
+def model_silent_error(model_ref: ModelRef, seconds: float) -> ModelSilent:
     """Return the error for a model that sent nothing for too long."""
     return ModelSilent(
         f"{model_ref.name} at {model_ref.access.provider_label} sent nothing for {seconds:g} s",

@@ -102,7 +102,7 @@ class ModelStream:
         except StopAsyncIteration:
             return None
         except TimeoutError:
-            return provider_errors.silence_error(self._model_ref, self._silence_timeout)
+            return provider_errors.model_silent_error(self._model_ref, self._silence_timeout)
         except Exception as error:  # noqa: BLE001 - a provider's library may raise anything
             return provider_errors.translate_error(error, self._model_ref, answer_started=True)
 

@@ -5,7 +5,7 @@ This package may import ``config`` for reading and writing files. ``registry_loc
 can do without. Start reading at ``changes.compare_pins``, then ``lock_file.LockFile``.
 """
 
-from toolyard.catalog.lock.changes import Change, ChangeKind, apply_changes, compare_pins, pin_contents
+from toolyard.catalog.lock.changes import Change, ChangeKind, apply_changes, build_pins, compare_pins
 from toolyard.catalog.lock.lock_file import (
     LOCK_FILE_NAME,
     LockFile,
@@ -26,10 +26,10 @@ __all__ = [
     "PinsByServer",
     "ServerPins",
     "apply_changes",
+    "build_pins",
     "compare_pins",
     "lock_for_editing",
     "lock_path",
-    "pin_contents",
     "pin_server_contents",
     "read_lock",
     "write_lock",

@@ -25,12 +25,12 @@ __all__ = [
     "Change",
     "ChangeKind",
     "apply_changes",
+    "build_pins",
     "common_end_lengths",
     "compare_pins",
     "detect_renames",
     "diff_definitions",
     "diff_text",
-    "pin_contents",
     "select_changes",
 ]
 
@@ -303,7 +303,7 @@ def _definition_or_empty(pin: Pin | None) -> JsonObject:
     return {} if pin is None else pin.definition
 
 
-def pin_contents(contents: ValidatedListing, package: str | None = None) -> ServerPins:
+def build_pins(contents: ValidatedListing, package: str | None = None) -> ServerPins:
     """Return pins of all current tools of a server."""
     tools = {definition.name: Pin.from_definition(definition) for definition in contents.definitions}
     return ServerPins(tools, contents.listing.instructions or None, package)

@@ -20,8 +20,8 @@ from toolyard.catalog.lock.changes import (
     Change,
     ChangeKind,
     apply_changes,
+    build_pins,
     compare_pins,
-    pin_contents,
     select_changes,
 )
 from toolyard.catalog.lock.errors import Outdated
@@ -200,7 +200,7 @@ class FirstUseLock:
         self, server: Server, contents: ValidatedListing, quarantines: bool
     ) -> _Verdict:
         pin_key = first_use_pin_key(server)
-        current = await asyncio.to_thread(pin_contents, contents)
+        current = await asyncio.to_thread(build_pins, contents)
         # Optimistic locking: start again if another process has written the entry in the meantime.
         for _ in range(_MAX_ATTEMPTS):
             (entry,) = await self._storage.read((pin_key,))

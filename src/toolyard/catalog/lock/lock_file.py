@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import TypeAlias
 from weakref import ref
 
-from toolyard.catalog.lock.changes import Change, apply_changes, compare_pins, pin_contents, select_changes
+from toolyard.catalog.lock.changes import Change, apply_changes, build_pins, compare_pins, select_changes
 from toolyard.catalog.lock.errors import LockBroken, LockUnwritable
 from toolyard.catalog.lock.pins import (
     PinsByServer,
@@ -158,7 +158,7 @@ _NO_REASONS: Mapping[str, str] = {}
 def pin_server_contents(server: Server, contents: ValidatedListing) -> ServerPins:
     """Return pins of all current tools of a configured server, with the package that its command runs."""
     package = detect_package(server.transport) if isinstance(server.transport, StdioSpec) else None
-    return pin_contents(contents, None if package is None else package[0])
+    return build_pins(contents, None if package is None else package[0])
 
 
 class LockFile:
@@ -267,7 +267,7 @@ class LockFile:
             reason = f"the lock cannot be used: {first_line}"
             return {}, {definition.name: reason for definition in contents.definitions}
         changes = compare_pins(
-            contents.server_id, pin_contents(contents), self._accepted_pins.get(contents.server_id)
+            contents.server_id, build_pins(contents), self._accepted_pins.get(contents.server_id)
         )
         blocking = {change.tool: change for change in changes if change.blocks}
         return blocking, {name: change.reason for name, change in blocking.items()}

@@ -18,8 +18,8 @@ from toolyard.catalog.lock.changes import (
     Change,
     ChangeKind,
     apply_changes,
+    build_pins,
     compare_pins,
-    pin_contents,
     select_changes,
 )
 from toolyard.catalog.lock.errors import Outdated
@@ -98,7 +98,7 @@ class RegistryLock:
         return verdict is not None and verdict.instructions_accepted
 
     async def _compare_listing(self, pin_keys: tuple[PinKey, PinKey], contents: ValidatedListing) -> _Verdict:
-        current = await asyncio.to_thread(pin_contents, contents)
+        current = await asyncio.to_thread(build_pins, contents)
         # Optimistic locking: other replicas may write the same entries, so start again on a conflict.
         for _ in range(_MAX_ATTEMPTS):
             common, own = await self._storage.read(pin_keys)
@@ -134,7 +134,7 @@ class RegistryLock:
 
     # Accepting changes
 
-    async def changes(self, pin_key: PinKey, name: str) -> list[Change]:
+    async def list_unaccepted_changes(self, pin_key: PinKey, name: str) -> list[Change]:
         """Return the unaccepted changes of one instance, or of a server in all its listings.
 
         ``name`` becomes the ``server_id`` of the changes. Raise StoreError.

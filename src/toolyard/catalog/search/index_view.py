@@ -33,7 +33,7 @@ from toolyard.catalog.search.query import ParsedQuery
 from toolyard.catalog.search.stemmer import stem
 from toolyard.catalog.search.synonyms import SynonymGroup, find_synonym_groups
 
-__all__ = ["Concept", "IndexView", "rank_documents"]
+__all__ = ["ExpandedQueryTerm", "IndexView", "rank_documents"]
 
 
 _SYNONYM_WEIGHT = 0.25
@@ -64,7 +64,7 @@ _WeightedTerm = tuple[str, float]
 """A term and its score factor: its inverse document frequency times its share."""
 
 
-class Concept:
+class ExpandedQueryTerm:
     """A query term with the indexed terms that match it. A document scores with the best of these terms.
 
     ``terms`` are the matching terms with their factors, for exact scores. ``steps`` approximate the same
@@ -125,7 +125,7 @@ class IndexView:
         self._allowed = None if allowed is None else to_bitset(allowed)
         count = postings.count if self._allowed is None else self._allowed.bit_count()
         self._inverse_frequencies = _InverseFrequencies(postings.posting_by_term, count, self._allowed)
-        self._concepts: dict[str | tuple[str | bool, ...], Concept | None] = {}
+        self._concepts: dict[str | tuple[str | bool, ...], ExpandedQueryTerm | None] = {}
         # A concept has about two bitsets of one bit per document.
         self._max_concepts = _MAX_CONCEPT_CACHE_BYTES // (_BYTES_PER_CONCEPT + len(postings.documents) // 4)
         self._known_synonyms: dict[SynonymGroup, _KnownSynonyms] = {}
@@ -142,7 +142,7 @@ class IndexView:
         term = stem(words)
         return term if len(term) >= _MIN_JOINED_CHARS and self._inverse_frequencies[term] > 0.0 else None
 
-    def find_concept(self, term: str, with_synonyms: bool, allow_fuzzy: bool) -> Concept | None:
+    def find_concept(self, term: str, with_synonyms: bool, allow_fuzzy: bool) -> ExpandedQueryTerm | None:
         """Return the indexed terms that match a query term, None if there are none.
 
         ``with_synonyms`` adds its synonyms; ``allow_fuzzy`` also matches misspelt or incomplete words.
@@ -167,7 +167,7 @@ class IndexView:
             return concept
 
     def score_documents(
-        self, numbers: Iterable[int], concepts: Sequence[tuple[float, Concept]]
+        self, numbers: Iterable[int], concepts: Sequence[tuple[float, ExpandedQueryTerm]]
     ) -> tuple[list[list[float]], list[float]]:
         """Return the exact scores of some documents, and the share of each document's name that is covered.
 
@@ -224,7 +224,7 @@ class IndexView:
 
     def _build_concept(
         self, matches: Iterable[_WeightedTerm], synonyms: Iterable[_KnownSynonyms], is_important: bool
-    ) -> Concept:
+    ) -> ExpandedQueryTerm:
         terms: list[_WeightedTerm] = []
         steps: list[tuple[int, int]] = []
         steps_per_unit = _STEPS_PER_UNIT if is_important else _STEPS_PER_UNIT * _WEAK_WORD_SHARE
@@ -253,7 +253,7 @@ class IndexView:
                 steps.append((_nearest_power_of_two(group.level), uncounted))
         if self._allowed is not None:
             steps = [(step, documents & self._allowed) for step, documents in steps]
-        return Concept(terms, steps)
+        return ExpandedQueryTerm(terms, steps)
 
     def _find_known_synonyms(self, group: SynonymGroup) -> _KnownSynonyms:
         synonyms = self._known_synonyms.get(group)
@@ -323,7 +323,7 @@ _MAX_FUZZY_QUERY_TERMS = 12
 _MIN_SYNONYM_TERM_WEIGHT = 0.5
 """Query weight below which the synonyms of a word are ignored."""
 
-_MatchedTerm = tuple[str, float, Concept]
+_MatchedTerm = tuple[str, float, ExpandedQueryTerm]
 """A query term, its weight in the query, and the indexed terms that match it."""
 
 

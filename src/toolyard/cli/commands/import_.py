@@ -16,7 +16,7 @@ from toolyard.cli.input.options import Command, Options
 from toolyard.cli.input.prompts import ask_yes_no
 from toolyard.cli.output.messages import format_problem, problem_json, show_note
 from toolyard.cli.output.safe_text import format_count, print_json
-from toolyard.cli.output.tables import Cell, Column, show_table
+from toolyard.cli.output.tables import Column, StyledCell, show_table
 from toolyard.cli.output.terminal import is_interactive, is_terminal, style_text
 from toolyard.config import parse_config, plan_import, project_client_files, user_client_files, write_import
 from toolyard.config.importers.locations import ClientFile
@@ -121,9 +121,9 @@ def _write_plan(plan: ImportPlan) -> Path | None:
 
 
 def _show_plan(plan: ImportPlan, files: list[Path], *, has_sources: bool) -> None:
-    does = _describe_servers(plan)
+    does = _list_commands_and_addresses(plan)
     rows = [
-        (one.id, Cell(word, style), one.client, does.get(one.id, ""), one.file)
+        (one.id, StyledCell(word, style), one.client, does.get(one.id, ""), one.file)
         for found, word, style in ((plan.added, "new", "green"), (plan.same, "there", "dim"))
         for one in found
     ]
@@ -144,7 +144,7 @@ def _show_plan(plan: ImportPlan, files: list[Path], *, has_sources: bool) -> Non
         show_note(f"nothing new for {plan.target}")
 
 
-def _describe_servers(plan: ImportPlan) -> dict[str, str]:
+def _list_commands_and_addresses(plan: ImportPlan) -> dict[str, str]:
     """Return the command or address of each server, with variables unexpanded."""
     try:
         servers = parse_config(plan.after).servers.values()

@@ -8,7 +8,7 @@ from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.messages import format_problem, show_note
 from toolyard.cli.output.safe_text import print_json
-from toolyard.cli.output.tables import Cell, Column, show_table
+from toolyard.cli.output.tables import Column, StyledCell, show_table
 from toolyard.config import load_settings
 from toolyard.config.settings.table import SettingValue
 
@@ -40,12 +40,12 @@ def command(options: Options) -> None:
         show_note(format_problem(hint), hint.hint)
 
 
-def _make_row(row: SettingValue) -> tuple[str, Cell, Cell, str]:
+def _make_row(row: SettingValue) -> tuple[str, StyledCell, StyledCell, str]:
     changed = row.origin != "default"
     return (
         row.setting.name,
-        Cell(row.shown, "bold" if changed else ""),
-        Cell(row.origin, "green" if changed else "dim"),
+        StyledCell(row.shown, "bold" if changed else ""),
+        StyledCell(row.origin, "green" if changed else "dim"),
         row.setting.description,
     )
 

@@ -42,8 +42,8 @@ def command(
     """
     if sum(word is not None for word in (agent, bundle, server)) > 1:
         raise Usage("--agent, --bundle and --server exclude each other", hint="give one of them")
-    _check_stream("standard input", sys.stdin)
-    _check_stream("standard output", sys.stdout)
+    _refuse_regular_file("standard input", sys.stdin)
+    _refuse_regular_file("standard output", sys.stdout)
     from toolyard.agents.definitions.agents_md import find_agents_file, read_agents  # not for the help
     from toolyard.gateway.stdio.local_gateway import resolve_caller, serve_local
 
@@ -60,7 +60,7 @@ def command(
     return 0
 
 
-def _check_stream(name: str, stream: TextIO) -> None:
+def _refuse_regular_file(name: str, stream: TextIO) -> None:
     """Refuse regular files, which event loops cannot wait for; uvloop would end the process without a
     message."""
     mode = os.fstat(stream.fileno()).st_mode

@@ -18,7 +18,7 @@ from toolyard.cli.input.options import Command, Options, shared_params
 from toolyard.cli.input.prompts import ask_yes_no
 from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import format_age, print_json
-from toolyard.cli.output.tables import Cell, Column, show_table
+from toolyard.cli.output.tables import Column, StyledCell, show_table
 from toolyard.cli.output.terminal import is_interactive
 from toolyard.cli.runner import run_async
 from toolyard.config import load_config
@@ -227,14 +227,14 @@ def _print_outcome(options: Options, text: str, **json_fields: object) -> None:
         print(text)
 
 
-def _make_row(user: User) -> tuple[str | Cell, ...]:
+def _make_row(user: User) -> tuple[str | StyledCell, ...]:
     import time  # the help needs none of it
 
     seen = "never" if user.last_seen is None else format_age(max(0.0, time.time() - user.last_seen))
     return (
         user.name,
-        Cell(user.role.value, "bold" if user.role.value == "admin" else ""),
-        Cell("disabled", "red") if user.disabled else _describe_credential(user),
+        StyledCell(user.role.value, "bold" if user.role.value == "admin" else ""),
+        StyledCell("disabled", "red") if user.disabled else _describe_credential(user),
         seen,
         user.id,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolyard.cli.output.messages import show_message
 from toolyard.cli.output.safe_text import one_line
-from toolyard.cli.output.tables import Cell, Column, Row, show_table
+from toolyard.cli.output.tables import Column, Row, StyledCell, show_table
 from toolyard.cli.output.terminal import is_terminal, style_text
 
 __all__ = ["ServerSummary", "describe_server_info", "servers_json", "show_server_hints", "show_servers"]
@@ -106,14 +106,14 @@ def describe_server_info(info: Mapping[str, Any]) -> str:
 
 def _make_row(summary: ServerSummary) -> Row:
     style = _STATE_STYLES.get(summary.state, "")
-    about: str | Cell = summary.about
+    about: str | StyledCell = summary.about
     if summary.cause is not None:
-        about = Cell(summary.cause, style)
+        about = StyledCell(summary.cause, style)
     elif not summary.enabled:
-        about = Cell("switched off in its entry", "dim")
+        about = StyledCell("switched off in its entry", "dim")
     return (
         summary.server,
-        Cell(summary.state, style),
+        StyledCell(summary.state, style),
         "-" if summary.tool_count is None else str(summary.tool_count),
         "-" if summary.token_count is None else str(summary.token_count),
         summary.protocol_version or "-",

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from toolyard.cli.output.safe_text import one_line
 from toolyard.cli.output.terminal import has_colour, is_terminal
 
-__all__ = ["Cell", "Column", "Row", "show_table"]
+__all__ = ["Column", "Row", "StyledCell", "show_table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class StyledCell:
     """A text with its own style."""
 
     text: str
@@ -36,7 +36,7 @@ class Cell:
 _COLUMN_GAP_CHARACTERS = 2
 _MIN_LAST_COLUMN_CHARACTERS = 10
 
-Row: TypeAlias = Sequence[str | Cell]
+Row: TypeAlias = Sequence[str | StyledCell]
 
 
 def show_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
@@ -48,8 +48,8 @@ def show_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
         print("\t".join(one_line(_cell_text(cell)) for cell in row))
 
 
-def _cell_text(cell: str | Cell) -> str:
-    return cell.text if isinstance(cell, Cell) else cell
+def _cell_text(cell: str | StyledCell) -> str:
+    return cell.text if isinstance(cell, StyledCell) else cell
 
 
 def _show_on_terminal(columns: Sequence[Column], rows: Sequence[Row]) -> None:
@@ -80,7 +80,7 @@ def _show_on_terminal(columns: Sequence[Column], rows: Sequence[Row]) -> None:
             else None,
         )
     for row, line in zip(rows, lines, strict=True):
-        styles = [cell.style if isinstance(cell, Cell) else "" for cell in row]
+        styles = [cell.style if isinstance(cell, StyledCell) else "" for cell in row]
         # As Text, so that server text is not interpreted as markup.
         table.add_row(*(Text(text, style=style) for text, style in zip(line, styles, strict=True)))
     console.print(table)

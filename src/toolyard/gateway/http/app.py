@@ -23,8 +23,8 @@ from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.http.event_streams import EventStream, Send, StreamLimits
 from toolyard.gateway.http.exchange import (
     DisconnectWatcher,
-    HttpErrorResponse,
     HttpExchange,
+    HttpRequestRejected,
     ListenRequests,
     Receive,
     Scope,
@@ -42,7 +42,7 @@ from toolyard.protocol.pending import (
 )
 from toolyard.protocol.server import RequestRejection, http_status, is_modern_request, parse_modern_request
 
-__all__ = ["EndpointFor", "HttpErrorResponse", "HttpGateway"]
+__all__ = ["EndpointFor", "HttpGateway", "HttpRequestRejected"]
 
 EndpointFor: TypeAlias = Callable[[Scope], Awaitable[Endpoint]]
 """Return the endpoint for a request. Raises HttpErrorResponse."""
@@ -80,8 +80,8 @@ class HttpGateway:
             elif scope["method"] == "DELETE":
                 await self._legacy_http.handle_delete(http, front)
             else:
-                raise HttpErrorResponse(405, "use POST", {"Allow": "GET, POST, DELETE"})
-        except HttpErrorResponse as away:
+                raise HttpRequestRejected(405, "use POST", {"Allow": "GET, POST, DELETE"})
+        except HttpRequestRejected as away:
             message = build_error_message(None, away.code, away.message)
             await http.respond(away.status, message, away.headers)
         except TooManyStreams as error:
@@ -93,9 +93,9 @@ class HttpGateway:
     async def _handle_post(self, http: HttpExchange, front: Endpoint) -> None:
         kind = http.headers.get("content-type", "")
         if kind != _JSON_MEDIA_TYPE and kind.partition(";")[0].strip().lower() != _JSON_MEDIA_TYPE:
-            raise HttpErrorResponse(415, "messages are sent as application/json")
+            raise HttpRequestRejected(415, "messages are sent as application/json")
         if not accepts_media_type(http.headers.get("accept", "*/*")):
-            raise HttpErrorResponse(406, "the client must accept application/json and text/event-stream")
+            raise HttpRequestRejected(406, "the client must accept application/json and text/event-stream")
         try:
             message: object = await decode_message(await http.read_body())
         except MessageLimitExceeded as error:
@@ -123,7 +123,7 @@ class HttpGateway:
     async def _handle_modern(self, http: HttpExchange, front: Endpoint, body: Message) -> None:
         method, id = cast("str | None", body.get("method")), cast("RequestId", body.get("id"))
         if method is None:
-            raise HttpErrorResponse(400, "answers are sent within the next request")
+            raise HttpRequestRejected(400, "answers are sent within the next request")
         if "id" not in body:
             await http.respond(202)
             return

@@ -22,8 +22,8 @@ from toolyard.protocol.pending import Message, RequestId, RpcFailure, build_erro
 
 __all__ = [
     "DisconnectWatcher",
-    "HttpErrorResponse",
     "HttpExchange",
+    "HttpRequestRejected",
     "ListenRequests",
     "Receive",
     "Scope",
@@ -40,7 +40,7 @@ _DISCONNECT_CHECK_SECONDS = 0.05
 _JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
-class HttpErrorResponse(Exception):
+class HttpRequestRejected(Exception):
     """Raised for a request that gets no endpoint: HTTP status, message, headers and JSON-RPC error code."""
 
     def __init__(
@@ -111,11 +111,11 @@ class HttpExchange:
         while True:
             message = await self.receive()
             if message["type"] != "http.request":
-                raise HttpErrorResponse(400, "the request ended before its body")
+                raise HttpRequestRejected(400, "the request ended before its body")
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > _MAX_BODY_BYTES:
-                raise HttpErrorResponse(413, f"a message has at most {_MAX_BODY_BYTES} bytes")
+                raise HttpRequestRejected(413, f"a message has at most {_MAX_BODY_BYTES} bytes")
             if not message.get("more_body", False):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -206,7 +206,7 @@ class ListenRequests:
         for scope, end in list(self._open_requests.values()):
             try:
                 await self._authorize(scope)
-            except HttpErrorResponse as away:
+            except HttpRequestRejected as away:
                 # A caller who cannot be checked for a while, such as during a database outage, keeps the
                 # stream.
                 if away.status != _SERVICE_UNAVAILABLE:

@@ -18,8 +18,8 @@ from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.http.event_streams import EventStream
 from toolyard.gateway.http.exchange import (
     DisconnectWatcher,
-    HttpErrorResponse,
     HttpExchange,
+    HttpRequestRejected,
     ListenRequests,
     accepts_media_type,
 )
@@ -195,21 +195,21 @@ class LegacyHttp:
             return None
         found = self._sessions.find(id, front)
         if found is None:
-            raise HttpErrorResponse(404, "Session not found", code=_SESSION_NOT_FOUND)
+            raise HttpRequestRejected(404, "Session not found", code=_SESSION_NOT_FOUND)
         return found
 
     async def handle_get(self, http: HttpExchange, endpoint: Endpoint) -> None:
         """Send a stream, from its beginning or from where it broke off."""
         held = self._find_session(http, endpoint)
         if held is None:
-            raise HttpErrorResponse(405, "there is no stream without a session", {"Allow": "POST"})
+            raise HttpRequestRejected(405, "there is no stream without a session", {"Allow": "POST"})
         if not accepts_media_type(http.headers.get("accept", "*/*"), "text/event-stream"):
-            raise HttpErrorResponse(406, "the client must accept text/event-stream")
+            raise HttpRequestRejected(406, "the client must accept text/event-stream")
         last = http.headers.get("last-event-id")
         found = (held.standalone_stream, None) if last is None else held.find_resumable(last)
         if found is None:
             # Not 404, which would tell the client that its session has ended.
-            raise HttpErrorResponse(410, "the stream of this event is not there any more")
+            raise HttpRequestRejected(410, "the stream of this event is not there any more")
         stream, after = found
         async with DisconnectWatcher(http.receive):
             with self._listeners.track(http.scope, stream.disconnect_reader):
@@ -219,7 +219,7 @@ class LegacyHttp:
         """End a session."""
         held = self._find_session(http, endpoint)
         if held is None:
-            raise HttpErrorResponse(405, "there is no session to end", {"Allow": "POST"})
+            raise HttpRequestRejected(405, "there is no session to end", {"Allow": "POST"})
         await self._sessions.end(held)
         await http.respond(204)
 

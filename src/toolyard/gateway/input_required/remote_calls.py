@@ -22,12 +22,19 @@ from toolyard.concurrency.tasks import BackgroundTasks, cancel_tasks
 from toolyard.errors import RpcError, ServerError, ToolyardError
 from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse, error_to_failure
-from toolyard.gateway.input_required.suspended_call import SuspendedCall, SuspendedCalls
+from toolyard.gateway.input_required.suspended_call import MultiRoundCall, SuspendedCalls
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.protocol.pending import Message, RpcFailure
 
-__all__ = ["HEARTBEAT_SECONDS", "CallHost", "Mailbox", "PostMessage", "RemoteCalls", "RoundOutcome"]
+__all__ = [
+    "HEARTBEAT_SECONDS",
+    "Mailbox",
+    "PostMessage",
+    "RemoteCalls",
+    "RemoteRoundExecutor",
+    "RoundOutcome",
+]
 
 
 HEARTBEAT_SECONDS = 3.0
@@ -44,7 +51,7 @@ class PostMessage(Protocol):
     async def __call__(self, box: str, message: bytes) -> None: ...
 
 
-class CallHost:
+class RemoteRoundExecutor:
     """Executes rounds for other replicas, and writes to each round's mailbox: notifications, heartbeats and
     the outcome."""
 
@@ -113,7 +120,7 @@ class CallHost:
         finally:
             request.is_finished = True
 
-    async def _await_outcome(self, parked: SuspendedCall | None, request: ClientRequest) -> dict[str, Any]:
+    async def _await_outcome(self, parked: MultiRoundCall | None, request: ClientRequest) -> dict[str, Any]:
         """Return the outcome of a round, encoded for the replica that asked."""
         if parked is None or parked.task is None:
             return {"gone": True}
@@ -179,7 +186,7 @@ class Mailbox(Protocol):
         """Remove and return the messages of a mailbox, the oldest first."""
         ...
 
-    def listen(self) -> AsyncGenerator[str]:
+    def watch_mailbox_names(self) -> AsyncGenerator[str]:
         """Yield the names of mailboxes that receive messages; the empty name stands for any."""
         ...
 
@@ -205,7 +212,9 @@ class RemoteCalls:
         self.replica_id = secrets.token_urlsafe(12)
         """Id of this process, and the name of its mailbox."""
         self._mailbox = mailbox
-        self.call_host = None if mailbox is None else CallHost(suspended_calls, mailbox.post, redact_error)
+        self.call_host = (
+            None if mailbox is None else RemoteRoundExecutor(suspended_calls, mailbox.post, redact_error)
+        )
         self._round_events: dict[str, asyncio.Event] = {}
         """Rounds that were sent to another replica; each has its own mailbox."""
         self._cancel_tasks = BackgroundTasks()
@@ -257,7 +266,7 @@ class RemoteCalls:
         """Read messages until cancelled."""
         if self._mailbox is None:
             return
-        async with aclosing(self._mailbox.listen()) as listening:
+        async with aclosing(self._mailbox.watch_mailbox_names()) as listening:
             async for box in listening:
                 for waiting in self._round_events.values() if box == "" else (self._round_events.get(box),):
                     if waiting is not None:

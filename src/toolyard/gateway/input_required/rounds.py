@@ -10,7 +10,7 @@ from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.input_required.approvals import CURRENT_APPROVAL, RequestApproval
 from toolyard.gateway.input_required.remote_calls import RoundOutcome
-from toolyard.gateway.input_required.suspended_call import SuspendedCall
+from toolyard.gateway.input_required.suspended_call import MultiRoundCall
 from toolyard.gateway.upstream import needs_dedicated_connection
 from toolyard.protocol.constants import INVALID_PARAMS
 from toolyard.protocol.server import build_input_required_result
@@ -119,7 +119,7 @@ class InputRequiredRunner:
 
     def _start_call(
         self, request: ClientRequest, content: Mapping[str, Any], work: UpstreamWork
-    ) -> SuspendedCall:
+    ) -> MultiRoundCall:
         more: dict[str, Any] = {}
         given = request.params.get("inputResponses")
         if given is not None:
@@ -127,7 +127,7 @@ class InputRequiredRunner:
         if (state := content.get("upstream")) is not None:
             more["requestState"] = state
 
-        async def through(parked: SuspendedCall) -> dict[str, Any]:
+        async def through(parked: MultiRoundCall) -> dict[str, Any]:
             async def send(
                 server_id: str,
                 method: str,

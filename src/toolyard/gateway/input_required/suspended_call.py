@@ -16,7 +16,7 @@ from toolyard.clients.callbacks import INPUT_NAME_META_KEY
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.gateway.client_request import ClientRequest
 
-__all__ = ["SuspendedCall", "SuspendedCalls"]
+__all__ = ["MultiRoundCall", "SuspendedCalls"]
 
 _SETTLE_SECONDS = 0.03
 """Time after a question in which further questions are collected into the same round."""
@@ -29,7 +29,7 @@ class _PendingQuestion:
     answer: asyncio.Future[dict[str, Any]]
 
 
-class SuspendedCall:
+class MultiRoundCall:
     """One call through all its rounds. ``request`` is the current round."""
 
     def __init__(self, request: ClientRequest) -> None:
@@ -127,19 +127,19 @@ class SuspendedCalls:
     """The suspended calls of one process. A call ends at the latest with its server's timeout."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, SuspendedCall] = {}
+        self._calls: dict[str, MultiRoundCall] = {}
 
     def start(
-        self, request: ClientRequest, work: Callable[[SuspendedCall], Awaitable[dict[str, Any]]]
-    ) -> SuspendedCall:
+        self, request: ClientRequest, work: Callable[[MultiRoundCall], Awaitable[dict[str, Any]]]
+    ) -> MultiRoundCall:
         """Start a call."""
-        parked = SuspendedCall(request)
+        parked = MultiRoundCall(request)
         parked.task = asyncio.ensure_future(work(parked))
         self._calls[parked.id] = parked
         parked.task.add_done_callback(lambda task: self._on_call_done(parked, task))
         return parked
 
-    def _on_call_done(self, parked: SuspendedCall, task: asyncio.Task[dict[str, Any]]) -> None:
+    def _on_call_done(self, parked: MultiRoundCall, task: asyncio.Task[dict[str, Any]]) -> None:
         if parked.request.is_finished:
             # The call ended between two rounds. Its outcome is kept for the next round, if one comes.
             asyncio.get_running_loop().call_later(60.0, self._calls.pop, parked.id, None)
@@ -148,7 +148,7 @@ class SuspendedCalls:
         else:
             self._calls.pop(parked.id, None)
 
-    def find(self, call_id: object) -> SuspendedCall | None:
+    def find(self, call_id: object) -> MultiRoundCall | None:
         """Return the call that is suspended in this process, if there is one."""
         return self._calls.get(call_id) if isinstance(call_id, str) else None
 

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from toolyard.agents.chat.errors import NoSuchChat
-from toolyard.store.change_feed.event_tail import EventTail, EventTails, SizedEvent
+from toolyard.store.change_feed.recent_events import EventTails, RecentEvents, SizedEvent
 from toolyard.store.change_feed.signals import CHATS_CHANNEL, Signals
 from toolyard.store.errors import StoreClosed, StoreError
 from toolyard.store.repositories.chat_appends import AppendedEvents
@@ -66,7 +66,7 @@ class ChatEventWaiters:
             self._listen_task.cancel()
             await asyncio.wait([self._listen_task])
 
-    async def _next_events(self, tail: EventTail, chat_id: str, after: int) -> Sequence[ChatEvent]:
+    async def _next_events(self, tail: RecentEvents, chat_id: str, after: int) -> Sequence[ChatEvent]:
         while True:
             if self._closed:
                 raise StoreClosed("the store was closed", hint="this process is stopping")

@@ -82,7 +82,7 @@ class _ChatRow:
 
 
 @dataclass(slots=True)
-class _AppendBatch:
+class _BatchedWrites:
     """Changes of all requests in a batch, to be written together."""
 
     rows: dict[str, _ChatRow]
@@ -147,7 +147,7 @@ def append_events(
         _SELECT_CHATS_FOR_UPDATE, {"ids": sorted({request.chat_id for request in requests})}
     )
     rows = {row.id: _ChatRow(row.id, TurnState(row.state), *row[2:]) for row in locked_rows}
-    batch = _AppendBatch(rows)
+    batch = _BatchedWrites(rows)
     outcomes = [
         _check_quota(connection, quota, batch, request) or _apply_request(batch, request)
         for request in requests
@@ -171,7 +171,7 @@ def append_events(
 
 
 def _check_quota(
-    connection: Connection, quota: ChatQuota, batch: _AppendBatch, request: AppendRequest
+    connection: Connection, quota: ChatQuota, batch: _BatchedWrites, request: AppendRequest
 ) -> ChatQuotaExceeded | None:
     """Return an error if the request starts a turn and a quota is used up."""
     row = batch.rows.get(request.chat_id)
@@ -190,7 +190,7 @@ def _replaced_bytes(connection: Connection, replaced: dict[str, Any]) -> int:
     return int(connection.execute(query, replaced).scalar_one())
 
 
-def _apply_request(batch: _AppendBatch, request: AppendRequest) -> AppendedEvents | ChatError | None:
+def _apply_request(batch: _BatchedWrites, request: AppendRequest) -> AppendedEvents | ChatError | None:
     row = batch.rows.get(request.chat_id)
     if request.expected_state is not None:
         if row is None or row.state is not request.expected_state:
@@ -215,7 +215,7 @@ def _apply_request(batch: _AppendBatch, request: AppendRequest) -> AppendedEvent
     return appended
 
 
-def _append_to_batch(batch: _AppendBatch, row: _ChatRow, request: AppendRequest) -> AppendedEvents:
+def _append_to_batch(batch: _BatchedWrites, row: _ChatRow, request: AppendRequest) -> AppendedEvents:
     after = row.last
     # A turn is identified by the number of its first event.
     if request.new_turn and request.prepared_events:

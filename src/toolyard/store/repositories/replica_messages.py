@@ -61,7 +61,7 @@ class SqlMailbox:
         messages = (self._try_decrypt(row.body, box) for row in sorted(rows, key=lambda row: row.id))
         return [message for message in messages if message is not None]
 
-    def listen(self) -> AsyncGenerator[str]:
+    def watch_mailbox_names(self) -> AsyncGenerator[str]:
         """Yield the names of mailboxes that get messages; an empty name means that any of them may have."""
         return self._signals.listen(MAILBOX_CHANNEL)
 

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard.web.server.connection_limits import ConnectionLimits
-from toolyard.web.server.header_timeout import BoundedHttpProtocol
+from toolyard.web.server.http_protocol import BoundedHttpProtocol
 from toolyard.web.server.socket import Listener
 
 __all__ = ["HttpServer", "run_server"]
@@ -75,7 +75,7 @@ class HttpServer:
         self._stop_requested.set()
         self._server.should_exit = True
 
-    async def wait_until_stopped(self) -> None:
+    async def run_until_stop(self) -> None:
         """Run uvicorn's periodic work until ``stop`` is called."""
         main_loop = asyncio.create_task(self._server.main_loop())
         try:
@@ -157,7 +157,7 @@ async def run_server(
     with _install_signal_handlers(server.stop):
         await server.start()
         on_listening()
-        await server.wait_until_stopped()
+        await server.run_until_stop()
         # Streams end first, then requests have time to complete. After that the work that the remaining ones
         # depend on is ended, so that they can still respond, and finally the rest is cancelled.
         on_stopping()

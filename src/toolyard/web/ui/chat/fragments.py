@@ -96,7 +96,7 @@ class FragmentContext:
         return Markup.escape(visible(outcome.text))
 
     @staticmethod
-    def brief(arguments: object) -> str:
+    def summarize_arguments(arguments: object) -> str:
         """Return arguments in one line."""
         if not isinstance(arguments, Mapping):
             return one_line(arguments, 100)

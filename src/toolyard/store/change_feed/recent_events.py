@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent
 
-__all__ = ["EventTail", "EventTails", "SizedEvent"]
+__all__ = ["EventTails", "RecentEvents", "SizedEvent"]
 
 SizedEvent = tuple[ChatEvent, int]
 """An event and its approximate size in bytes."""
@@ -20,7 +20,7 @@ _MAX_IDLE_TAILS = 128
 """Maximum number of tails without viewers. A page that polls again shortly afterwards reuses its tail."""
 
 
-class EventTail:
+class RecentEvents:
     """Latest events of one chat after ``start_seq``, without gaps.
 
     A ``start_seq`` of None means that the tail is invalid and must be filled from the database. The owner
@@ -117,22 +117,22 @@ class EventTails:
     """Event tails of all viewed chats, and of recently viewed ones."""
 
     def __init__(self) -> None:
-        self._active: dict[str, EventTail] = {}
-        self._idle: OrderedDict[str, EventTail] = OrderedDict()
+        self._active: dict[str, RecentEvents] = {}
+        self._idle: OrderedDict[str, RecentEvents] = OrderedDict()
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self._active, *self._idle])
 
-    def get(self, chat_id: str) -> EventTail | None:
+    def get(self, chat_id: str) -> RecentEvents | None:
         """Return the tail of a chat; None if it has none."""
         return self._active.get(chat_id) or self._idle.get(chat_id)
 
     @contextmanager
-    def hold(self, chat_id: str) -> Generator[EventTail]:
+    def hold(self, chat_id: str) -> Generator[RecentEvents]:
         """Hold the tail of a chat, creating it if needed. It is not evicted while held."""
         tail = self._active.get(chat_id)
         if tail is None:
-            tail = self._active[chat_id] = self._idle.pop(chat_id, None) or EventTail()
+            tail = self._active[chat_id] = self._idle.pop(chat_id, None) or RecentEvents()
         tail.viewer_count += 1
         try:
             yield tail
