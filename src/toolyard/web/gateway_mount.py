@@ -105,7 +105,7 @@ class GatewayMount:
             body.release()
 
     async def admit(self, scope: Any) -> Endpoint:
-        """Authenticate a request and return its endpoint. Raises HttpErrorResponse."""
+        """Authenticate a request and return its endpoint. Raises HttpRequestRejected."""
         try:
             return await self._admit_request(scope)
         except DatabaseUnavailable as error:
@@ -236,7 +236,7 @@ def is_gateway_request(scope: Scope) -> bool:
 def _parse_gateway_path(scope: Mapping[str, Any]) -> tuple[str, str]:
     """Return the kind (all, agents, bundles, servers or instances) and the name in a gateway path.
 
-    Raises HttpErrorResponse.
+    Raises HttpRequestRejected.
     """
     path = scope["path"].removeprefix(GATEWAY_PREFIX).strip("/")
     if not path:
@@ -248,7 +248,7 @@ def _parse_gateway_path(scope: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _parse_mode(scope: Mapping[str, Any]) -> ToolMode | None:
-    """Return the tool mode of the ``?mode=`` parameter. Raises HttpErrorResponse for an unknown mode."""
+    """Return the tool mode of the ``?mode=`` parameter. Raises HttpRequestRejected for an unknown mode."""
     modes = parse_qs(scope["query_string"].decode("latin-1")).get("mode")
     if modes is None:
         return None

@@ -45,7 +45,7 @@ from toolyard.protocol.server import RequestRejection, http_status, is_modern_re
 __all__ = ["EndpointFor", "HttpGateway", "HttpRequestRejected"]
 
 EndpointFor: TypeAlias = Callable[[Scope], Awaitable[Endpoint]]
-"""Return the endpoint for a request. Raises HttpErrorResponse."""
+"""Return the endpoint for a request. Raises HttpRequestRejected."""
 
 _JSON_MEDIA_TYPE = "application/json"
 

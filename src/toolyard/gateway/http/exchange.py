@@ -105,7 +105,7 @@ class HttpExchange:
         await self.respond(status, build_error_message(id, failure.code, failure.message, failure.data))
 
     async def read_body(self) -> bytes:
-        """Return the whole body. Raises HttpErrorResponse if it is too long or incomplete."""
+        """Return the whole body. Raises HttpRequestRejected if it is too long or incomplete."""
         parts: list[bytes] = []
         size = 0
         while True:
@@ -187,7 +187,7 @@ class ListenRequests:
     """The listening requests of one process."""
 
     def __init__(self, authorize: Callable[[Scope], Awaitable[object]]) -> None:
-        """``authorize`` raises HttpErrorResponse for callers without access."""
+        """``authorize`` raises HttpRequestRejected for callers without access."""
         self._authorize = authorize
         self._open_requests: dict[object, tuple[Scope, Callable[[], object]]] = {}
 

@@ -189,7 +189,7 @@ class LegacyHttp:
         return answer
 
     def _find_session(self, http: HttpExchange, front: Endpoint) -> HttpSession | None:
-        """Return the session that a request names, or None if it names none. Raises HttpErrorResponse."""
+        """Return the session that a request names, or None if it names none. Raises HttpRequestRejected."""
         id = http.headers.get("mcp-session-id")
         if id is None:
             return None
