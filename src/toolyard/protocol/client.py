@@ -132,8 +132,8 @@ def legacy_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 def interpret_probe(
     result: Mapping[str, Any] | None, failure: RpcFailure | None
 ) -> HandshakeResult | InconclusiveProbe | str:
-    """Interpret the answer to ``server/discover``: a HandshakeResult, a InconclusiveProbe, or a version to retry
-    with.
+    """Interpret the answer to ``server/discover``: a HandshakeResult, an InconclusiveProbe, or a version to
+    retry with.
 
     A server counts as modern only with positive evidence; everything else is a legacy server.
     """
