@@ -18,6 +18,7 @@ from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import Callbacks
 from toolyard.clients.call_path import ApprovalHandler
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import default_data_dir, load_config, load_settings, parse_config
 from toolyard.config.settings.table import Settings
@@ -72,7 +73,9 @@ class Toolyard:
         self._tasks = BackgroundTasks()
         self._open_guard = _OpenGuard()
         self._token_costs: dict[str, int] = {}
-        self._caller_cache: dict[tuple[str | None, tuple[str, ...], bool], Caller] = {}
+        self._caller_cache: LruCache[tuple[str | None, tuple[str, ...], bool], Caller] = LruCache(
+            _MAX_CACHED_CALLERS
+        )
         self._tools_cache: tuple[Mapping[str, Definition], Mapping[str, Tool]] | None = None
         self._core = build_core(
             configuration,
@@ -394,8 +397,6 @@ class Toolyard:
         key = (agent, tuple(bundles), model or agent is not None)
         caller = self._caller_cache.get(key)
         if caller is None:
-            if len(self._caller_cache) >= _MAX_CACHED_CALLERS:
-                self._caller_cache.clear()
             caller = self._caller_cache[key] = self._new_caller(*key)
         return caller
 

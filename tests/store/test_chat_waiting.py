@@ -11,7 +11,7 @@ from tests.tasks import cancel
 
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.store import Database
-from toolyard.store.change_feed import chat_event_waiters, recent_events
+from toolyard.store.change_feed import chat_event_waiters
 from toolyard.store.change_feed.recent_events import EventTails, RecentEvents
 from toolyard.store.errors import StoreClosed
 from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
@@ -176,14 +176,13 @@ async def test_whoever_gives_up_leaves_nothing(
     assert (ring.viewer_count, len(ring._waiters)) == (0, 0)
 
 
-async def test_nothing_grows_with_the_chats_that_were_looked_at(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recent_events, "_MAX_IDLE_TAILS", 5)
-    for number in range(30):
-        await begun(database, f"chat-{number}")
-        assert len(await database.chats.wait_for_events(f"chat-{number}", 0, 30)) == 1
-    assert len(list(rings_of(database))) == 5
+def test_only_the_tails_of_the_last_viewed_chats_are_kept() -> None:
+    tails = EventTails(max_idle=5)
+    with tails.hold("viewed"):
+        for number in range(30):
+            with tails.hold(f"chat-{number}"):
+                pass
+    assert list(tails) == [*(f"chat-{number}" for number in range(26, 30)), "viewed"]
 
 
 async def test_closing_ends_every_waiting(database: Database, until: Callable[..., Awaitable[None]]) -> None:

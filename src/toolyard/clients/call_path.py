@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -12,9 +11,10 @@ from typing import Any, TypeAlias
 from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.manager import ConnectionManager
-from toolyard.clients.policy_cache import PolicyCache, ServerPolicies, put_bounded
+from toolyard.clients.policy_cache import PolicyCache, ServerPolicies
 from toolyard.clients.server_secrets import find_secrets, redact_error
 from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import OutcomeUnknown, ServerError, ToolRefused, ToolyardError, Unreachable
 from toolyard.policy import Candidate, ServerPolicy, build_refusal
 from toolyard.policy.rules import scope_covers_server
@@ -115,9 +115,11 @@ class CallPath:
         self._record = record
         self._before_call = before_call
         self._result_store_for = result_store_for or _make_memory_store
-        self._result_stores: OrderedDict[str, ResultStore] = OrderedDict()
+        self._result_stores: LruCache[str, ResultStore] = LruCache(_MAX_RESULT_STORES)
         self._policy_cache = PolicyCache(settings.write_tools)
-        self._visible_tools: OrderedDict[tuple[str, ServerPolicies], _VisibleToolsEntry] = OrderedDict()
+        self._visible_tools: LruCache[tuple[str, ServerPolicies], _VisibleToolsEntry] = LruCache(
+            _MAX_VISIBLE_TOOLS_ENTRIES
+        )
         """Visible tools by principal and policy."""
         self._secrets: dict[str, tuple[Server, tuple[str, ...]]] = {}
 
@@ -172,7 +174,7 @@ class CallPath:
             and definition.name not in quarantined.get(definition.server_id, ())
         }
         entry = (listing.tools, policies, visible, quarantined)
-        put_bounded(self._visible_tools, key, entry, _MAX_VISIBLE_TOOLS_ENTRIES)
+        self._visible_tools[key] = entry
         return visible
 
     def _find_quarantined(self, listing: ToolListing) -> Mapping[str, Mapping[str, str]]:
@@ -453,8 +455,7 @@ class CallPath:
         """Return the store for this principal's long results."""
         store = self._result_stores.get(principal.id)
         if store is None:
-            store = self._result_store_for(principal)
-            put_bounded(self._result_stores, principal.id, store, _MAX_RESULT_STORES)
+            store = self._result_stores[principal.id] = self._result_store_for(principal)
         return store
 
     def server_secrets(self, server: Server) -> tuple[str, ...]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.policy import Policy, ServerPolicy
 from toolyard.types.call import Caller
 from toolyard.types.decision import WriteTools
 from toolyard.types.server import Server
 from toolyard.types.status import State
 
-__all__ = ["PolicyCache", "ServerPolicies", "put_bounded"]
+__all__ = ["PolicyCache", "ServerPolicies"]
 
-_K = TypeVar("_K")
-_V = TypeVar("_V")
 _MAX_CALLERS = 1024
 _MAX_SERVER_POLICIES = 4096
 """Entries per policy. A widely shared policy is applied to the instances of all users."""
@@ -28,7 +25,9 @@ class ServerPolicies:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._by_server_and_state: OrderedDict[tuple[str, State], tuple[Server, ServerPolicy]] = OrderedDict()
+        self._by_server_and_state: LruCache[tuple[str, State], tuple[Server, ServerPolicy]] = LruCache(
+            _MAX_SERVER_POLICIES
+        )
 
     def __len__(self) -> int:
         return len(self._by_server_and_state)
@@ -42,7 +41,7 @@ class ServerPolicies:
             return cached[1]
         instance_filter = None if server.instance is None else server.instance.tool_filter
         compiled = self._policy.compile_server_policy(server, state, instance_filter=instance_filter)
-        put_bounded(self._by_server_and_state, key, (server, compiled), _MAX_SERVER_POLICIES)
+        self._by_server_and_state[key] = (server, compiled)
         return compiled
 
     def forget_servers(self, server_ids: Collection[str]) -> None:
@@ -60,7 +59,7 @@ class PolicyCache:
 
     def __init__(self, write_tools: WriteTools) -> None:
         self._write_tools = write_tools
-        self._by_caller: OrderedDict[Caller, ServerPolicies] = OrderedDict()
+        self._by_caller: LruCache[Caller, ServerPolicies] = LruCache(_MAX_CALLERS)
         self._by_policy: WeakValueDictionary[Policy, ServerPolicies] = WeakValueDictionary()
 
     def __len__(self) -> int:
@@ -74,7 +73,7 @@ class PolicyCache:
             policies = self._by_policy.get(policy)
             if policies is None:
                 policies = self._by_policy[policy] = ServerPolicies(policy)
-            put_bounded(self._by_caller, caller, policies, _MAX_CALLERS)
+            self._by_caller[caller] = policies
         return policies
 
     def invalidate_servers(self, server_ids: Collection[str]) -> None:
@@ -97,11 +96,3 @@ class PolicyCache:
             scope=caller.scope,
             chat=caller.chat is not None,
         )
-
-
-def put_bounded(cache: OrderedDict[_K, _V], key: _K, value: _V, max_entries: int) -> None:
-    """Store an entry as the newest one and drop the oldest ones beyond ``max_entries``."""
-    cache[key] = value
-    cache.move_to_end(key)
-    while len(cache) > max_entries:
-        cache.popitem(last=False)

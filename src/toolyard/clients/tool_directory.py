@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +17,7 @@ from toolyard.catalog.exposed_names import NameAssigner
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.deferred_listings import DeferredListings
 from toolyard.clients.manager import ConnectionManager
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import ServerError, SignInNeeded, Unreachable
 from toolyard.types.catalog import CacheScope, Catalogue, RawListing
 from toolyard.types.principal import Principal
@@ -68,7 +68,7 @@ class ToolDirectory:
         self._catalogues = catalogues
         self._name_assigner = name_assigner
         self._built_in_catalogues = built_in_catalogues or {}
-        self._by_principal: OrderedDict[str, _PrincipalTools] = OrderedDict()
+        self._by_principal: LruCache[str, _PrincipalTools] = LruCache(_MAX_PRINCIPALS)
         self._empty_listing = ToolListing.build(name_assigner, self._built_in_catalogues, {})
         self.deferred = DeferredListings()
         """Refreshes that continue after the caller's deadline."""
@@ -403,12 +403,8 @@ class ToolDirectory:
         visible = self._manager.visible_servers(principal)
         catalogues = {id: catalogue for id, catalogue in catalogues.items() if id in visible}
         failures = {id: failure for id, failure in failures.items() if id in visible}
-        entry = self._by_principal.get(principal.id)
-        if entry is None:
-            entry = self._by_principal[principal.id] = _PrincipalTools(self._empty_listing)
-        self._by_principal.move_to_end(principal.id)
-        while len(self._by_principal) > _MAX_PRINCIPALS:
-            self._by_principal.popitem(last=False)
+        entry = self._by_principal.get(principal.id) or _PrincipalTools(self._empty_listing)
+        self._by_principal[principal.id] = entry
         return self._rebuild_listing(entry, catalogues, failures)
 
     async def _prepare_names(self, principal: Principal, catalogues: Mapping[str, Catalogue]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
 from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered, ServerRequestHandler
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import RpcError
 from toolyard.gateway.client_request import (
     CURRENT_REQUEST,
@@ -53,8 +53,8 @@ class CancellableRequests:
 
     def __init__(self) -> None:
         self._running_tasks: dict[RequestId, asyncio.Task[Any]] = {}
-        self._early_cancellations: OrderedDict[RequestId, float] = OrderedDict()
-        self._answered_ids: OrderedDict[RequestId, None] = OrderedDict()
+        self._early_cancellations: LruCache[RequestId, float] = LruCache(_MAX_REMEMBERED_IDS)
+        self._answered_ids: LruCache[RequestId, None] = LruCache(_MAX_REMEMBERED_IDS)
 
     def begin(self, id: RequestId, task: asyncio.Task[Any]) -> None:
         """Register a request and the task that answers it. Raises CancelledError if it has been cancelled
@@ -82,14 +82,10 @@ class CancellableRequests:
             task.cancel()
 
 
-def _remember_id(memory: OrderedDict[RequestId, Any], id: RequestId, value: object) -> None:
+def _remember_id(memory: LruCache[RequestId, Any], id: RequestId, value: object) -> None:
     # The client chooses ids. Remembering long ones would let it fill the memory.
-    if (len(id) if isinstance(id, str) else id.bit_length()) > _MAX_ID_LENGTH:
-        return
-    memory[id] = value
-    memory.move_to_end(id)
-    if len(memory) > _MAX_REMEMBERED_IDS:
-        memory.popitem(last=False)
+    if (len(id) if isinstance(id, str) else id.bit_length()) <= _MAX_ID_LENGTH:
+        memory[id] = value
 
 
 _SESSION_NUMBERS = itertools.count(1)

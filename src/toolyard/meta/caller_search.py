@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from toolyard.catalog.search import Hit, SearchIndex
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.types.call import Caller
 from toolyard.types.tool import Definition
 
@@ -48,19 +48,15 @@ class CallerSearch:
 
     def __init__(self, call_path: CallPath) -> None:
         self._call_path = call_path
-        self._indexes: OrderedDict[str, _PrincipalIndex] = OrderedDict()
-        self._visible_names_cache: OrderedDict[Caller, tuple[Mapping[str, Definition], frozenset[str]]] = (
-            OrderedDict()
+        self._indexes: LruCache[str, _PrincipalIndex] = LruCache(_MAX_INDEXES)
+        self._visible_names_cache: LruCache[Caller, tuple[Mapping[str, Definition], frozenset[str]]] = (
+            LruCache(_MAX_CACHED_NAME_SETS)
         )
 
     async def search(self, listing: ToolListing, query: str, caller: Caller, limit: int) -> list[Hit]:
         """Return the best tools for a query among those visible to the caller, best first."""
-        entry = self._indexes.get(caller.principal.id)
-        if entry is None:
-            entry = self._indexes[caller.principal.id] = _PrincipalIndex()
-        self._indexes.move_to_end(caller.principal.id)
-        while len(self._indexes) > _MAX_INDEXES:
-            self._indexes.popitem(last=False)
+        entry = self._indexes.get(caller.principal.id) or _PrincipalIndex()
+        self._indexes[caller.principal.id] = entry
         allowed = self._visible_names(listing, caller)
         if len(listing.tools) < _THREAD_MIN_TOOLS and not entry.lock.locked():
             return entry.update_and_search(listing, query, limit, allowed)
@@ -82,8 +78,6 @@ class CallerSearch:
             return None
         cached = self._visible_names_cache.get(caller)
         if cached is None or cached[0] is not shown:
-            cached = self._visible_names_cache[caller] = (shown, frozenset(shown))
-        self._visible_names_cache.move_to_end(caller)
-        while len(self._visible_names_cache) > _MAX_CACHED_NAME_SETS:
-            self._visible_names_cache.popitem(last=False)
+            cached = (shown, frozenset(shown))
+        self._visible_names_cache[caller] = cached
         return cached[1]

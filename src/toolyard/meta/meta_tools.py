@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -17,6 +16,7 @@ from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath, CallRoute
 from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import ApprovalNeeded, CallTimeout, ServerError, ToolyardError
 from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
 from toolyard.meta.caller_search import CallerSearch
@@ -163,8 +163,10 @@ class MetaTools:
         self._caller_search = caller_search
         self._limits = limits
         self._unlisted_servers = UnlistedServers(tool_directory, call_path)
-        self._meta_callers: OrderedDict[Caller, Caller] = OrderedDict()
-        self._token_costs: OrderedDict[Caller, tuple[Mapping[str, Definition], int]] = OrderedDict()
+        self._meta_callers: LruCache[Caller, Caller] = LruCache(_MAX_CACHED_CALLERS)
+        self._token_costs: LruCache[Caller, tuple[Mapping[str, Definition], int]] = LruCache(
+            _MAX_CACHED_CALLERS
+        )
         self._handlers: Mapping[
             str, Callable[[ToolArguments, Caller, OnProgress | None], Awaitable[MetaToolReply]]
         ] = {
@@ -225,10 +227,8 @@ class MetaTools:
     def _estimate_tokens(self, caller: Caller, shown: Mapping[str, Definition]) -> int:
         cached = self._token_costs.get(caller)
         if cached is None or cached[0] is not shown:
-            cached = self._token_costs[caller] = (shown, sum(map(estimate_definition_tokens, shown.values())))
-        self._token_costs.move_to_end(caller)
-        while len(self._token_costs) > _MAX_CACHED_CALLERS:
-            self._token_costs.popitem(last=False)
+            cached = (shown, sum(map(estimate_definition_tokens, shown.values())))
+        self._token_costs[caller] = cached
         return cached[1]
 
     async def answer(self, name: str, arguments: object, caller: Caller) -> dict[str, Any]:
@@ -450,12 +450,8 @@ class MetaTools:
         """
         if caller.surface is Surface.MODEL_META:
             return caller
-        meta_caller = self._meta_callers.get(caller)
-        if meta_caller is None:
-            meta_caller = self._meta_callers[caller] = replace(caller, surface=Surface.MODEL_META)
-        self._meta_callers.move_to_end(caller)
-        while len(self._meta_callers) > _MAX_CACHED_CALLERS:
-            self._meta_callers.popitem(last=False)
+        meta_caller = self._meta_callers.get(caller) or replace(caller, surface=Surface.MODEL_META)
+        self._meta_callers[caller] = meta_caller
         return meta_caller
 
     def _get_result_store(self, caller: Caller) -> ResultStore:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
 
 from toolyard.accounts.account_status import resolve_effective_user
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.errors import ConfigError
 from toolyard.policy import select_bundles
@@ -34,7 +34,7 @@ class WebChatBackend:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._callers: OrderedDict[tuple[object, ...], Caller] = OrderedDict()
+        self._callers: LruCache[tuple[object, ...], Caller] = LruCache(_CALLER_CACHE_ENTRIES)
 
     async def load_tool_set(self, chat: Chat) -> ToolSet:
         """Return the tools that the owner of a chat may use in it.
@@ -84,10 +84,7 @@ class WebChatBackend:
         if caller is None or caller.agent is not agent:
             choice = None if chat.choice is None else frozenset(chat.choice)
             caller = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat.id)
-            self._callers[key] = caller
-        self._callers.move_to_end(key)
-        while len(self._callers) > _CALLER_CACHE_ENTRIES:
-            self._callers.popitem(last=False)
+        self._callers[key] = caller
         return caller
 
     def _find_agent(self, agent_id: str) -> Agent:

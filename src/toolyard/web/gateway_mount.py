@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from toolyard.accounts.api_tokens import is_token
 from toolyard.accounts.errors import NotAllowed, NotSignedIn, ProviderFailed
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.errors import AgentsError, ConfigError
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
@@ -80,8 +80,10 @@ class GatewayMount:
         sealer = RequestStateSealer(services.database.cipher.derive_key("gateway requestState 1"))
         self.gateway = Gateway(services.core, sealer, services.approvals, services.database.mailbox)
         self.http_gateway = HttpGateway(self.admit, services.stream_limits)
-        self._endpoints: OrderedDict[tuple[object, ...], Endpoint] = OrderedDict()
-        self._admissions: OrderedDict[tuple[object, ...], tuple[float, RequestUser, Endpoint]] = OrderedDict()
+        self._endpoints: LruCache[tuple[object, ...], Endpoint] = LruCache(_ENDPOINT_CACHE_ENTRIES)
+        self._admissions: LruCache[tuple[object, ...], tuple[float, RequestUser, Endpoint]] = LruCache(
+            _ADMISSION_CACHE_ENTRIES
+        )
         self._invalidation_count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,9 +129,6 @@ class GatewayMount:
         # An invalidation during the look-up makes its result stale, so that it must not be cached.
         if key is not None and invalidation_count == self._invalidation_count:
             self._admissions[key] = (time.monotonic() + _ADMISSION_CACHE_SECONDS, request_user, endpoint)
-            self._admissions.move_to_end(key)
-            if len(self._admissions) > _ADMISSION_CACHE_ENTRIES:
-                self._admissions.popitem(last=False)
         return endpoint
 
     def _set_current_user(self, scope: Any, request_user: RequestUser) -> None:
@@ -188,8 +187,6 @@ class GatewayMount:
             endpoint = self._endpoints[key] = self._create_endpoint(
                 request_user.principal, request_user.scope, kind, name, mode
             )
-            if len(self._endpoints) > _ENDPOINT_CACHE_ENTRIES:
-                self._endpoints.popitem(last=False)
         return endpoint
 
     def _create_endpoint(

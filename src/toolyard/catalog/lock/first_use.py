@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,6 +27,7 @@ from toolyard.catalog.lock.changes import (
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import ServerPins, pack_pins, unpack_pins
 from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.config.settings.choices import PinTools
 from toolyard.errors import ConfigError, ToolyardError
 from toolyard.types.catalog import ValidatedListing
@@ -88,7 +89,7 @@ class FirstUseLock:
         self._mode = mode
         self._clock = clock
         self._wall_clock = wall_clock
-        self._verdicts: OrderedDict[tuple[str, str], _Verdict] = OrderedDict()
+        self._verdicts: LruCache[tuple[str, str], _Verdict] = LruCache(_MAX_VERDICTS)
         self.notices: deque[str] = deque(maxlen=_MAX_NOTICES)
         """Changes of servers that are not quarantined, as they were logged by this process."""
 
@@ -117,9 +118,6 @@ class FirstUseLock:
             reasons = {definition.name: _NOT_COMPARED_REASON for definition in contents.definitions}
             verdict = _Verdict(-1, self._clock(), {}, reasons, instructions_accepted=False)
         self._verdicts[key] = verdict
-        self._verdicts.move_to_end(key)
-        while len(self._verdicts) > _MAX_VERDICTS:
-            self._verdicts.popitem(last=False)
 
     def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
         """Return the reasons why tools are quarantined, by the tools' names on the server."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +24,7 @@ from toolyard.catalog.lock.changes import (
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import ServerPins, pack_pins, unpack_pins
 from toolyard.catalog.lock.storage import PinEntry, PinKey, RegistryPinStorage
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import ConfigError
 from toolyard.types.catalog import ValidatedListing
 from toolyard.types.server import InstanceSpec, Server
@@ -56,7 +56,7 @@ class RegistryLock:
 
     def __init__(self, storage: RegistryPinStorage) -> None:
         self._storage = storage
-        self._verdicts: OrderedDict[tuple[str, str], _Verdict] = OrderedDict()
+        self._verdicts: LruCache[tuple[str, str], _Verdict] = LruCache(_MAX_VERDICTS)
 
     # Listings of instances
 
@@ -76,9 +76,6 @@ class RegistryLock:
         if verdict is None or verdict.revisions != await self._storage.revisions(pin_keys):
             verdict = await self._compare_listing(pin_keys, contents)
         self._verdicts[key] = verdict
-        self._verdicts.move_to_end(key)
-        while len(self._verdicts) > _MAX_VERDICTS:
-            self._verdicts.popitem(last=False)
 
     def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
         """Return the reasons why tools are quarantined, by the tools' names on the server."""

@@ -17,6 +17,7 @@ from toolyard.catalog.search.index_view import IndexView, rank_documents
 from toolyard.catalog.search.postings import Postings
 from toolyard.catalog.search.query import parse_query
 from toolyard.catalog.tool_listing import ToolListing
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.types.catalog import Catalogue
 from toolyard.types.tool import Definition
 
@@ -137,8 +138,6 @@ class SearchIndex:
             numbers = None
             if names is not None:
                 numbers = [self._number_by_name[name] for name in names if name in self._number_by_name]
-            if len(self._views) >= _MAX_CACHED_VIEWS:
-                self._views.pop(next(iter(self._views)))
             view = self._views[names] = IndexView(self._postings, numbers, self._fuzzy_matcher)
         return view
 
@@ -174,7 +173,7 @@ class SearchIndex:
         self._name_by_number: dict[int, str] = {}
         self._number_by_name: dict[str, int] = {}
         self._server_by_name: dict[str, str] = {}
-        self._views: dict[frozenset[str] | None, IndexView] = {}
+        self._views: LruCache[frozenset[str] | None, IndexView] = LruCache(_MAX_CACHED_VIEWS)
 
 
 def _is_same_definition(known: Definition | None, tool: Definition) -> bool:

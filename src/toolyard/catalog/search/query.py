@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from toolyard.catalog.search.memo import BoundedMemo
 from toolyard.catalog.search.stemmer import stem
 from toolyard.catalog.search.tokenizer import STOP_WORDS, WEAK_WORDS, fold_text, split_runs, split_words
 
@@ -112,9 +112,10 @@ def _iterate_terms(text: str) -> Iterator[_QueryTerm]:
     # Quote addresses, so that the tokenizer treats them as values.
     if "@" in text or "www." in text or "://" in text:
         text = _ADDRESS_PATTERN.sub(lambda match: f'"{match[0][:198]}"', text.replace('"', "'"))
-    return chain.from_iterable(map(_TERMS_BY_TOKEN.__getitem__, _TOKEN_PATTERN.findall(text)))
+    return chain.from_iterable(map(_parse_token, _TOKEN_PATTERN.findall(text)))
 
 
+@lru_cache(_MAX_CACHED_TOKENS)
 def _parse_token(token: str) -> tuple[_QueryTerm, ...]:
     if token[0].isalnum():
         return _parse_run(token)
@@ -126,9 +127,6 @@ def _parse_token(token: str) -> tuple[_QueryTerm, ...]:
         for term, weight, part, _ in _parse_run(run)
         if term
     )
-
-
-_TERMS_BY_TOKEN = BoundedMemo(_parse_token, _MAX_CACHED_TOKENS)
 
 
 def _parse_run(run: str) -> tuple[_QueryTerm, ...]:

@@ -6,7 +6,7 @@ forms that are common in tool descriptions. A stem need not be a word; it is onl
 
 from __future__ import annotations
 
-from toolyard.catalog.search.memo import BoundedMemo
+from functools import lru_cache
 
 __all__ = ["stem"]
 
@@ -104,12 +104,9 @@ _RULES_BY_LAST_LETTERS = {
 }
 
 
+@lru_cache(_MAX_CACHED_STEMS)
 def stem(word: str) -> str:
     """Return the stem of a lower-case word. Words with other than ASCII letters are returned unchanged."""
-    return _STEM_BY_WORD[word]
-
-
-def _compute_stem(word: str) -> str:
     if word in _IRREGULAR_STEMS:
         return _IRREGULAR_STEMS[word]
     if not _MIN_STEM_CHARS < len(word) <= _MAX_STEMMED_CHARS or not (word.isascii() and word.isalpha()):
@@ -124,9 +121,6 @@ def _compute_stem(word: str) -> str:
     if word[-2:] in _RULES_BY_LAST_LETTERS:
         word = _strip_derivation(word)
     return _normalize_ending(word)
-
-
-_STEM_BY_WORD = BoundedMemo(_compute_stem, _MAX_CACHED_STEMS)
 
 
 def _strip_plural(word: str) -> str:

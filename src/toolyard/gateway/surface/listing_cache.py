@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 from toolyard.clients import ConnectionManager
 from toolyard.clients.deferred_listings import wait_until_deadline
 from toolyard.clients.pagination import PagedList
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import Unreachable
 from toolyard.gateway.surface.list_repair import repair_list
 from toolyard.types.principal import Principal
@@ -62,7 +62,7 @@ class ListingCache:
         arrives."""
         self._manager = manager
         self._on_notification = on_notification
-        self._entries: OrderedDict[_ListingKey, _CacheEntry] = OrderedDict()
+        self._entries: LruCache[_ListingKey, _CacheEntry] = LruCache(_MAX_CACHED_LISTINGS)
         self._fetches: dict[_ListingKey, _ListingFetch] = {}
 
     async def get(self, server: Server, method: str, principal: Principal, *, wait: bool = True) -> PagedList:
@@ -113,8 +113,6 @@ class ListingCache:
         listing = replace(found, items=repair_list(method, found.items))
         ttl = server.cache_ttl if not listing.ttl_ms else min(listing.ttl_ms / 1000, server.cache_ttl)
         self._entries[server.id, principal.id, method] = _CacheEntry(server, listing, began + ttl)
-        while len(self._entries) > _MAX_CACHED_LISTINGS:
-            self._entries.popitem(last=False)
         return listing
 
     def forget_servers(self, server_ids: Collection[str]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent
 
 __all__ = ["EventTails", "RecentEvents", "SizedEvent"]
@@ -116,9 +117,9 @@ class RecentEvents:
 class EventTails:
     """Event tails of all viewed chats, and of recently viewed ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_idle: int = _MAX_IDLE_TAILS) -> None:
         self._active: dict[str, RecentEvents] = {}
-        self._idle: OrderedDict[str, RecentEvents] = OrderedDict()
+        self._idle: LruCache[str, RecentEvents] = LruCache(max_idle)
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self._active, *self._idle])
@@ -141,8 +142,6 @@ class EventTails:
             if not tail.viewer_count:
                 # Keep the tail for a while, up to a limit: the oldest idle one is evicted first.
                 self._idle[chat_id] = self._active.pop(chat_id)
-                if len(self._idle) > _MAX_IDLE_TAILS:
-                    self._idle.popitem(last=False)
 
     def invalidate(self, chat_id: str) -> None:
         """Invalidate the tail of a chat after a write by another process."""

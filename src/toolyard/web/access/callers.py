@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
 from toolyard.agents.definitions.agents_md import agent_id
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import AgentsError, Problem
 from toolyard.policy import select_bundles
 from toolyard.types.account import TokenScope
@@ -27,7 +27,7 @@ class CallerCache:
     def __init__(self, agents: Sequence[Agent], bundles: Mapping[str, Bundle]) -> None:
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
         self._bundles = bundles
-        self._callers_by_key: OrderedDict[tuple[object, ...], Caller] = OrderedDict()
+        self._callers_by_key: LruCache[tuple[object, ...], Caller] = LruCache(_CALLER_CACHE_ENTRIES)
 
     def set_bundles(self, bundles: Mapping[str, Bundle]) -> None:
         """Use new bundles, and drop all callers."""
@@ -56,8 +56,6 @@ class CallerCache:
         caller = self._callers_by_key.get(key)
         if caller is None:
             caller = self._callers_by_key[key] = self._create_caller(*key)
-            if len(self._callers_by_key) > _CALLER_CACHE_ENTRIES:
-                self._callers_by_key.popitem(last=False)
         return caller
 
     def _create_caller(
