@@ -38,7 +38,7 @@ class Memory:
         self.reads += 1
         return tuple(self.kept.get(each, PinEntry()) for each in pin_keys)
 
-    async def seen(self, server_id: str) -> Sequence[bytes]:
+    async def list_unaccepted(self, server_id: str) -> Sequence[bytes]:
         return [each.seen for place, each in self.kept.items() if each.seen and place.server_id == server_id]
 
     async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
