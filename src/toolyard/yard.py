@@ -286,7 +286,7 @@ class Toolyard:
 
     @property
     def lock(self) -> LockFile | None:
-        """The lock file that the tools are compared with, or None if there is no location for one."""
+        """The lock file that the tools are compared with, or None without a location for one."""
         return self._core.locks.file
 
     async def changes(self, server: str | None = None) -> list[Change]:
@@ -407,9 +407,7 @@ class Toolyard:
         definition = self.agents.get(agent) or self.agents.get(agent_id(agent))
         if definition is None:
             available = ", ".join(self.agents) or "none"
-            raise AgentsError(
-                [Problem(f"there is no agent '{agent}'", hint=f"available agents: {available}")]
-            )
+            raise AgentsError([Problem(f"unknown agent '{agent}'", hint=f"available agents: {available}")])
         selected = (*definition.bundles, *bundles)
         return Caller(
             surface=surface, agent=definition, bundles=select_bundles(selected, self.configuration.bundles)
@@ -435,9 +433,7 @@ class Toolyard:
         """Return the id unchanged if the server is configured. Raises Unreachable."""
         if server not in self.configuration.servers:
             available = ", ".join(self.configuration.servers) or "none"
-            raise Unreachable(
-                "there is no such server", server=server, hint=f"configured servers: {available}"
-            )
+            raise Unreachable("not configured", server=server, hint=f"configured servers: {available}")
         return server
 
     def _restore_arguments(

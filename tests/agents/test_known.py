@@ -1,4 +1,4 @@
-"""Patterns against the tools that there are: plain names are checked, patterns are never rejected."""
+"""Patterns against existing tools: plain names are checked, patterns are never rejected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_plain_name_that_no_tool_has_is_an_error_with_a_suggestion() -> None:
     assert found.warnings == ()
     (problem,) = found.errors
     assert (problem.file, problem.line, problem.path) == ("AGENTS.md", 7, "One.tools")
-    assert problem.message == "there is no tool 'view_fiel'"
+    assert problem.message == "unknown tool 'view_fiel'"
     assert problem.hint == "did you mean 'view_file'?"
 
 

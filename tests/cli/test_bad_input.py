@@ -51,7 +51,7 @@ BAD = [
     (malformed, ":12:", "expected a comma"),
     (wrong_type, "mcpServers.bad.command", "expected"),
     (empty_allow, "servers.bad.allowTools", "an empty list"),
-    (bundle_without_server, "bundles.b.serverId", "there is no server 'od'"),
+    (bundle_without_server, "bundles.b.serverId", "unknown server 'od'"),
     (unknown_key, "servers.odd.alowTools", "allowTools"),
     (duplicate_key, ":3: mcpServers.odd", "duplicated"),
     (allows_everything, "servers.odd.allowTools", "*"),

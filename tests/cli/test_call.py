@@ -116,7 +116,7 @@ def test_progress_is_told_on_standard_error_in_lines_when_verbose(cli: Cli, demo
 
 def test_a_write_tool_is_refused_where_nobody_can_be_asked(yard: Cli) -> None:
     ran = yard("call", "odd_write", TOOLYARD_WRITE_TOOLS="ask")
-    assert (ran.code, "needs an approval, and there is nobody to ask" in ran.err) == (4, True)
+    assert (ran.code, "needs an approval, and nobody is available to ask" in ran.err) == (4, True)
     assert yard("call", "odd_write", TOOLYARD_WRITE_TOOLS="allow").code == 0
 
 

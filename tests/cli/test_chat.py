@@ -140,10 +140,10 @@ def test_a_model_that_is_named_needs_no_entry(chatting: Chatting) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--agent", "none", "-p", "x"), "there is no agent 'none'"),
-        (("--model", "none", "-p", "x"), "there is no model 'none'"),
-        (("--resume", "abc", "-p", "x"), "abc: there is no such chat"),
-        (("--resume", "-p", "x"), "there is no chat to come back to"),
+        (("--agent", "none", "-p", "x"), "unknown agent 'none'"),
+        (("--model", "none", "-p", "x"), "unknown model 'none'"),
+        (("--resume", "abc", "-p", "x"), "abc: chat not found"),
+        (("--resume", "-p", "x"), "no chat to resume"),
         (("--bundle", "none", "-p", "x"), "none"),
         (("-p", " "), "the prompt is empty"),
         (("--json",), '"message": "--json needs -p or --list"'),
@@ -178,7 +178,7 @@ def test_a_bundle_decides_too(chatting: Chatting) -> None:
 
 def test_a_chat_is_gone_on_with_and_listed(chatting: Chatting) -> None:
     (chatting.data / "toolyard.db").unlink()
-    assert chatting("chat", "--list").err.startswith("note: there are no chats yet")
+    assert chatting("chat", "--list").err.startswith("note: no chats yet")
     assert not (chatting.data / "toolyard.db").exists()
     chatting("chat", "-p", "say One.")
     chatting("chat", "-p", "say Two.")

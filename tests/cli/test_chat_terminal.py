@@ -88,11 +88,11 @@ def test_a_conversation(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     here.sees("chat_look\n")
     here.says("/agent -")
     here.says("/model nonsense")
-    here.sees("error: there is no model 'nonsense'")
+    here.sees("error: unknown model 'nonsense'")
     here.says("/model")
     here.sees("* fake")
     here.says("/nonsense")
-    here.sees("error: there is no command /nonsense")
+    here.sees("error: unknown command /nonsense")
     here.says("/export out.md")
     here.sees("wrote out.md")
     here.says("/new")
@@ -115,7 +115,7 @@ def test_the_first_lines_of_help_and_the_end_of_input(chatting: Chatting, talk: 
     for name in ("/help", "/agent", "/model", "/tools", "/new", "/retry", "/export", "/quit"):
         here.sees(f"  {name}")
     here.says("/retry")
-    here.sees("error: there is nothing to retry")
+    here.sees("error: nothing to retry")
     here.sees("> ")
     here.terminal.type("\x04")
     assert here.terminal.end() == 0

@@ -43,7 +43,7 @@ def test_agent_patterns_are_held_against_the_stored_catalogue(yard: Cli) -> None
     yard("tools")
     after = yard("check")
     assert after.code == 1
-    wrong = f"error: {path}:1: Reader.tools: there is no tool 'odd_tipped'\nhint: did you mean 'odd_typed'?"
+    wrong = f"error: {path}:1: Reader.tools: unknown tool 'odd_tipped'\nhint: did you mean 'odd_typed'?"
     assert wrong in after.out
     assert f"note: {path}:1: Reader.tools: 'later_*' matches no tool" in after.out
 
@@ -51,7 +51,7 @@ def test_agent_patterns_are_held_against_the_stored_catalogue(yard: Cli) -> None
 def test_an_agent_with_a_bundle_that_there_is_not(yard: Cli) -> None:
     path = yard.agents("## Reader\n---\nbundles: [nothing]\n---\nRead.\n")
     ran = yard("check")
-    assert (ran.code, f"error: {path}:1: Reader.bundles: there is no bundle 'nothing'" in ran.out) == (
+    assert (ran.code, f"error: {path}:1: Reader.bundles: unknown bundle 'nothing'" in ran.out) == (
         1,
         True,
     )

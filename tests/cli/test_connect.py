@@ -188,7 +188,7 @@ def test_a_token_that_is_none_is_told(cli: Cli) -> None:
         ("--remote", "http://x", "tools"),
     ):
         ran = cli(*words, TOOLYARD_REMOTE_TOKEN="ty_x\nX-Admin: 1")
-        assert (ran.code, ran.err.splitlines()[0]) == (2, "error: TOOLYARD_REMOTE_TOKEN: this is no token")
+        assert (ran.code, ran.err.splitlines()[0]) == (2, "error: TOOLYARD_REMOTE_TOKEN: not a valid token")
 
 
 def test_a_token_in_a_project_is_warned_of(cli: Cli) -> None:
@@ -221,8 +221,8 @@ def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Cli
         (("--project",), "--project and --to say what to write"),
         (("--write", "--project", "--to", "x"), "--project and --to exclude each other"),
         (("--token",), "a token is for an address"),
-        (("--url", "yard.example"), "--url yard.example: this is no web address"),
-        (("--write", "--url", "http://x", "--token"), "there is no token to write"),
+        (("--url", "yard.example"), "--url yard.example: not a valid web address"),
+        (("--write", "--url", "http://x", "--token"), "no token was given"),
         (("--write", "--url", "http://x", "--token-file", "absent"), "--token-file absent"),
     ],
 )
@@ -235,7 +235,7 @@ def test_words_that_make_no_sense_write_nothing(cli: Cli, words: tuple[str, ...]
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("pipe", "the file is empty"), ("device", "this is no token"), ("directory", "Is a directory")],
+    [("pipe", "the file is empty"), ("device", "not a valid token"), ("directory", "Is a directory")],
 )
 def test_a_token_file_that_is_not_a_file_does_not_block(cli: Cli, kind: str, message: str) -> None:
     os.mkfifo(cli.home / "pipe")

@@ -69,7 +69,7 @@ def test_2_for_words_that_cannot_be_used(yard: Cli, words: tuple[str, ...]) -> N
 
 
 def test_2_names_the_nearest_command(cli: Cli) -> None:
-    assert cli("setings").err == "error: there is no command 'setings'\nhint: did you mean 'settings'?\n"
+    assert cli("setings").err == "error: unknown command 'setings'\nhint: did you mean 'settings'?\n"
 
 
 def test_3_when_the_server_cannot_be_reached(cli: Cli) -> None:

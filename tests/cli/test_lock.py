@@ -233,7 +233,7 @@ def test_words_that_go_together_with_nothing(cli: Cli, server: Changing) -> None
 def test_check_without_a_lock_fails(cli: Cli, server: Changing) -> None:
     ran = cli("lock", "--check")
     assert ran.code == 1
-    assert ran.err == f"error: there is no {server.lock}\nhint: write it with `toolyard lock`\n"
+    assert ran.err == f"error: {server.lock} does not exist\nhint: create it with `toolyard lock`\n"
     assert not server.lock.exists()
 
 

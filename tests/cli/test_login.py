@@ -462,8 +462,8 @@ def test_a_server_that_there_is_not(cli: Cli, command: str) -> None:
     cli.write({"mcpServers": {"s": {"url": "http://x/"}}})
     ran = cli(command, "t")
     assert ran.code == 2
-    assert "there is no server 't'" in ran.err
-    assert "there are: s" in ran.err
+    assert "unknown server 't'" in ran.err
+    assert "configured servers: s" in ran.err
 
 
 def test_signing_out_creates_nothing(cli: Cli) -> None:

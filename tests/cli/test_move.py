@@ -38,5 +38,5 @@ def test_what_is_missing_is_named(cli: Cli, postgres_url: str) -> None:
     assert "database_url" in cli("move").err
     cli.env |= {"TOOLYARD_DATABASE_URL": postgres_url, "TOOLYARD_SECRET_KEY": "a key that will do"}
     nothing = cli("move")
-    assert (nothing.code, "there is nothing to move" in nothing.err) == (2, True)
+    assert (nothing.code, "nothing to move" in nothing.err) == (2, True)
     assert not (cli.data / "toolyard.db").exists()

@@ -42,8 +42,8 @@ def test_no_color_is_respected(cli: Cli, demo: dict[str, Any], terminal: Any) ->
 def test_errors_are_red_on_a_terminal_and_plain_in_a_pipe(cli: Cli, terminal: Any) -> None:
     shown = terminal("tools", "--server", "x")
     assert shown.end() == 2
-    assert "\x1b[31merror:\x1b[0m there is no server 'x'" in shown.seen
-    assert cli("tools", "--server", "x").err.startswith("error: there is no server 'x'")
+    assert "\x1b[31merror:\x1b[0m unknown server 'x'" in shown.seen
+    assert cli("tools", "--server", "x").err.startswith("error: unknown server 'x'")
 
 
 def test_progress_is_a_bar_that_vanishes(cli: Cli, demo: dict[str, Any], terminal: Any) -> None:

@@ -53,13 +53,13 @@ def test_a_new_link_replaces_the_old_one_and_knows_the_public_address(team: Any)
 def test_what_can_be_wrong(team: Any) -> None:
     team("users", "add", "ann")
     for words, code, said in (
-        (("add", "ann"), 1, "there is a user 'ann' already"),
-        (("add", "ANN"), 1, "there is a user 'ANN' already"),
+        (("add", "ann"), 1, "user 'ann' already exists"),
+        (("add", "ANN"), 1, "user 'ANN' already exists"),
         (("add", ""), 2, "1 to 100 visible characters"),
         (("add", "a\nb"), 2, "1 to 100 visible characters"),
-        (("invite", "nobody"), 1, "there is no user 'nobody'"),
-        (("disable", "nobody"), 1, "there is no user 'nobody'"),
-        (("delete", "nobody", "--yes"), 1, "there is no user 'nobody'"),
+        (("invite", "nobody"), 1, "unknown user 'nobody'"),
+        (("disable", "nobody"), 1, "unknown user 'nobody'"),
+        (("delete", "nobody", "--yes"), 1, "unknown user 'nobody'"),
         (("delete", "ann"), 2, "nobody can be asked"),
         (("add",), 2, "missing argument"),
         (("promote", "ann"), 2, "no such command 'promote'"),

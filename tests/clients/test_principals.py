@@ -155,7 +155,7 @@ async def test_sync_closes_only_what_changed_and_is_the_owners(accounts: Account
         assert len(accounts.opened("common")) == 2
         assert await who(manager, "@ann/other", ANN) == "ann2 whoami"
         assert await who(manager, "@ann/new", ANN) == "ann whoami"
-        with pytest.raises(Unreachable, match="there is no such server"):
+        with pytest.raises(Unreachable, match="not configured"):
             await who(manager, "@ann/gone", ANN)
         assert set(manager.visible_servers(ANN)) == {"one", "@ann/same", "@ann/other", "@ann/new"}
         assert await manager.sync_instances(

@@ -80,7 +80,7 @@ def test_a_direct_bundle_of_an_untrusted_server_is_an_error(problems: Problems) 
 
 def test_a_bundle_without_its_server_is_an_error_with_a_suggestion(problems: Problems) -> None:
     (problem,) = problems(config("servers", ["a"], {"mode": "meta", "serverId": "rpo"}))
-    assert (problem.path, problem.message) == ("bundles.b0.serverId", "there is no server 'rpo'")
+    assert (problem.path, problem.message) == ("bundles.b0.serverId", "unknown server 'rpo'")
     assert problem.hint == "did you mean 'repo'?"
 
 

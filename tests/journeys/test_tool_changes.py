@@ -126,7 +126,7 @@ async def test_a_server_of_the_file(town: Town) -> None:
     await expect(town.page.get_by_role("heading", level=1)).to_have_text("files")
     assert (await town.call("files_read")).out == "called read\n"
     passed = await town.run("lock", "--check")
-    assert (passed.code, passed.out) == (0, "nothing is different\n")
+    assert (passed.code, passed.out) == (0, "no differences\n")
 
 
 async def _until_locked(town: Town) -> None:
@@ -173,7 +173,7 @@ async def test_an_instance_of_a_registry_server(town: Town, tmp_path: Path, list
     await _made(town, "instances", {"server_id": server["id"], "slug": "more"})
     assert (await town.call("mcp_more__read")).out == "called read\n"
     passed = await town.run(*lock, "--check")
-    assert (passed.code, passed.out) == (0, "nothing is different\n")
+    assert (passed.code, passed.out) == (0, "no differences\n")
 
 
 async def _made(town: Town, what: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -208,7 +208,7 @@ async def test_a_handle_that_is_anothers_expired_or_made_up_has_the_same_words()
         ("tools_call", {"name": "x", "arguments": "{}"}, "'arguments' must be an object"),
         ("tools_call", {"name": "tools_call"}, "call 'tools_call' directly, not through tools_call"),
         ("result_read", {"handle": "x", "grep": "a", "path": "b"}, "give 'grep' or 'path', not both"),
-        ("tools_drop", {}, f"there is no meta tool 'tools_drop' (available: {', '.join(META_TOOLS)})"),
+        ("tools_drop", {}, f"unknown meta tool 'tools_drop' (available: {', '.join(META_TOOLS)})"),
     ],
 )
 async def test_wrong_arguments_are_answered(name: str, arguments: Any, error: str) -> None:

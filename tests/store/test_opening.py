@@ -161,7 +161,7 @@ async def test_a_given_key_does_not_replace_the_key_file(tmp_path: Path) -> None
 async def test_a_lost_key_is_not_replaced_by_a_new_one(tmp_path: Path, made_with: str | None) -> None:
     await open_close(tmp_path, secret_key=made_with)
     (tmp_path / "secret.key").unlink(missing_ok=True)
-    with pytest.raises(KeyMissing, match="there is no key") as caught:
+    with pytest.raises(KeyMissing, match="its key file") as caught:
         await open_close(tmp_path)
     assert "backup" in str(caught.value.hint)
     assert not (tmp_path / "secret.key").exists()

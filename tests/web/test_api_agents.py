@@ -63,7 +63,7 @@ async def test_the_agents_are_listed_in_the_order_of_the_file(
     assert (problem["line"], problem["path"], problem["message"]) == (
         9,
         "Lost.bundles",
-        "there is no bundle 'nothing'",
+        "unknown bundle 'nothing'",
     )
 
 

@@ -118,7 +118,7 @@ async def test_an_agent_or_a_bundle_that_there_is_not_is_told(alone: Local) -> N
     for query in ("agent=nobody", "bundle=nothing"):
         answer = await alone.client().get(f"/api/v1/tools?{query}")
         assert answer.status == 404
-        assert "there is no" in answer.json["errors"][0]["message"]
+        assert "unknown" in answer.json["errors"][0]["message"]
 
 
 async def test_who_hangs_up_cancels_the_call(alone: Local, until: Callable[..., Awaitable[None]]) -> None:

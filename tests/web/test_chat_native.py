@@ -1,4 +1,4 @@
-"""Native tools in a chat of the web app: run, listed with the others, and recorded like them."""
+"""Built-in tools in a chat of the web app: run, listed with the others, and recorded like them."""
 
 from __future__ import annotations
 

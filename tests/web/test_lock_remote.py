@@ -49,7 +49,7 @@ async def test_each_sees_and_accepts_what_is_theirs(
     server = (await root.token.post("/api/v1/servers", body)).json["id"]
     await ada.token.post("/api/v1/instances", {"server_id": server, "slug": "mine"})
     first = await lock(team.url, ada.secret, "--check")
-    assert (first.returncode, first.stdout, first.stderr) == (0, "nothing is different\n", "")
+    assert (first.returncode, first.stdout, first.stderr) == (0, "no differences\n", "")
 
     words.has(read=EVIL, count="Counts words", more="Something else entirely")
     checked = await lock(team.url, ada.secret, "--check")

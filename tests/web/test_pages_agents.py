@@ -50,7 +50,7 @@ async def test_the_list_has_every_agent_and_a_way_to_it(alone: Any) -> None:
     assert len(rows) == 3
     assert "reads" in rows[0]
     assert "demo_*, web_fetch, !demo_count, old_*" in rows[0]
-    assert "Can’t be used: there is no bundle 'nothing'" in rows[1]
+    assert "Can’t be used: unknown bundle 'nothing'" in rows[1]
     assert page.root.one("a", href="/ui/agents/reader").text == "Reader"
     assert page.root.one("a", href="/ui/chat?agent=reader").attrs["aria-label"] == "Chat with Reader"
     assert not page.root.all("a", href="/ui/chat?agent=lost")

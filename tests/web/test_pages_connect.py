@@ -118,7 +118,7 @@ async def test_where_there_are_too_many_tokens_the_page_says_so(team: Local) -> 
         )
     again = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
     assert again.status == 422
-    assert "200 tokens already" in again.text
+    assert "already have 200 tokens" in again.text
 
 
 async def test_a_form_of_elsewhere_and_a_token_make_none(team: Local) -> None:

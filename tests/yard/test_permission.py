@@ -157,7 +157,7 @@ async def test_where_nobody_can_be_asked_the_call_is_refused_and_says_what_to_do
     async with opened({"one": one}, settings={"write_tools": "ask"}) as yard:
         with pytest.raises(ToolRefused) as caught:
             await yard.call("one_touch")
-        assert caught.value.cause == "'one_touch' needs an approval, and there is nobody to ask"
+        assert caught.value.cause == "'one_touch' needs an approval, and nobody is available to ask"
         assert "approve" in (caught.value.hint or "")
     assert one.calls() == []
 
@@ -281,7 +281,7 @@ async def test_there_are_no_servers_but_those_that_were_configured(
         await yard.call("one_raw", {"result": {"content": [link], "servers": {"two": {"command": "true"}}}})
         await yard.tools(fresh=True)
         assert [(status.server, status.state) for status in yard.servers()] == [("one", State.READY)]
-        with pytest.raises(Unreachable, match="there is no such server"):
+        with pytest.raises(Unreachable, match="not configured"):
             await yard.connect(["two"])
         with pytest.raises(ToolRefused):
             await yard.call("two_tool")

@@ -176,7 +176,7 @@ async def test_a_server_that_there_is_not_is_named_with_those_that_there_are(
 ) -> None:
     async with opened({"one": recorder()}) as yard:
         for asking in (yard.tools(server="other"), yard.connect(["other"]), yard.restart("other")):
-            with pytest.raises(Unreachable, match="there is no such server") as told:
+            with pytest.raises(Unreachable, match="not configured") as told:
                 await asking
             assert told.value.hint == "configured servers: one"
 
@@ -240,7 +240,7 @@ async def test_an_agent_that_there_is_not_is_an_error_that_names_those_there_are
         for asked in (yard.tools(agent="nobody"), yard.call("one_echo", agent="nobody")):
             with pytest.raises(AgentsError) as caught:
                 await asked
-            assert "there is no agent 'nobody'" in str(caught.value)
+            assert "unknown agent 'nobody'" in str(caught.value)
             assert "available agents: architect, all, none, distant" in str(caught.value)
     assert one.starts() == []
 

@@ -115,7 +115,7 @@ class SignInLimiter:
             wait_seconds = max(wait_seconds, failures.latest + slowdown.delay(failures.count) - now)
         if wait_seconds > 0:
             raise TooManySignIns(
-                "there were too many failed sign-ins",
+                "too many failed sign-ins",
                 retry_after=wait_seconds,
                 hint=f"try again in {_format_wait(wait_seconds)}, or ask an admin for an invite link",
             )

@@ -48,7 +48,7 @@ class NameTaken(ToolyardError):
 
 
 class NoSuchUser(ToolyardError):
-    """There is no user with this name."""
+    """No user has this name."""
 
 
 class SignInRefused(ToolyardError):

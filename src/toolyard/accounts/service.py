@@ -300,7 +300,13 @@ class AccountService:
         if len(await self._storage.list_tokens(user.id)) >= _MAX_TOKENS_PER_USER:
             hint = "delete tokens that are no longer used"
             raise Invalid(
-                [Problem(f"there are {_MAX_TOKENS_PER_USER} tokens already", path="name", hint=hint)]
+                [
+                    Problem(
+                        f"you already have {_MAX_TOKENS_PER_USER} tokens, which is the limit",
+                        path="name",
+                        hint=hint,
+                    )
+                ]
             )
         now, text = self._clock(), new_token()
         expires_at = None if expires_in is None else now + expires_in

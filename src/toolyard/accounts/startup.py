@@ -86,4 +86,4 @@ def _check_oidc_mode(settings: Settings) -> None:
 def _warn_without_admins(settings: Settings) -> tuple[str, ...]:
     if settings.admins:
         return ()
-    return (f"there is no admin: in the mode {settings.people_mode}, list admins in the setting admins",)
+    return (f"no admins are configured: in the mode {settings.people_mode}, list them in the setting admins",)

@@ -88,7 +88,7 @@ class OAuthProvider:
         return self._refresher.access_token
 
     async def headers(self) -> Mapping[str, str]:
-        """Return the Authorization header, refreshed if about to expire; empty if there is no grant."""
+        """Return the Authorization header, refreshed if about to expire; empty without a grant."""
         grant = await self._refresher.get_current_grant()
         task = asyncio.current_task()
         if grant is None:

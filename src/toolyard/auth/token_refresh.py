@@ -22,7 +22,7 @@ from toolyard.net import is_same_origin
 __all__ = ["GrantRefresher", "can_refresh", "refresh_grant", "report_close"]
 
 _MISSING_GRANT_RECHECK_SECONDS = 10.0
-"""Interval between storage lookups while there is no grant; a challenge triggers one at any time."""
+"""Interval between storage lookups while no grant exists; a challenge triggers one at any time."""
 _GRANT_CACHE_SECONDS = 60.0
 """Time for which a cached grant is used before the storage is read again, to notice a sign-out."""
 _RETRY_DELAY_SECONDS = 30.0

@@ -130,7 +130,7 @@ class LazyGroup(click.Group):
 
             near = get_close_matches(name, COMMAND_SUMMARIES, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"see `{PROGRAM_NAME} --help`"
-            raise Usage(f"there is no command '{name}'", hint=hint)
+            raise Usage(f"unknown command '{name}'", hint=hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -200,7 +200,7 @@ def _run_weekday(date: object) -> JsonObject:
     try:
         day = datetime.date.fromisoformat(str(date))
     except ValueError:
-        return text_result(f"{str(date)[:40]!r} is no date such as 2026-07-28.", error=True)
+        return text_result(f"{str(date)[:40]!r} is not a date such as 2026-07-28.", error=True)
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     return text_result(f"{day} is a {names[day.weekday()]}.")
 

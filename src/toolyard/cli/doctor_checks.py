@@ -195,7 +195,7 @@ def _check_data_dir(data_dir: Path) -> MachineCheck:
     there = next(path for path in (data_dir, *data_dir.parents) if path.exists())
     if not there.is_dir():
         return MachineCheck(
-            "data directory", f"{data_dir}: {there} is no folder", False, "name another with --data-dir"
+            "data directory", f"{data_dir}: {there} is not a folder", False, "choose another with --data-dir"
         )
     if not os.access(there, os.W_OK | os.X_OK):
         hint = f"change the owner of {there}, or name another folder with --data-dir"

@@ -58,7 +58,9 @@ class RemoteClient:
         url = options.remote or ""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Usage(f"--remote {url}: this is no web address", hint="write it like http://127.0.0.1:8420")
+            raise Usage(
+                f"--remote {url}: not a valid web address", hint="write it like http://127.0.0.1:8420"
+            )
         token = read_token(options.token_file)
         if token is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK_HOSTS:
             show_note("the token is sent without encryption", "use an https address")
@@ -116,7 +118,7 @@ def _parse_response(url: str, status: int, body: bytes) -> Any:
         return found
     if not isinstance(found, dict) or "status" not in found:
         raise BadAnswer(
-            f"what answers at {url} is no Toolyard (HTTP status {status})", hint="check the address"
+            f"the server at {url} is not Toolyard (HTTP status {status})", hint="check the address"
         )
     raise _build_error(status, cast("dict[str, Any]", found))
 
@@ -140,7 +142,7 @@ def _build_error(status: int, problem: dict[str, Any]) -> ToolyardError:
     )
     if status == 401:
         return SignInNeeded(
-            cause, hint=f"put a token into {REMOTE_TOKEN_VARIABLE}, or name a file with --token-file"
+            cause, hint=f"set {REMOTE_TOKEN_VARIABLE} to a token, or pass a file with --token-file"
         )
     match word:
         case "tool-refused" | "not-allowed":

@@ -65,7 +65,7 @@ def find_sign_in_server(configuration: Configuration, server_id: str) -> SignInS
     server = configuration.servers.get(server_id)
     if server is None:
         there = ", ".join(configuration.servers) or "none"
-        raise Usage(f"there is no server '{server_id}'", hint=f"there are: {there}")
+        raise Usage(f"unknown server '{server_id}'", hint=f"configured servers: {there}")
     spec = server.transport
     if not isinstance(spec, HttpSpec):
         raise Usage(

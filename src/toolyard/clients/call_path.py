@@ -391,7 +391,7 @@ class CallPath:
         decision = policy.explain(candidate)
         if self._approve is None:
             raise ToolRefused(
-                f"'{name}' needs an approval, and there is nobody to ask",
+                f"'{name}' needs an approval, and nobody is available to ask",
                 hint="give Toolyard an approve callback, or set write_tools to 'allow'",
             )
         # Compared with True: a handler that returns text, such as a typed "no", must not approve the call.

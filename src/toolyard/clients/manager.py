@@ -531,7 +531,7 @@ class ConnectionManager:
 
 
 def _server_not_found(server_id: str) -> Unreachable:
-    return Unreachable("there is no such server", server=server_id, hint="`toolyard servers` lists them")
+    return Unreachable("not configured", server=server_id, hint="`toolyard servers` lists them")
 
 
 async def _close_connections(connections: Iterable[Connection]) -> None:

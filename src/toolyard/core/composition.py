@@ -1,7 +1,7 @@
 """Build and connect the services of one process: connections, catalogues, policy, calls and meta tools.
 
-Parts that only some interfaces need, such as the database and the native tools, are imported on first use, so
-that a short command starts quickly.
+Parts that only some interfaces need, such as the database and the built-in tools, are imported on first use,
+so that a short command starts quickly.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def build_core(
     - ``registry_pins`` stores accepted definitions of instances; ``config_pins`` those of configured servers
       without an ``mcp.lock``, if the database is PostgreSQL.
     - ``accept_url_for`` returns the page on which a changed definition can be accepted.
-    - ``with_native_tools`` adds the native tools, visible to callers in a chat only.
+    - ``with_native_tools`` adds the built-in tools, visible to callers in a chat only.
 
     ``close`` of the returned object does not close a ``net`` or ``catalogue_storage`` passed in.
     """

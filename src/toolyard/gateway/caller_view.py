@@ -315,5 +315,7 @@ def find_agent(agents: Mapping[str, Agent], name: str) -> Agent:
     known = agents.get(name) or agents.get(agent_id(name))
     if known is None:
         there = ", ".join(agents) or "none"
-        raise AgentsError([Problem(f"there is no agent '{name}'", path="agent", hint=f"there are: {there}")])
+        raise AgentsError(
+            [Problem(f"unknown agent '{name}'", path="agent", hint=f"available agents: {there}")]
+        )
     return known

@@ -256,7 +256,7 @@ class MetaTools:
             else partial(self._call_tool, via=route)
         )
         if handler is None:
-            return _error_reply(f"there is no meta tool '{name[:64]}'", f"available: {', '.join(META_TOOLS)}")
+            return _error_reply(f"unknown meta tool '{name[:64]}'", f"available: {', '.join(META_TOOLS)}")
         try:
             return await handler(
                 ToolArguments(META_TOOLS[name], arguments), self._as_meta_caller(caller), on_progress
@@ -352,7 +352,7 @@ class MetaTools:
             )
         similar = get_close_matches(server, sorted(servers), n=1)
         hint = f"did you mean '{similar[0]}'?" if similar else "tools_list without a server lists all tools"
-        return _error_reply(f"there is no server '{server[:64]}'", hint)
+        return _error_reply(f"unknown server '{server[:64]}'", hint)
 
     async def _describe_tools(
         self, args: ToolArguments, caller: Caller, _: OnProgress | None
@@ -498,7 +498,7 @@ class MetaTools:
 
 def missing_result_message(handle: str) -> str:
     """Return the message for an unknown handle, whether it expired, belongs to others or never existed."""
-    return f"there is no result '{handle[:64]}'; it may have expired: call the tool again"
+    return f"unknown result '{handle[:64]}'; it may have expired: call the tool again"
 
 
 def _excerpt_reply(excerpt: ResultExcerpt, count_key: str) -> MetaToolReply:

@@ -26,4 +26,4 @@ def select_bundles(ids: Iterable[str], known: Mapping[str, Bundle]) -> tuple[Bun
 def _unknown_bundle_problem(bundle_id: str, known: Mapping[str, Bundle]) -> Problem:
     similar = get_close_matches(bundle_id, known, n=1)
     hint = f"did you mean '{similar[0]}'?" if similar else 'define it under "bundles" in the configuration'
-    return Problem(f"there is no bundle '{bundle_id}'", hint=hint)
+    return Problem(f"unknown bundle '{bundle_id}'", hint=hint)

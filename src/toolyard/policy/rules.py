@@ -163,14 +163,14 @@ NATIVE_RULE_TITLE = "native"
 
 
 def native_rule(in_chat: bool) -> Rule:
-    """Hide the native tools from callers outside a chat."""
+    """Hide the built-in tools from callers outside a chat."""
     if in_chat:
         return ConstantRule(
             NATIVE_RULE_TITLE,
             RuleOutcome.PASS,
-            "native tools are available in chats; bundles do not apply to them",
+            "built-in tools are available in chats; bundles do not apply to them",
         )
-    return ConstantRule(NATIVE_RULE_TITLE, RuleOutcome.HIDE, "native tools are available in chats only")
+    return ConstantRule(NATIVE_RULE_TITLE, RuleOutcome.HIDE, "built-in tools are available in chats only")
 
 
 INSTANCE_RULE_TITLE = "instance"

@@ -312,8 +312,8 @@ def _state_from_status(status: Status, auth_kind: AuthKind) -> tuple[InstanceSta
 
 
 def _server_not_found() -> NotFound:
-    return NotFound("there is no such server", hint="it may have been deleted")
+    return NotFound("server not found", hint="it may have been deleted")
 
 
 def _instance_not_found() -> NotFound:
-    return NotFound("there is no such instance", hint="it may have been deleted")
+    return NotFound("instance not found", hint="it may have been deleted")

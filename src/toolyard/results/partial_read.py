@@ -129,7 +129,7 @@ def read_lines(result: StoredResult, words: str, offset: int, length: int) -> Re
     The search is case-sensitive only if ``words`` has capitals. Long lines are cropped around the match.
     """
     if not words.strip():
-        raise ResultReadError("there are no words to search for")
+        raise ResultReadError("the search text is empty")
     text = _require_text(result)
     max_chars = length - _reserved_fence_chars(result)
     case_sensitive = words != words.casefold()

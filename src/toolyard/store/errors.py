@@ -63,7 +63,7 @@ class DatabaseNewer(DatabaseUnusable):
 
 
 class KeyMissing(StoreError):
-    """There is no key to encrypt or decrypt with."""
+    """The key to encrypt or decrypt with is missing."""
 
     exit_code = 2
 

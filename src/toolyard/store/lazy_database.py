@@ -27,7 +27,7 @@ class LazyDatabase:
         self._open_lock = asyncio.Lock()
 
     async def open_auth_storage(self) -> AuthStorage | None:
-        """Return the storage of sign-ins; None if there is no database. Raises StoreError."""
+        """Return the storage of sign-ins; None without a database. Raises StoreError."""
         database = await self.open_if_exists()
         return None if database is None else database.auth
 

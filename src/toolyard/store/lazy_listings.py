@@ -75,7 +75,7 @@ class LazyPinEntryStorage:
     async def _open_pin_storage(self) -> PinEntryStorage:
         database = await self._database.open_if_exists()
         if database is None:
-            raise PinsUnavailable("there is no database", hint="set database_url and a data directory")
+            raise PinsUnavailable("no database is configured", hint="set database_url and a data directory")
         return database.config_pins
 
 

@@ -44,8 +44,8 @@ class Kind(StrEnum):
     provider's format, to be sent back in the next request."""
     CALL = "call"
     """A tool is called. ``id``, ``name`` (exposed), ``tool`` (canonical id; null for an unknown tool),
-    ``server`` (display name), ``native`` (whether it is a native tool), ``title``, ``arguments`` (an object;
-    a string if the model sent invalid JSON)."""
+    ``server`` (display name), ``native`` (whether it is a built-in tool), ``title``, ``arguments`` (an
+    object; a string if the model sent invalid JSON)."""
     PROGRESS = "progress"
     """Progress of a call. ``id`` of the call, ``progress``, ``total`` (or null), ``message`` (or null). Part:
     the call's id."""

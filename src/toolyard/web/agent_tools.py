@@ -83,7 +83,7 @@ def find_usable_agent(services: Services, request_user: RequestUser, agent_id: s
     if agent is None or not _can_use_agent(request_user, agent):
         available = ", ".join(each.id for each in list_usable_agents(services, request_user)) or "none"
         raise AgentsError(
-            [Problem(f"there is no agent '{agent_id}'", path="agent", hint=f"available: {available}")]
+            [Problem(f"unknown agent '{agent_id}'", path="agent", hint=f"available agents: {available}")]
         )
     return agent
 

@@ -91,9 +91,7 @@ class WebChatBackend:
         agent = self._services.agents.get(agent_id)
         if agent is None:
             available = ", ".join(self._services.agents) or "none"
-            raise ChatRefused(
-                f"there is no agent '{agent_id}'", hint=f"choose another; available: {available}"
-            )
+            raise ChatRefused(f"unknown agent '{agent_id}'", hint=f"available agents: {available}")
         return agent
 
     def _select_bundles(self, agent: Agent) -> tuple[Bundle, ...]:

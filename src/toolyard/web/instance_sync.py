@@ -78,7 +78,7 @@ class InstanceSync:
         for each in await self.sync_covered(principal, scope):
             if each[0].id == instance_id:
                 return each
-        raise NotFound("there is no such instance", hint="it may have been deleted")
+        raise NotFound("instance not found", hint="it may have been deleted")
 
     def get_server(self, instance: Instance, registered: RegistryServer) -> Server:
         """Return the server definition that the core uses for an instance."""

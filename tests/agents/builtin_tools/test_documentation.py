@@ -1,4 +1,4 @@
-"""The page about chats, as far as it is about native tools."""
+"""The page about chats, as far as it is about built-in tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[3] / "docs/chat.md"
 
 
 def section() -> str:
-    return PAGE.read_text().split("\n## Native tools\n")[1]
+    return PAGE.read_text().split("\n## Built-in tools\n")[1]
 
 
 def example(language: str) -> str:

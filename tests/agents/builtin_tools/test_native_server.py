@@ -1,4 +1,4 @@
-"""Native tools among the others: one list, one call path, for chats alone, and in nobody's way."""
+"""Built-in tools among the others: one list, one call path, for chats alone, and in nobody's way."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Yard:
             raise ChatRefused("the owner of this chat has no account any more")
         agent = None
         if chat.agent is not None and (agent := self.agents.get(chat.agent)) is None:
-            raise ChatRefused(f"there is no agent '{chat.agent}' here")
+            raise ChatRefused(f"unknown agent '{chat.agent}'")
         principal = LOCAL_PRINCIPAL if chat.owner == ME else Principal(chat.owner)
         bundles = select_bundles(() if agent is None else agent.bundles, self.bundles)
         choice = None if chat.choice is None else frozenset(chat.choice)

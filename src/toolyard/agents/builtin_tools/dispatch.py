@@ -84,7 +84,7 @@ class NativeTools:
         except Exception:
             # Boundary: this method promises not to raise. The model's turn continues, and the log has the
             # details.
-            log.exception("native tool %s failed", name)
+            log.exception("built-in tool %s failed", name)
             return _error_result(f"{name} failed inside Toolyard; see Toolyard's log")
 
     def close(self) -> None:

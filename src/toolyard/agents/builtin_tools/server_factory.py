@@ -38,7 +38,11 @@ from toolyard.types.server import NATIVE_SERVER_ID, ProtocolEra, Server, StdioSp
 __all__ = ["SERVER_INFO", "NativeServer", "NativeServerSetup", "build_native_server"]
 
 
-SERVER_INFO: Mapping[str, Any] = {"name": "toolyard-native", "title": "Native tools", "version": __version__}
+SERVER_INFO: Mapping[str, Any] = {
+    "name": "toolyard-native",
+    "title": "Built-in tools",
+    "version": __version__,
+}
 SERVER_CAPABILITIES: Mapping[str, Any] = {"tools": {}}
 
 
@@ -82,12 +86,12 @@ class NativeServer:
             return build_discover_result(SERVER_INFO, SERVER_CAPABILITIES)
         if method == "initialize":
             return build_initialize_result(params.get("protocolVersion"), SERVER_INFO, SERVER_CAPABILITIES)
-        return {} if method == "ping" else RpcFailure(METHOD_NOT_FOUND, f"there is no method {method}")
+        return {} if method == "ping" else RpcFailure(METHOD_NOT_FOUND, f"unknown method {method}")
 
     async def _call_tool(self, id: RequestId, params: dict[str, Any]) -> dict[str, Any] | RpcFailure:
         name = params.get("name")
         if not isinstance(name, str) or name not in self._tools.definitions:
-            return RpcFailure(INVALID_PARAMS, f"there is no tool {name!r:.100}")
+            return RpcFailure(INVALID_PARAMS, f"unknown tool {name!r:.100}")
         task = asyncio.current_task()
         if task is not None:
             self._running_calls[id] = task
@@ -144,7 +148,7 @@ def build_native_server(
         Server(
             NATIVE_SERVER_ID,
             StdioSpec(NATIVE_SERVER_ID),
-            label="Native tools",
+            label="Built-in tools",
             shared=True,
             protocol=ProtocolEra.MODERN,
             timeouts=Timeouts(connect=10.0, silence=60.0, call=60.0),

@@ -181,7 +181,7 @@ class Approver:
         self._clock = clock
 
     async def __call__(self, request: ApprovalRequest) -> bool:
-        """Use up a grant and return True, or return False. Raises ToolRefused if there is nobody to ask."""
+        """Use up a grant and return True, or return False. Raises ToolRefused if nobody can be asked."""
         caller, decision = request.caller, request.decision
         grant = await self._store.use_grant(
             caller.principal.id,
@@ -200,6 +200,6 @@ class Approver:
         if self._fallback is not None:
             return await self._fallback(request)
         raise ToolRefused(
-            f"'{decision.name}' needs an approval, and there is nobody to ask",
+            f"'{decision.name}' needs an approval, and nobody is available to ask",
             hint="call it from a chat, where you can approve it, or set write_tools to 'allow'",
         )

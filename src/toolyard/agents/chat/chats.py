@@ -38,7 +38,7 @@ _MAX_TITLE_CHARACTERS = 200
 _MAX_MESSAGE_CHARACTERS = 1_000_000
 _MAX_CHOSEN_TOOLS = 5_000
 _CHATS_PER_PAGE = 500
-_NO_CHAT_MESSAGE = "there is no such chat"
+_NO_CHAT_MESSAGE = "chat not found"
 
 
 class Unchanged(Enum):
@@ -247,7 +247,7 @@ class ChatService:
             await self._store.list_events(chat.id, after=chat.turn - 1, limit=1) if chat.turn else ()
         )
         if not first_events:
-            raise ChatRefused("there is nothing to retry", hint="write a message")
+            raise ChatRefused("nothing to retry", hint="write a message")
         body = first_events[0].body
         if first_events[0].kind is Kind.RUN:
             return await self._start_tool_turn(chat, str(body["name"]), body["arguments"], chat.turn)

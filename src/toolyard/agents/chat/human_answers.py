@@ -61,7 +61,7 @@ class HumanAnswers:
         """
         approval = await self._context.approvals.find(owner, approval_id)
         if approval is None:
-            raise NoSuchChat("there is no such approval", hint="its chat may have been deleted")
+            raise NoSuchChat("approval not found", hint="its chat may have been deleted")
         if approval.chat_id is None:
             await self._store_answer(approval, yes, remember)
             return
@@ -155,9 +155,7 @@ class HumanAnswers:
         ):
             raise ChatRefused("the answer cannot be sent: it is too long, or not valid JSON")
         if question_id not in (await self._read_snapshot(chat)).open_question_ids:
-            raise NoSuchChat(
-                "there is no such question, or it was already answered", hint="open the chat to see its state"
-            )
+            raise NoSuchChat("question not found, or already answered", hint="open the chat to see its state")
         await self._context.store.append_without_claim(
             chat.id, [question_answer_event(question_id, action, answer_content)]
         )

@@ -220,7 +220,7 @@ def check_tool_patterns(
         elif is_exact_name(text):
             errors.append(
                 _tools_problem(
-                    agent, f"there is no tool '{strip_deny_prefix(text)}'", _suggest_tool(text, known_tools)
+                    agent, f"unknown tool '{strip_deny_prefix(text)}'", _suggest_tool(text, known_tools)
                 )
             )
         else:

@@ -181,12 +181,14 @@ class Models:
         known = [choice.id for choice in self.choices]
         if fault is not None:
             hint = did_you_mean(model_id, known) or _SETUP_HINT
-            raise NoSuchModel(f"there is no model '{model_id}': it is not listed, and {fault}", hint=hint)
+            raise NoSuchModel(f"unknown model '{model_id}': it is not listed, and {fault}", hint=hint)
         entry = ModelEntry(model_id, model_id)
         access = self._resolve_access(entry)
         if access.lacks_key:
             hint = f"set {API_KEY_VARIABLES[access.provider]}"
-            raise NoSuchModel(f"there is no model '{model_id}': no key is set for its provider", hint=hint)
+            raise NoSuchModel(
+                f"model '{model_id}' cannot be used: no API key is set for its provider", hint=hint
+            )
         return entry
 
     def _resolve_access(self, entry: ModelEntry) -> ProviderAccess:

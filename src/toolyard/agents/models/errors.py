@@ -20,7 +20,7 @@ class ModelError(ToolyardError):
 
 
 class NoSuchModel(ModelError):
-    """Raised when there is no model of that name."""
+    """Raised for an unknown model, or one without an API key."""
 
 
 class KeyRefused(ModelError):

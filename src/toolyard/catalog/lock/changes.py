@@ -352,7 +352,7 @@ def apply_changes(locked: ServerPins | None, current: ServerPins, changes: Itera
 
 
 def select_changes(changes: Iterable[Change], keys: Collection[str]) -> list[Change]:
-    """Return the changes with these keys. Raise Outdated if a key matches no change, or there are no keys."""
+    """Return the changes with these keys. Raise Outdated if a key matches no change, or without keys."""
     by_key = {change.key: change for change in changes}
     if not keys or not by_key.keys() >= set(keys):
         raise Outdated(

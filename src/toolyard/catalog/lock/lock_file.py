@@ -209,7 +209,7 @@ class LockFile:
         return pins is not None and (pins.instructions or "") == (contents.listing.instructions or "")
 
     def changes(self, server: Server, contents: ValidatedListing) -> list[Change]:
-        """Return all changes of a server, none if there is no lock. Raise LockBroken."""
+        """Return all changes of a server, none without a lock. Raise LockBroken."""
         lock = self._read_or_raise()
         return (
             []

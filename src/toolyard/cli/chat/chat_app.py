@@ -91,7 +91,7 @@ class LocalChatBackend:
         agent = self.agents.get(name) or self.agents.get(agent_id(name))
         if agent is None:
             there = ", ".join(self.agents) or "none"
-            raise ChatRefused(f"there is no agent '{name}' here", hint=f"there are: {there}")
+            raise ChatRefused(f"unknown agent '{name}'", hint=f"available agents: {there}")
         return agent
 
     def _select_bundles(self, agent: Agent | None) -> tuple[Bundle, ...]:
@@ -133,7 +133,7 @@ async def open_existing_database(options: Options) -> AsyncGenerator[Database | 
 async def open_chat_app(
     options: Options, bundles: tuple[str, ...] = (), *, model: str | None = None
 ) -> AsyncGenerator[ChatApp]:
-    """Open all services. Raises ConfigError, AgentsError, StoreError, and Usage if there is no model.
+    """Open all services. Raises ConfigError, AgentsError, StoreError, and Usage if no model is configured.
 
     At the end, running turns end as interrupted, every connection is closed and every child process has
     ended. ``model`` names a model that need not be in the settings.

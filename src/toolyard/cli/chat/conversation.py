@@ -180,7 +180,10 @@ class TerminalConversation:
             if name in COMMAND_NAMES:
                 await self._commands.run(name, rest.strip())
             elif name.startswith("/"):
-                show_error(f"there is no command {name}", "see /help; a message can begin with a blank")
+                show_error(
+                    f"unknown command {name}",
+                    "/help lists the commands; to send text that begins with a slash, put a space before it",
+                )
             else:
                 chat = await self._current_chat.get_or_create()
                 await self._follow_turn(await self._chats.send(LOCAL_OWNER_ID, chat.id, text))

@@ -96,7 +96,7 @@ class CurrentChat:
         found = next((each for each in (agent, agent_id(agent)) if each in self._chat_app.agents), None)
         if found is None:
             there = ", ".join(self._chat_app.agents) or "none"
-            raise Usage(f"there is no agent '{agent}'", hint=f"there are: {there}")
+            raise Usage(f"unknown agent '{agent}'", hint=f"available agents: {there}")
         return found
 
 
@@ -112,7 +112,7 @@ async def find_chat(chat_app: ChatApp, id_prefix: str) -> Chat:
     ]
     if len(found) == 1:
         return found[0]
-    there = "there is no such chat" if not found else f"{len(found)} chats begin with {id_prefix}"
+    there = "chat not found" if not found else f"{len(found)} chats begin with {id_prefix}"
     raise NoSuchChat(f"{id_prefix}: {there}", hint="`toolyard chat --list` shows their ids")
 
 
@@ -120,4 +120,4 @@ async def find_last_chat(chat_app: ChatApp) -> Chat:
     """Return the last changed chat. Raises NoSuchChat."""
     for chat in await chat_app.chats.list(LOCAL_OWNER_ID, limit=1):
         return chat
-    raise NoSuchChat("there is no chat to come back to", hint="`toolyard chat` begins one")
+    raise NoSuchChat("no chat to resume", hint="start one with `toolyard chat`")

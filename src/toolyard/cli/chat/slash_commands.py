@@ -90,7 +90,7 @@ class SlashCommands:
             _print_message(f"{format_count(len(hidden), 'tool')} hidden:")
             _print_rows([(_format_tool_name(tool), one_line(tool.why, 100)) for tool in hidden])
         if not tools:
-            show_note("there are no tools", "`toolyard servers` shows whether the servers work")
+            show_note("no tools available", "check your servers with `toolyard servers`")
 
     async def _export_chat(self, file: str) -> None:
         chat = await self._current_chat.get_or_create()

@@ -38,7 +38,10 @@ def command(options: Options, path: str | None, yes: bool) -> int:
     """
     chosen = path or options.config or discover_config_path()
     if chosen is None:
-        raise Usage("there is no configuration file in this folder or above", hint="name the file")
+        raise Usage(
+            "no configuration file found in this folder or its parents",
+            hint="pass its path: `toolyard approve PATH`",
+        )
     seen = review_file(chosen, options.resolved_data_dir)
     if not options.json:
         _show_review(seen)

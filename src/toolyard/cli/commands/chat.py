@@ -204,7 +204,7 @@ def _show_chats(chats: Sequence[Chat]) -> None:
     if rows:
         show_table(_COLUMNS, rows)
     else:
-        show_note("there are no chats yet", "`toolyard chat` begins one")
+        show_note("no chats yet", "start one with `toolyard chat`")
 
 
 EXIT_CODES = {

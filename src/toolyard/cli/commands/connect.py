@@ -131,7 +131,7 @@ def _check_options(
     if token and url is None:
         raise Usage("a token is for an address", hint="name it with --url")
     if url is not None and not _is_web_url(url):
-        raise Usage(f"--url {url}: this is no web address", hint="write it like http://127.0.0.1:8420")
+        raise Usage(f"--url {url}: not a valid web address", hint="write it like http://127.0.0.1:8420")
 
 
 def _is_web_url(url: str) -> bool:
@@ -180,8 +180,8 @@ def _with_token(method: ConnectionMethod, file: str | None) -> ConnectionMethod:
 
     token = read_token(file)
     if token is None:
-        hint = f"put it into {REMOTE_TOKEN_VARIABLE}, or name a file with --token-file"
-        raise Usage("there is no token to write", hint=hint)
+        hint = f"set {REMOTE_TOKEN_VARIABLE}, or pass a file with --token-file"
+        raise Usage("no token was given", hint=hint)
     return replace(method, token=token)
 
 

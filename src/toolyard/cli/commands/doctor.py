@@ -76,7 +76,7 @@ def _select_servers(configuration: Configuration, server_ids: Sequence[str]) -> 
     for server_id in server_ids:
         if server_id not in servers:
             raise Usage(
-                f"there is no server '{server_id}'", hint=f"there are: {', '.join(servers) or 'none'}"
+                f"unknown server '{server_id}'", hint=f"configured servers: {', '.join(servers) or 'none'}"
             )
     return [server for server in servers.values() if not server_ids or server.id in server_ids]
 

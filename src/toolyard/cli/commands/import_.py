@@ -89,7 +89,9 @@ def _find_files_of_client(source: str, places: tuple[ClientFile, ...]) -> list[P
     mine = [place.path for place in places if _make_slug(place.client) == _make_slug(source)]
     if not mine:
         clients = ", ".join(dict.fromkeys(_make_slug(place.client) for place in places))
-        raise Usage(f"{source}: there is no such file", hint=f"known clients are {clients}")
+        raise Usage(
+            f"{source}: not found, neither as a file nor as a client", hint=f"known clients: {clients}"
+        )
     there = [path for path in mine if path.is_file()]
     if not there:
         looked = ", ".join(str(path) for path in mine)

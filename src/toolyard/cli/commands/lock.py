@@ -209,8 +209,8 @@ def _no_such_change_error(name: str, comparison: _LockComparison) -> Usage:
     near = get_close_matches(name, ids, n=1)
     if near:
         return Usage(f"'{name}' has no change to accept", hint=f"did you mean '{near[0]}'?")
-    there = ", ".join(ids[:10]) if ids else "nothing is different"
-    return Usage(f"'{name}' has no change to accept", hint=f"there are: {there}" if ids else there)
+    there = ", ".join(ids[:10]) if ids else "no differences"
+    return Usage(f"'{name}' has no change to accept", hint=f"changes: {there}" if ids else there)
 
 
 def _build_lock(comparison: _LockComparison, to_accept: list[Change], task: str) -> dict[str, ServerPins]:
@@ -260,7 +260,7 @@ def _show_outcome(
         )
         return
     if task == "check" and comparison.lock is None:
-        show_error(f"there is no {comparison.path}", "write it with `toolyard lock`")
+        show_error(f"{comparison.path} does not exist", "create it with `toolyard lock`")
         remaining = []
     for change in to_accept:
         print(f"accepted {change.id}: {change.kind.value}")
@@ -416,7 +416,7 @@ def _show_changes(
         diff = each.record["diff"] if task == "diff" else ()
         show_change(each.record["kind"], each.id, each.record["was"], diff)
     if not accepted and not remaining:
-        print("nothing is different")
+        print("no differences")
     if remaining and task in ("check", "write"):
         show_unaccepted_changes_notice(len(remaining))
 

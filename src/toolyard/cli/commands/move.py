@@ -30,16 +30,14 @@ def command(options: Options) -> int:
 
     settings, file = load_settings(options.resolved_data_dir), options.resolved_data_dir / DATABASE_FILE_NAME
     if settings.database_url is None:
-        raise Usage(
-            "there is no database to move to", hint="set database_url to an empty PostgreSQL database"
-        )
+        raise Usage("no target database is set", hint="set database_url to an empty PostgreSQL database")
     if settings.secret_key is None:
         raise Usage(
-            "there is no secret key, which PostgreSQL needs",
-            hint=f"set secret_key to the text of {options.resolved_data_dir / 'secret.key'}",
+            "no secret key is set, and PostgreSQL requires one",
+            hint=f"set secret_key to the content of {options.resolved_data_dir / 'secret.key'}",
         )
     if not file.exists():
-        raise Usage(f"there is nothing to move: {file} is not there", hint="name the folder with --data-dir")
+        raise Usage(f"nothing to move: {file} does not exist", hint="set the data directory with --data-dir")
     moved = run_async(
         _move_and_record(
             options.resolved_data_dir, settings.database_url, settings.secret_key, settings.secret_key_former

@@ -28,8 +28,8 @@ def command(options: Options) -> int:
     settings = load_settings(options.resolved_data_dir)
     if settings.secret_key_former is None:
         raise Usage(
-            "there is no former key, so there is nothing to do",
-            hint="set secret_key_former to the key until now, and secret_key to the new one",
+            "nothing to do: no former key is set",
+            hint="set secret_key_former to the current key, and secret_key to the new one",
         )
     from toolyard.store import Database  # slow to load
 

@@ -59,9 +59,9 @@ def command(
 
 
 def _read_query_from_stdin() -> str:
-    """Read the query from standard input, if there are no words on the command line."""
+    """Read the query from standard input, for a command line without words."""
     if sys.stdin is None or sys.stdin.isatty():
-        raise click.UsageError("say what you look for, e.g. toolyard search read a file")
+        raise click.UsageError("describe the tool, e.g. toolyard search read a file")
     return sys.stdin.read(100_000)
 
 

@@ -67,12 +67,10 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
         address = style_text(f"{listener.address}/", "bold", sys.stdout)
         print(f"Toolyard is listening on {address}")
         if invitation is not None:
-            print(f"There is no admin yet. This link makes one; it works once, for a day: {invitation}")
+            print(f"No admin exists yet. Create one with this link (works once, for a day): {invitation}")
         sys.stdout.flush()
         if invitation is not None and settings.database_url is not None:
-            show_note(
-                "every replica that finds no admin prints such a link, and only the newest of them works"
-            )
+            show_note("each replica that starts without an admin prints a link; only the newest one works")
         for warning in warnings:
             show_note(warning)
         show_unapproved_file_notice(configuration)

@@ -113,7 +113,9 @@ def _require_enabled_server(server_id: str, yard: Toolyard) -> None:
     servers = yard.configuration.servers
     server = servers.get(server_id)
     if server is None:
-        raise Usage(f"there is no server '{server_id}'", hint=f"there are: {', '.join(servers) or 'none'}")
+        raise Usage(
+            f"unknown server '{server_id}'", hint=f"configured servers: {', '.join(servers) or 'none'}"
+        )
     if not server.enabled:
         cause = f"is disabled: {server.disabled_reason or 'its entry says so'}"
         raise Unreachable(cause, server=server_id)

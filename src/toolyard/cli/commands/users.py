@@ -89,7 +89,7 @@ def add_account(options: Options, name: str, admin: bool) -> None:
         from toolyard.types.account import Role  # the help needs none of it
 
         if await accounts.people.find_user(name) is not None:
-            raise NameTaken(f"there is a user '{name}' already", hint=f"toolyard users invite '{name}'")
+            raise NameTaken(f"user '{name}' already exists", hint=f"toolyard users invite '{name}'")
         text = await accounts.people.invite(name, Role.ADMIN if admin else Role.USER)
         return await accounts.create_invite_link(text, "user.add", await accounts.get_user(name))
 
@@ -180,7 +180,7 @@ class _AccountAdmin:
 
         user = await self.people.find_user(name)
         if user is None:
-            raise NoSuchUser(f"there is no user '{name}'", hint="toolyard users list shows who there is")
+            raise NoSuchUser(f"unknown user '{name}'", hint="`toolyard users list` shows all users")
         return user
 
     async def create_invite_link(self, text: str, action: str, user: User) -> str:

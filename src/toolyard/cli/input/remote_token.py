@@ -40,5 +40,5 @@ def _read_file(file: str) -> bytes:
 def _check_token(text: str, source: str) -> str | None:
     token = text.strip()
     if not token.isprintable() or not token.isascii() or " " in token:
-        raise Usage(f"{source}: this is no token", hint="it holds the token and nothing else")
+        raise Usage(f"{source}: not a valid token", hint="it must contain the token and nothing else")
     return token or None

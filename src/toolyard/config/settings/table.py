@@ -147,7 +147,7 @@ class Settings:
     pin_tools: PinTools = _setting_field(
         PinTools.UNTRUSTED,
         kind.choice(PinTools),
-        "configured servers whose changed tools must be accepted if there is no mcp.lock",
+        "configured servers whose changed tools must be accepted, without an mcp.lock",
     )
     naming_template: str = _setting_field(
         "{server}_{tool}", kind.text(), "template for the exposed names of the tools of servers"
@@ -231,7 +231,7 @@ class Settings:
     )
 
     workspace_root: Path | None = _setting_field(
-        None, kind.path(), "the folder that native tools may read; if not set, they are off"
+        None, kind.path(), "the folder that the built-in file tools may read; if not set, they are off"
     )
     agents_path: Path | None = _setting_field(
         None, kind.path(), "the path of AGENTS.md; if not set, the file in the data directory"

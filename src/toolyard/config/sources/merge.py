@@ -26,7 +26,7 @@ def check_references(servers: Mapping[str, RawServer], bundles: Mapping[str, Raw
         if target is None:
             raw.report.add_problem(
                 (*raw.path, "serverId"),
-                f"there is no server '{raw.bundle.server_id}'",
+                f"unknown server '{raw.bundle.server_id}'",
                 hint=did_you_mean(raw.bundle.server_id, servers),
             )
             continue

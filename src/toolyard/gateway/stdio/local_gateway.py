@@ -131,7 +131,7 @@ def resolve_caller(
     names."""
     if server is not None and server not in configuration.servers:
         there = ", ".join(configuration.servers) or "none"
-        raise Unreachable("there is no such server", server=server, hint=f"there are: {there}")
+        raise Unreachable("not configured", server=server, hint=f"configured servers: {there}")
     known: Mapping[str, Agent] = {each.id: each for each in agents}
     bundles = () if bundle is None else (bundle,)
     scope = None if server is None else limit_scope_to_server(None, configuration.servers[server])

@@ -100,7 +100,7 @@ class ChatEventWaiters:
         if not await self._executor.read_or_default(
             lambda connection: find_existing_chats(connection, [chat_id]), set[str]()
         ):
-            raise NoSuchChat("there is no such chat", hint="it was deleted")
+            raise NoSuchChat("chat not found", hint="it was deleted")
 
     # Events of other processes.
 

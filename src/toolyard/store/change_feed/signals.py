@@ -74,7 +74,7 @@ class ChangeListener(Protocol):
         """Pass each message to ``on_message``.
 
         Calls ``on_resync`` once it receives all further messages, since earlier ones may have been missed.
-        Returns when there are no listeners left. Raises StoreError when the connection is lost.
+        Returns when the last listener is removed. Raises StoreError when the connection is lost.
         """
         ...
 

@@ -207,7 +207,7 @@ def _apply_request(batch: _BatchedWrites, request: AppendRequest) -> AppendedEve
                 hint="the chat was deleted, or the turn was considered interrupted",
             )
     elif row is None:
-        return NoSuchChat("there is no such chat", hint="it may have been deleted")
+        return NoSuchChat("chat not found", hint="it may have been deleted")
     batch.changed_rows[row.id] = row
     appended = _append_to_batch(batch, row, request)
     if request.runner is not None and request.next_state is not TurnState.RUNNING:

@@ -37,7 +37,7 @@ def read_key(path: Path) -> str:
         return read_regular_file(path).decode("ascii").strip()
     except FileNotFoundError:
         raise KeyMissing(
-            f"there is no key: the database is encrypted, and the key file {path} is missing",
+            f"the database is encrypted, and its key file {path} is missing",
             hint="set TOOLYARD_SECRET_KEY to the key in use, or restore the file from a backup",
         ) from None
     except (ConfigError, OSError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
 """Batching of concurrent writes into shared transactions.
 
-Items submitted while a transaction is being written form the next batch. There is no timer: the first item
-after a pause is written at once, and batches grow only under load.
+Items submitted while a transaction is being written form the next batch. No timer delays a batch: the first
+item after a pause is written at once, and batches grow only under load.
 """
 
 from __future__ import annotations

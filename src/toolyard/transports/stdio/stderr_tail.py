@@ -24,7 +24,7 @@ _ERROR_LINE = re.compile(r"\W*(?:\w+\W+)?\w*(?:error|exception|fatal)\b", re.IGN
 
 def find_failure_line(lines: Sequence[str], width: int = 300) -> str:
     """Return the last line. If that is only a continuation, return the last line that names an error, or else
-    the last that is not a continuation. Return "" if there is no output."""
+    the last that is not a continuation. Return "" without output."""
     candidates = [line for line in lines if to_single_line(line) and not _IGNORED_LINE.match(line)]
     if candidates and _NPM_ERROR_LINE.match(candidates[-1]):
         candidates = [line for line in candidates if _NPM_REASON_LINE.match(line)][:1] or candidates

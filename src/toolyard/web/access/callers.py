@@ -81,6 +81,6 @@ class CallerCache:
         found_agent = self.agents.get(name) or self.agents.get(agent_id(name))
         if found_agent is None:
             available = ", ".join(self.agents) or "none"
-            problem = Problem(f"there is no agent '{name}'", path="agent", hint=f"available: {available}")
+            problem = Problem(f"unknown agent '{name}'", path="agent", hint=f"available agents: {available}")
             raise AgentsError([problem])
         return found_agent

@@ -74,7 +74,7 @@ class RequestUser:
         return self.user.role is Role.ADMIN and self.has_right(Right.ADMIN)
 
     def has_right(self, right: Right) -> bool:
-        """Return True if the token has the right, or if there is no token."""
+        """Return True if the token has the right, or if no token is used."""
         return self.scope is None or right in self.scope.rights
 
 

@@ -261,7 +261,7 @@ def _find_server_ids(services: Services, request_user: RequestUser, name: str) -
         and name in (id_, server.instance.slug if server.instance is not None else id_)
     }
     if not server_ids:
-        raise NotFound(f"there is no server '{name}'", hint="GET /api/v1/status lists the servers")
+        raise NotFound(f"unknown server '{name}'", hint="GET /api/v1/status lists the servers")
     return server_ids
 
 

@@ -69,7 +69,7 @@ class ServeOptions:
 async def serve(options: ServeOptions, listener: Listener, announce: Callable[[str | None], None]) -> None:
     """Serve until a stop signal.
 
-    ``announce`` is called once requests are accepted, with an invitation link if there is no admin yet.
+    ``announce`` is called once requests are accepted, with an invitation link if no admin exists yet.
     Raises ToolyardError if the server cannot start.
     """
     async with AsyncExitStack() as closing:

@@ -76,7 +76,7 @@ class ChatPageContext:
     last: int
     state: str
     earlier: int | None
-    """Number of the first turn that is shown; None if there are no earlier ones."""
+    """Number of the first turn that is shown; None if that is the first turn."""
     newest: bool
     """True if the end of the chat is shown."""
     list: ChatList
