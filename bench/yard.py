@@ -54,10 +54,10 @@ SECTIONS = (
         ),
     ),
     Section(
-        "Doors",
+        "Startup",
         (
             Column("import.cpu", "import, CPU, ms", decimals=1),
-            Column("face.cpu", "import of the face, CPU, ms", decimals=1),
+            Column("face.cpu", "import of Toolyard, CPU, ms", decimals=1),
             Column("help.cpu", "--help, CPU, ms", decimals=1, compared=False),
             Column("tools.wall", "tools(agent), a new agent, ms", decimals=1, compared=False),
             Column("again.wall", "the same again, ms", decimals=2, compared=False),

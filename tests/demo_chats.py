@@ -32,7 +32,7 @@ async def fill_chats(database: Database, owner: str) -> dict[str, str]:
         chat = await _chat(database, owner, f"{number}" * 24, title, now - 3_600 * (number + 2))
         await _turn(database, chat, [each for each in events if each.turn == 1])
     call = {"tool": "playground/note", "name": "playground_note", "definition_hash": "0" * 64}
-    why = "the tool says that it writes, and write_tools is 'ask'"
+    why = "This tool can change data, so your approval is needed."
     asked = {"owner": owner, "reason": why, "asked_at": now - 60}
     text = {"text": "Too much on Friday"}
     await database.approvals.add(

@@ -106,8 +106,9 @@ class Toolyard:
         ``config`` is a path, a mapping or a loaded ``Configuration``; None searches the default locations.
         ``agents`` is the path of an AGENTS.md file or a sequence of agents; None uses the file in the data
         directory, if there is one. ``settings`` overrides single settings by name. ``callbacks`` answer
-        requests that servers make, ``auth_providers`` supply credentials by server id, ``approve`` decides
-        on calls that need an approval, and ``record`` is called after every call.
+        requests that servers make, ``auth_providers`` supply credentials and are keyed by the
+        ``authProviderId`` of server entries, ``approve`` decides on calls that need an
+        approval, and ``record`` is called after every call.
 
         Raises ConfigError or AgentsError.
         """

@@ -53,7 +53,7 @@ def test_a_pipe_gets_a_text_byte_for_byte(yard: Cli) -> None:
 def test_media_are_described_and_written_only_where_asked(yard: Cli) -> None:
     told = yard("call", "odd_image")
     assert told.out == "[image: image/png, 28 bytes]\n"
-    assert told.err == "note: media were not written anywhere\nhint: --save DIR writes them to files\n"
+    assert told.err == "note: media were not saved\nhint: use --save DIR to write them to files\n"
     for number in (1, 2):
         ran = yard("call", "odd_image", "--save", "media")
         assert ran.out == f"[image: image/png, 28 bytes] -> media/odd_image-{number}.png\n"

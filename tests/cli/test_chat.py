@@ -80,13 +80,13 @@ def test_where_nobody_can_be_asked_calls_are_refused_and_it_is_4(chatting: Chatt
     words = script('call chat_put {"text": "x"}', "then", "results?")
     ran = chatting("chat", "-p", words, TOOLYARD_WRITE_TOOLS="ask")
     assert ran.code == 4
-    assert "chat_put was refused: it needs an approval, and nobody is here who could be asked" in ran.err
+    assert "chat_put was refused: it needs an approval, and nobody is here to give it" in ran.err
     assert "the user declined this call" in ran.out
     assert chatting.noted == []
     asked = chatting("chat", "-p", script("call chat_ask {}", "then", "results?"))
     assert asked.code == 4
     assert '{"action": "decline"}' in asked.out
-    assert "chat asked something, and nobody is here who could be asked" in asked.err
+    assert "chat asked a question, and nobody is here to answer it" in asked.err
 
 
 def test_an_interrupt_stops_the_turn_and_it_is_130(chatting: Chatting) -> None:
@@ -146,8 +146,8 @@ def test_a_model_that_is_named_needs_no_entry(chatting: Chatting) -> None:
         (("--resume", "-p", "x"), "no chat to resume"),
         (("--bundle", "none", "-p", "x"), "none"),
         (("-p", " "), "the prompt is empty"),
-        (("--json",), '"message": "--json needs -p or --list"'),
-        ((), "a conversation needs a terminal"),
+        (("--json",), '"message": "--json requires -p or --list"'),
+        ((), "a conversation requires a terminal"),
     ],
 )
 def test_what_cannot_be_meant_is_told(chatting: Chatting, words: tuple[str, ...], message: str) -> None:

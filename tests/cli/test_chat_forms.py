@@ -74,9 +74,9 @@ def test_what_is_typed_becomes_what_the_schema_says(schema: Any, typed: str, val
         ({"type": "number"}, "nan", "a number"),
         ({"type": "number"}, "1e999", "a number"),
         ({"type": "boolean"}, "perhaps", "y or n"),
-        (TITLED, "3", "one of the list"),
+        (TITLED, "3", "one of the choices"),
         (SEVERAL, "a,b,c", "at most 2"),
-        (SEVERAL, "a,", "one of the list"),
+        (SEVERAL, "a,", "one of the choices"),
         ({"type": "object"}, "{", "JSON"),
     ],
     ids=str,
@@ -87,7 +87,7 @@ def test_what_does_not_fit_says_why(schema: Any, typed: str, why: str) -> None:
 
 
 def test_what_is_needed_must_be_given() -> None:
-    with pytest.raises(InvalidFieldInput, match="this one is needed"):
+    with pytest.raises(InvalidFieldInput, match="this field is required"):
         parse_field_input(field({"type": "string"}, required=True), " ")
 
 

@@ -65,7 +65,7 @@ def talk(chatting: Chatting, terminal: Any) -> Callable[..., Talk]:
 def test_a_conversation(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     chatting.agents("## Looker\n---\ndescription: only looks\ntools: [chat_look]\n---\nLook.\n")
     here = talk()
-    here.sees("a new chat with fake  (/help, Ctrl-C stops, Ctrl-D leaves)")
+    here.sees("a new chat with fake  (/help; Ctrl-C stops a turn, Ctrl-D quits)")
     here.says("think so", 'call chat_count {"to": 3, "pause": 0.05}', "then", "say Counted.")
     here.sees("so\n")
     here.sees('● chat_count (chat) {"to": 3, "pause": 0.05}\n')
@@ -149,7 +149,7 @@ def test_a_call_that_writes_asks_first(chatting: Chatting, talk: Callable[..., T
     here.says('call chat_put {"text": "one"}', "then", "say Asked.")
     here.sees("chat_put of chat needs your approval: ")
     here.sees('"text": "one"')
-    question = "Call it? [y] once, [a] with these arguments for an hour, [n] no: "
+    question = "Allow this call? [y] once, [a] always with these arguments for 1 hour, [n] no: "
     here.answers(question, "what?\n")
     here.answers(question, "n\n")
     here.sees("Asked.\n")
@@ -214,7 +214,7 @@ def test_a_server_asks_a_form_a_page_and_for_the_model(chatting: Chatting, talk:
     here.sees("chat asks: Who are you?")
     here.answers("Answer it? [y/n]: ", "y\n")
     here.answers("name: ", "\n")
-    here.sees("error: name: this one is needed")
+    here.sees("error: name: this field is required")
     here.answers("name: ", "Ann\n")
     here.answers("Send this? [y/n]: ", "y\n")
     here.sees('{"action": "accept", "content": {"name": "Ann"}}')
@@ -230,7 +230,7 @@ def test_a_server_asks_a_form_a_page_and_for_the_model(chatting: Chatting, talk:
     here.sees('{"action": "accept"}')
     here.says('call chat_think {"text": "say Thought."}', "then", "results?")
     here.sees("say Thought.")
-    here.answers("Let it ask your model this? [y/n]: ", "y\n")
+    here.answers("Send this request to your model? [y/n]: ", "y\n")
     here.sees('"text": "Thought."')
     here.says("/quit")
     assert here.terminal.end() == 0
@@ -257,12 +257,15 @@ def test_a_form_of_a_real_server_is_asked_field_by_field(
         ("error: Integer: a whole number\nInteger (a whole number, optional) [42]: ", "200"),
         ("error: Integer: at most 100\nInteger (a whole number, optional) [42]: ", "7"),
         ("Number in range 1-1000 (a number, optional) [3.14]: ", "2.5"),
-        ("Untitled Single Select Enum (one of them, optional) [Monica]: ", "Ross"),
-        ("Untitled Multiple Select Enum (some, parted by commas, optional) [Guitar]: ", "1, Bass"),
-        ("Titled Single Select Enum (one of them, optional) [Superman]: ", "Wonder Woman"),
-        ("Titled Multiple Select Enum (some, parted by commas, optional) [Tuna]: ", "9"),
-        ("one of the list\nTitled Multiple Select Enum (some, parted by commas, optional) [Tuna]: ", "2,3"),
-        ("Legacy Titled Single Select Enum (one of them, optional) [Cats]: ", "2"),
+        ("Untitled Single Select Enum (choose one, optional) [Monica]: ", "Ross"),
+        ("Untitled Multiple Select Enum (some, comma-separated, optional) [Guitar]: ", "1, Bass"),
+        ("Titled Single Select Enum (choose one, optional) [Superman]: ", "Wonder Woman"),
+        ("Titled Multiple Select Enum (some, comma-separated, optional) [Tuna]: ", "9"),
+        (
+            "one of the choices\nTitled Multiple Select Enum (some, comma-separated, optional) [Tuna]: ",
+            "2,3",
+        ),
+        ("Legacy Titled Single Select Enum (choose one, optional) [Cats]: ", "2"),
         ("Send this? [y/n]: ", "y"),
     ):
         here.answers(question, f"{answer}\n")
@@ -298,7 +301,7 @@ def test_what_is_answered_elsewhere_is_not_asked_any_more(
     other.answers("[n] no: ", "y\n")
     for one in (other, here):
         if one is here:
-            one.sees("note: that was answered elsewhere")
+            one.sees("note: it was already answered elsewhere")
         one.sees("Done.\n")
         one.says("/quit")
         assert one.terminal.end() == 0

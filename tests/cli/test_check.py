@@ -26,9 +26,9 @@ def test_notes_stop_nothing(cli: Cli, odd: dict[str, Any]) -> None:
         f"{path}:14: mcpServers.odd.allwaysAllow",
         "server 'odd': 'nope*' in denyTools matches no tool of the server",
         "server 'odd': tool 'broken' of server 'odd' is quarantined",
-        "server 'npx': runs whatever version of 'some-server' is the newest",
-        "server 'npx': was never listed",
-        "server 'off': is disabled: switched off in its entry",
+        "server 'npx': runs the latest version of 'some-server', which can change at any time",
+        "server 'npx': has not been listed yet",
+        "server 'off': is disabled: turned off in its entry",
     ):
         assert words in ran.out, ran.out
 

@@ -109,7 +109,7 @@ def test_it_goes_out_again_and_leaves_the_file_as_it_was(there: Any, client: str
     assert there("connect", client, "--remove").code == 0
     assert file.read_text().split() == BEFORE[client].split()
     again = there("connect", client, "--remove")
-    assert (again.code, again.out) == (0, f"nothing to do: it does not stand in {file}\n")
+    assert (again.code, again.out) == (0, f"nothing to do: {file} has no entry for Toolyard\n")
 
 
 @pytest.mark.parametrize("client", REMOTE)
@@ -127,7 +127,7 @@ def test_an_address_with_a_token_is_for_the_owner_alone(there: Any, client: str)
     assert entry["headers"] == {"Authorization": "Bearer ty_secret"}
     written = file.read_bytes()
     again = there(*words)
-    assert (again.code, again.out) == (0, f"nothing to do: it stands in {file}\n")
+    assert (again.code, again.out) == (0, f"nothing to do: {file} is up to date\n")
     assert file.read_bytes() == written
     assert len(list(file.parent.glob(f"{file.name}.bak-*"))) == 1
 
@@ -174,9 +174,9 @@ def test_what_is_shown_for_a_project_says_which_file_to_read(cli: Cli) -> None:
 
 def test_a_file_to_read_that_is_not_there_yet_is_told(cli: Cli) -> None:
     (file := cli.data / "mcp.json").unlink(missing_ok=True)
-    assert f"{file} is not there yet" in cli("connect", "claude-code").err
+    assert f"{file} does not exist yet" in cli("connect", "claude-code").err
     for words in (("--url", "http://127.0.0.1:8420"), ("--remove", "--project")):
-        assert "not there yet" not in cli("connect", "claude-code", *words).err
+        assert "does not exist yet" not in cli("connect", "claude-code", *words).err
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("{}")
     assert cli("connect", "claude-code").err == ""
@@ -194,7 +194,7 @@ def test_a_token_that_is_none_is_told(cli: Cli) -> None:
 def test_a_token_in_a_project_is_warned_of(cli: Cli) -> None:
     words = ("connect", "vscode", "--write", "--project", "--url", "http://127.0.0.1:1", "--token")
     ran = cli(*words, TOOLYARD_REMOTE_TOKEN="ty_x")
-    assert (ran.code, ran.err.splitlines()[-1]) == (0, "hint: do not hand it on with the project")
+    assert (ran.code, ran.err.splitlines()[-1]) == (0, "hint: do not share or commit this file")
 
 
 def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Cli) -> None:
@@ -207,7 +207,7 @@ def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Cli
     for more in ((), ("--url", "http://127.0.0.1:1", "--token-file", token)):
         ran = cli("connect", "cursor", "--write", *more)
         assert ran.code == 2
-        assert ran.out.startswith("Put this into .cursor/mcp.json:")
+        assert ran.out.startswith("Add this to .cursor/mcp.json:")
         assert "ty_secret" not in ran.out
         assert "the text to be replaced contains comments" in ran.err
         assert "hint: edit the file by hand" in ran.err
@@ -217,10 +217,10 @@ def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Cli
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--write", "--remove"), "--write and --remove exclude each other"),
-        (("--project",), "--project and --to say what to write"),
-        (("--write", "--project", "--to", "x"), "--project and --to exclude each other"),
-        (("--token",), "a token is for an address"),
+        (("--write", "--remove"), "--write and --remove cannot be combined"),
+        (("--project",), "--project and --to only apply to writing"),
+        (("--write", "--project", "--to", "x"), "--project and --to cannot be combined"),
+        (("--token",), "--token requires --url"),
         (("--url", "yard.example"), "--url yard.example: not a valid web address"),
         (("--write", "--url", "http://x", "--token"), "no token was given"),
         (("--write", "--url", "http://x", "--token-file", "absent"), "--token-file absent"),

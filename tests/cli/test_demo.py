@@ -20,10 +20,10 @@ def test_the_walk_ends_by_itself_and_leaves_nothing(cli: Cli) -> None:
     assert (ran.code, ran.err) == (0, "")
     for words in (
         "demo\tready\t3\t",
-        "demo_count\tCount up slowly, telling how far it is.",
+        "demo_count\tCount up slowly and report progress.",
         "2026-07-28 is a Tuesday.",
         "-> write tools  refuse",
-        "What to do next",
+        "Next steps",
     ):
         assert words in ran.out
     assert list(cli.home.iterdir()) == []

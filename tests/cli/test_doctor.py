@@ -23,7 +23,7 @@ def test_each_step_of_a_start_has_its_time(cli: Cli, demo: dict[str, Any], odd: 
     ]
     assert legacy["steps"][2]["refusal"] == "Method not found"
     assert legacy["steps"][4]["detail"].startswith("11 tools, about ")
-    assert legacy["steps"][4]["detail"].endswith("; 1 set aside")
+    assert legacy["steps"][4]["detail"].endswith("; 1 in quarantine")
     assert all(step["seconds"] >= 0 for server in (modern, legacy) for step in server["steps"])
 
 
@@ -46,10 +46,10 @@ def test_what_to_do_next_for_each_failure(cli: Cli, hostile_http: Listening) -> 
     for words in (
         "no  command                 -  command not found: no-such-command-anywhere\nhint: install it",
         "exited with code 4: no key",
-        "      stderr: no key\nhint: run its command by hand",
+        "      stderr: no key\nhint: run its command in a terminal",
         "did not answer within 0.3 s\nhint: raise 'timeouts.connect'",
         "127.0.0.1:9 cannot be reached",
-        "off  stdio x  off\n  --  switched off in its entry",
+        "off  stdio x  off\n  --  turned off in its entry",
         "5 of 5 servers failed: gone, dies, slow, closed, nobody",
     ):
         assert words in ran.out, ran.out

@@ -23,7 +23,7 @@ def test_0_when_the_tool_answers(yard: Cli) -> None:
 def test_1_when_the_tool_answers_with_an_error(yard: Cli) -> None:
     ran = yard("call", "odd_fail")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "error: odd_fail answered with an error: it went wrong\n"
+    assert ran.err == "error: odd_fail returned an error: it went wrong\n"
 
 
 def test_1_with_all_that_the_server_said_about_it(yard: Cli) -> None:
@@ -168,4 +168,4 @@ def test_a_folder_that_is_gone_is_no_traceback(cli: Cli) -> None:
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -m toolyard tools'
     ran = cli.run(["sh", "-c", script, sys.executable])
     assert ran.code == 1
-    assert ran.err.startswith("error: the folder that this runs in is gone")
+    assert ran.err.startswith("error: the current folder no longer exists")

@@ -223,7 +223,7 @@ def test_words_that_go_together_with_nothing(cli: Cli, server: Changing) -> None
     for words in pairs:
         ran = cli("lock", *words)
         assert (ran.code, ran.out) == (2, ""), words
-        assert ran.err.startswith("error: --check, --diff, --accept and --all exclude each other")
+        assert ran.err.startswith("error: --check, --diff, --accept and --all cannot be combined")
     assert server.lock.read_bytes() == before
     assert "renamed      files/tally (was count)" in cli("lock", "--diff").lines
     ran = cli("lock", "--accept", "files/reed")

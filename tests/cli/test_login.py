@@ -347,14 +347,14 @@ def test_pasting_nothing_is_an_end(cli: Cli, guarded: Listening, start: Any) -> 
 
 def test_at_a_terminal_either_way_will_do(cli: Cli, guarded: Listening, terminal: Any) -> None:
     shown = terminal("login", "guarded", "--no-browser", COLUMNS="2000")
-    shown.wait_for("Paste the address that it ends on here")
+    shown.wait_for("paste its final address here")
     url = next(line for line in shown.plain.splitlines() if line.startswith("http"))
     shown.type(f"{redirected(url)}\n")
     assert shown.end() == 0
     assert "signed in to 'guarded': 2 tools" in shown.plain
 
     again = terminal("login", "guarded", "--no-browser", COLUMNS="2000")
-    again.wait_for("Paste the address that it ends on here")
+    again.wait_for("paste its final address here")
     fetch(next(line for line in again.plain.splitlines() if line.startswith("http")))
     assert again.end() == 0
 
@@ -408,7 +408,7 @@ def test_a_sign_in_that_cannot_begin_says_why(
 def test_nobody_comes(cli: Cli, guarded: Listening) -> None:
     ran = cli("login", "guarded", "--no-browser", "--timeout", "0.3")
     assert ran.code == 5
-    assert "nobody finished signing in within 0.3 s" in ran.err
+    assert "the sign-in was not completed within 0.3 s" in ran.err
 
 
 def test_an_interrupt_ends_it_at_once(cli: Cli, guarded: Listening, start: Any) -> None:
@@ -431,7 +431,7 @@ def test_a_server_that_needs_no_sign_in_is_said_to_need_none(cli: Cli, hostile_h
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"command": "true"}, "is a command that we start"),
+        ({"command": "true"}, "is a local command"),
         ({"url": "http://x/", "headers": {"authorization": "Bearer x"}}, "sends an Authorization header"),
         ({"url": "http://x/", "authProviderId": "mine"}, "auth provider 'mine'"),
         ({"url": "http://x/${NO_SUCH_VARIABLE}"}, "is disabled"),
@@ -445,7 +445,7 @@ def test_a_server_that_needs_no_sign_in_is_said_to_need_none(cli: Cli, hostile_h
                     "issuer": "https://login.example",
                 },
             },
-            "signs in by itself",
+            "signs in automatically",
         ),
     ],
 )

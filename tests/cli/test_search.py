@@ -30,7 +30,7 @@ def test_the_best_come_first_with_a_line_each(listed: Any) -> None:
 def test_nothing_is_started(yard: Cli, starts: Path) -> None:
     ran = yard("search", "anything")
     assert (ran.code, ran.out) == (0, "")
-    assert ran.err == "note: never listed: odd\nhint: `toolyard tools` lists them\n"
+    assert ran.err == "note: not listed yet: odd\nhint: `toolyard tools` lists them\n"
     assert not starts.exists()
     yard("tools")
     before = starts.read_text()

@@ -22,7 +22,7 @@ def test_a_line_a_server_with_state_tools_tokens_and_protocol(
     assert int(cells[0][3]) > 100
     assert cells[0][4:] == ["2026-07-28", "Toolyard demo 1.0.0"]
     assert cells[1][4:] == ["2025-06-18", "odd 1"]
-    assert cells[2][2:] == ["-", "-", "-", "switched off in its entry"]
+    assert cells[2][2:] == ["-", "-", "-", "turned off in its entry"]
 
 
 def test_a_failed_one_shows_its_cause_its_last_words_and_a_hint(cli: Cli) -> None:

@@ -33,7 +33,7 @@ def test_import_shows_what_it_found_and_writes_nothing_unasked(others: Any) -> N
         ["files", "new", "Cursor", "npx -y files@1.0.0"],
         ["docs", "new", "Codex", "https://docs.example/mcp"],
     ]
-    assert ran.err == "note: nothing was written\nhint: --write writes the file\n"
+    assert ran.err == "note: nothing was written\nhint: use --write to write the file\n"
     assert not others.data.exists()
 
 
@@ -61,7 +61,7 @@ def test_files_of_a_project_must_be_named(cli: Cli, odd: dict[str, Any]) -> None
     path = cli.write({"mcpServers": {"odd": odd}}, ".mcp.json")
     ran = cli("import", "--write")
     assert (ran.code, ran.out) == (0, "")
-    assert f"hint: look at them with `toolyard import {path}`" in ran.err
+    assert f"hint: import it with `toolyard import {path}`" in ran.err
     assert not (cli.data / "mcp.json").exists()
 
 
@@ -76,7 +76,7 @@ def test_approve_shows_the_file_and_remembers_it(cli: Cli, odd: dict[str, Any], 
     path = cli.write({"mcpServers": {"odd": {**odd, "env": {"KEY": "${HOME}"}}}}, ".mcp.json")
     asked = cli("approve")
     assert asked.code == 2
-    assert "error: nobody can be asked, so nothing was approved\nhint: --yes" in asked.err
+    assert "error: cannot ask for confirmation here, so nothing was approved\nhint: --yes" in asked.err
     for words in (
         f"{path}  new",
         "odd  new  trusted",
@@ -110,7 +110,7 @@ def test_approve_shows_values_and_warns_of_variables_that_change_what_is_run(
         "  sets            API_TOKEN=***",
         "  sets            MODE=***",
         "  warning: PYTHONPATH changes which code is run",
-        f"  warning: it runs code of this project ({cli.home}, hooks), "
+        f"  warning: it runs code from this project ({cli.home}, hooks), "
         "which can change without a new approval",
     ):
         assert line in shown

@@ -34,7 +34,7 @@ def test_no_color_is_respected(cli: Cli, demo: dict[str, Any], terminal: Any) ->
     cli.write({"mcpServers": {"demo": demo}})
     shown = terminal("tools", NO_COLOR="1")
     assert shown.end() == 0
-    assert "demo_weekday  Tell on which day of the week a date falls." in shown.plain
+    assert "demo_weekday  Return the day of the week of a date." in shown.plain
     assert "2 tools of 1 server" in shown.plain
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", shown.seen)
 
@@ -95,7 +95,7 @@ def test_import_asks(cli: Cli, odd: dict[str, Any], terminal: Any) -> None:
 
 
 def test_a_write_tool_asks_and_a_no_refuses(yard: Cli, terminal: Any) -> None:
-    question = 'odd_write may change something. Call it with {"a": "1"}? [y/N]'
+    question = 'odd_write can change data. Call it with {"a": "1"}? [y/N]'
     for answer, code, words in (("n\n", 4, "was not approved"), ("y\n", 0, '{"a": "1"}')):
         asked = terminal("call", "odd_write", "a=1", TOOLYARD_WRITE_TOOLS="ask")
         asked.wait_for(question)

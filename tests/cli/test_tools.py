@@ -34,7 +34,7 @@ def test_a_copy_past_its_time_shows_its_age(cli: Cli, odd: dict[str, Any]) -> No
     _grow_older(cli.data / "catalogue.db", 7200)
     ran = cli("tools")
     assert "odd_typed" in names(ran)
-    assert "note: listed earlier: odd 2 hours ago\nhint: --fresh asks again\n" in ran.err
+    assert "note: listed from the cache: odd 2 hours ago\nhint: use --fresh to list again\n" in ran.err
 
 
 def _grow_older(file: Path, seconds: float) -> None:
@@ -54,7 +54,7 @@ def test_one_server_only(cli: Cli, odd: dict[str, Any], demo: dict[str, Any], st
 def test_a_disabled_server_says_why_it_has_none(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": {**demo, "disabled": True}}})
     ran = cli("tools", "--server", "demo")
-    assert (ran.code, ran.err) == (3, "error: server 'demo': is disabled: its entry says so\n")
+    assert (ran.code, ran.err) == (3, "error: server 'demo': is disabled: turned off in its entry\n")
 
 
 def test_as_an_agent_sees_them(yard: Cli) -> None:

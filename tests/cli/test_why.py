@@ -58,4 +58,7 @@ def test_no_such_tool_is_4_and_a_server_that_is_down_is_3(cli: Cli, demo: dict[s
 def test_a_disabled_server_is_the_reason(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": {**demo, "disabled": True}}})
     ran = cli("why", "demo/weekday")
-    assert (ran.code, ran.err.splitlines()[1]) == (4, "hint: server 'demo' is disabled: its entry says so")
+    assert (ran.code, ran.err.splitlines()[1]) == (
+        4,
+        "hint: server 'demo' is disabled: turned off in its entry",
+    )

@@ -43,7 +43,7 @@ def settings() -> str:
         " A secret can also come from a file: name it in the variable with `_FILE` at its end, such as"
         " `TOOLYARD_SECRET_KEY_FILE`, or give it to systemd as a credential of the setting's name.",
         "",
-        "| name | variable | default | what it is for |",
+        "| name | variable | default | description |",
         "|---|---|---|---|",
     ]
     shown = {value.setting.name: value.shown for value in Settings().table()}

@@ -209,7 +209,7 @@ async def test_many_calls_do_not_flood_the_page(door: Any, monkeypatch: pytest.M
     answers = await asyncio.gather(*(here.call({"text": str(number % 8)}) for number in range(24)))
     assert len(await here.waiting()) == 5
     assert {answer.status for answer in answers} == {409, 404}
-    assert "wait for an approval already" in "".join(answer.text for answer in answers)
+    assert "are already waiting for approval" in "".join(answer.text for answer in answers)
 
 
 async def test_what_nobody_could_look_at_is_not_asked_about(door: Any) -> None:

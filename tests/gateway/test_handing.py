@@ -121,7 +121,7 @@ async def test_where_nobody_holds_the_call_any_more_that_is_said(
     monkeypatch.setattr(replicas[0].services.mcp.gateway.remote_calls, "_read_messages", deaf)
     reply = await rounds.again(1, asked, {"input-1": ANN})
     assert (reply.error["code"], reply.error["data"]) == (-32603, gone)
-    assert "whether it was carried out is unknown" in reply.error["message"]
+    assert "it is not known whether it was executed" in reply.error["message"]
 
 
 async def test_a_replica_that_stops_says_that_its_calls_are_gone(

@@ -116,7 +116,7 @@ async def test_each_round_of_a_call_is_taken_by_whichever_replica_it_comes_to(
     await kill(replicas[1])
     lost = await again(2, "old_ask", first, ANN)
     assert lost.error["data"] == {"kind": "outcome_unknown"}
-    assert "whether it was carried out is unknown" in lost.error["message"]
+    assert "it is not known whether it was executed" in lost.error["message"]
     # The others go on.
     first = await clients[0].call("old_ask")
     assert json.loads((await again(0, "old_ask", first, ANN)).text) == ANN

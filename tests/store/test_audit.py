@@ -170,7 +170,7 @@ async def test_entries_wait_while_the_database_is_away(
     database.audit.record(entry(1))
     with pytest.raises(DatabaseUnavailable):
         await database.audit.write(entry(2))
-    await until(lambda: "the audit log cannot be written; 1 entries are queued: it is away" in caplog.text)
+    await until(lambda: "the audit log cannot be written (1 queued): it is away" in caplog.text)
     away = False
     await database.audit.write(entry(3))
     assert [one.at - NOW for one in await page(database)] == [3, 1]

@@ -66,7 +66,7 @@ async def test_calls_are_refused_while_the_audit_log_cannot_be_written(
     ready = await ann.token.get("/readyz")
     assert (ready.status, ready.text) == (503, "the audit log cannot be written\n")
     await asyncio.sleep(3)
-    warnings = [each for each in caplog.records if "entries are queued" in each.getMessage()]
+    warnings = [each for each in caplog.records if "queued): " in each.getMessage()]
     assert len(warnings) == 1
     filler.unlink()
     async with asyncio.timeout(HANG_GUARD):

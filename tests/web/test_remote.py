@@ -101,7 +101,7 @@ async def test_errors_end_as_they_do_locally(alone: Local, remote: Any) -> None:
     assert refused.err.startswith("error: no tool named 'demo_forget' is available\nhint: ")
     failed = await remote(alone.url, "call", "demo_weekday", "date=soon")
     assert failed.code == 1
-    assert "answered with an error" in failed.err
+    assert "returned an error" in failed.err
     late = await remote(alone.url, "call", "demo_count", "to=50", "--timeout", "0.5")
     assert late.code == 6
     assert (await remote(alone.url, "tools", "--server", "nothing")).code == 2

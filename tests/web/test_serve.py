@@ -230,7 +230,7 @@ async def test_of_the_links_of_several_replicas_it_is_said_that_the_newest_works
 ) -> None:
     database = {"TOOLYARD_DATABASE_URL": postgres_url, "TOOLYARD_SECRET_KEY": "a" * 44}
     served = await serve({}, TOOLYARD_PEOPLE_MODE="password", **database)
-    await until(lambda: "only the newest of them works" in served.errors, 60)
+    await until(lambda: "only the newest one works" in served.errors, 60)
     served.signal()
     assert await served.ended() == 0
 

@@ -28,7 +28,7 @@ JsonObject = dict[str, Any]
 _SERVER_INFO = {"name": "toolyard-demo", "title": "Toolyard demo", "version": "1.0.0"}
 _MODERN_VERSION, _LEGACY_VERSIONS = "2026-07-28", ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 _META_KEY_PREFIX = "io.modelcontextprotocol/"
-_INSTRUCTIONS = "Tools to try Toolyard with. None of them changes anything."
+_INSTRUCTIONS = "Tools for trying out Toolyard. None of them changes anything."
 READ_ONLY_ANNOTATIONS = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 
 
@@ -39,7 +39,7 @@ def object_schema(required: list[str], **properties: JsonObject) -> JsonObject:
 _TOOLS: list[JsonObject] = [
     {
         "name": "weekday",
-        "description": "Tell on which day of the week a date falls.",
+        "description": "Return the day of the week of a date.",
         "inputSchema": object_schema(
             ["date"], date={"type": "string", "description": "A date such as 2026-07-28"}
         ),
@@ -47,17 +47,17 @@ _TOOLS: list[JsonObject] = [
     },
     {
         "name": "count",
-        "description": "Count up slowly, telling how far it is.",
+        "description": "Count up slowly and report progress.",
         "inputSchema": object_schema(
             ["to"],
-            to={"type": "integer", "minimum": 1, "maximum": 100, "description": "Where to end"},
-            pause={"type": "number", "default": 0.2, "description": "Seconds between two numbers, at most 1"},
+            to={"type": "integer", "minimum": 1, "maximum": 100, "description": "Last number"},
+            pause={"type": "number", "default": 0.2, "description": "Seconds between numbers, at most 1"},
         ),
         "annotations": READ_ONLY_ANNOTATIONS,
     },
     {
         "name": "forget",
-        "description": "Would forget everything, if there were anything. Says of itself that it writes.",
+        "description": "Delete all data. This demo has none, but the tool is marked as changing data.",
         "inputSchema": object_schema([]),
         "annotations": {"readOnlyHint": False, "destructiveHint": True},
     },
@@ -171,7 +171,7 @@ class DemoServer:
             case "count":
                 return self._run_count(arguments, token, stop)
             case "forget":
-                return text_result("There was nothing to forget.")
+                return text_result("Nothing to delete.")
             case name:
                 raise JsonRpcError(-32602, f"Unknown tool: {name}")
 

@@ -187,7 +187,7 @@ def _check_uvloop() -> MachineCheck:
     try:
         return MachineCheck("uvloop", version("uvloop"))
     except PackageNotFoundError:
-        hint = None if sys.platform == "win32" else "install uvloop for quicker connections"
+        hint = None if sys.platform == "win32" else "install uvloop for faster connections"
         return MachineCheck("uvloop", "not installed, asyncio's own loop is used", None, hint)
 
 
@@ -200,7 +200,7 @@ def _check_data_dir(data_dir: Path) -> MachineCheck:
     if not os.access(there, os.W_OK | os.X_OK):
         hint = f"change the owner of {there}, or name another folder with --data-dir"
         return MachineCheck("data directory", f"{data_dir} cannot be written", False, hint)
-    return MachineCheck("data directory", f"{data_dir}{'' if there == data_dir else ' (not made yet)'}")
+    return MachineCheck("data directory", f"{data_dir}{'' if there == data_dir else ' (does not exist yet)'}")
 
 
 def _check_launcher(name: str) -> MachineCheck:
@@ -213,7 +213,7 @@ def _check_launcher(name: str) -> MachineCheck:
         )
         version = one_line(told.stdout or told.stderr, 60)
     except (OSError, subprocess.TimeoutExpired):
-        version = "does not tell its version"
+        version = "version unknown"
     return MachineCheck(name, f"{path} {version}")
 
 
@@ -227,7 +227,7 @@ async def check_server(server: Server, auth: AuthProvider | None = None) -> Serv
     """
     found = ServerCheck(server)
     if found.is_skipped:
-        found.cause = server.disabled_reason or "switched off in its entry"
+        found.cause = server.disabled_reason or "turned off in its entry"
         return found
     _check_command(server, found)
     if found.is_ok:
@@ -302,7 +302,7 @@ def _record_era(session: McpSession, server_check: ServerCheck) -> None:
         if step.name == wanted and step.refusal is None:
             step.detail = one_line(f"{name} era, {facts.version}, {info}", 100)
         elif step.name == "server/discover":
-            step.detail = "not of the modern era"
+            step.detail = "not supported"
 
 
 async def _list_tools(server: Server, session: McpSession, server_check: ServerCheck) -> None:
@@ -320,7 +320,7 @@ async def _list_tools(server: Server, session: McpSession, server_check: ServerC
     tokens = sum(map(estimate_definition_tokens, judged.definitions))
     words = f"{format_count(len(judged.definitions), 'tool')}, about {format_count(tokens, 'token')}"
     if judged.quarantined:
-        words += f"; {len(judged.quarantined)} set aside"
+        words += f"; {len(judged.quarantined)} in quarantine"
     server_check.steps[-1].detail = words
 
 
@@ -333,14 +333,14 @@ def _suggest_fix(error: ServerError, server: Server) -> str:
     """Suggest a remedy for a failure that has no hint of its own."""
     spec = server.transport
     if isinstance(error, SignInNeeded):
-        return "give it credentials: put them into 'headers' of its entry, from a variable"
+        return "add credentials to 'headers' of its entry, from a variable"
     if isinstance(error, Throttled):
-        return "it is too busy: try again later"
+        return "the server is busy: try again later"
     if isinstance(error, CallTimeout):
         return "raise 'timeouts.silence' in its entry if it needs longer"
     if isinstance(spec, HttpSpec):
         address = mask_url_secrets(spec.url)
-        return f"is the address right, and does something answer there? Try: curl -i {address}"
+        return f"check the address, e.g. with: curl -i {address}"
     if isinstance(error, RpcError | Unreachable):
-        return "run its command by hand in a terminal, and read what it says"
-    return "is it really an MCP server? Run its command by hand, and read what it says"
+        return "run its command in a terminal and read its output"
+    return "run its command in a terminal to check that it is an MCP server"

@@ -59,7 +59,7 @@ def report_os_error(error: OSError, options: OutputOptions) -> int:
     place = f": {error.filename}" if error.filename else ""
     told = ToolyardError(f"{error.strerror or error}{place}")
     if isinstance(error, FileNotFoundError) and not place:
-        told = ToolyardError("the folder that this runs in is gone", hint="change to one that is there")
+        told = ToolyardError("the current folder no longer exists", hint="change to another folder")
     try:
         report_error(told, options)
         flush_output()

@@ -41,10 +41,10 @@ _STOP_SCHEMA = object_schema(
     ["city", "nights"],
     city={"type": "string"},
     nights={"type": "integer", "minimum": 0, "maximum": 60},
-    by={"enum": ["train", "boat", "bicycle"], "default": "train", "description": "How to get there"},
+    by={"enum": ["train", "boat", "bicycle"], "default": "train", "description": "Means of transport"},
 )
 _STAY_SCHEMA: JsonObject = {
-    "description": "Where to sleep",
+    "description": "Accommodation",
     "oneOf": [
         {
             **object_schema(["kind"], kind={"const": "hotel"}, stars={"type": "integer", "default": 3}),
@@ -72,28 +72,28 @@ _TOOLS: list[JsonObject] = [
     {
         "name": "plan_trip",
         "title": "Plan a trip",
-        "description": "Put a trip together: who comes along, from stop to stop, and where to sleep.",
+        "description": "Plan a trip with stops, travellers and accommodation.",
         "inputSchema": object_schema(
             ["start", "stops"],
-            start={"type": "string", "format": "date", "description": "The day of departure"},
-            stops=_array_schema(_STOP_SCHEMA, "In the order in which you come there"),
+            start={"type": "string", "format": "date", "description": "Departure date"},
+            stops=_array_schema(_STOP_SCHEMA, "Stops, in order"),
             travellers=_array_schema(
                 object_schema(["name"], name={"type": "string"}, vegetarian={"type": "boolean"}),
-                "Who comes along",
+                "Travellers",
             ),
             stay=_STAY_SCHEMA,
-            interests=_array_schema({"enum": ["food", "museums", "mountains", "music"]}, "What you like"),
+            interests=_array_schema({"enum": ["food", "museums", "mountains", "music"]}, "Interests"),
         ),
         "annotations": READ_ONLY_ANNOTATIONS,
     },
     {
         "name": "chart",
         "title": "Draw a chart",
-        "description": "Draw bars, as a picture.",
+        "description": "Draw a bar chart as an image.",
         "inputSchema": object_schema(
             ["values"],
             values={
-                **_array_schema({"type": "number"}, "How high each bar is"),
+                **_array_schema({"type": "number"}, "Height of each bar"),
                 "default": [3, 5, 8, 4, 9, 6],
             },
             colour={"enum": list(_BAR_COLOURS), "default": "blue"},
@@ -102,16 +102,16 @@ _TOOLS: list[JsonObject] = [
     },
     {
         "name": "greet",
-        "title": "Greet somebody",
-        "description": "Ask who you are, and say hello.",
+        "title": "Greet someone",
+        "description": "Ask for a name and reply with a greeting.",
         "inputSchema": object_schema([]),
         "annotations": READ_ONLY_ANNOTATIONS,
     },
     {
         "name": "note",
-        "title": "Keep a note",
-        "description": "Keep a note for as long as this server runs. Says of itself that it writes.",
-        "inputSchema": object_schema(["text"], text={"type": "string", "description": "What to remember"}),
+        "title": "Save a note",
+        "description": "Store a note until this server stops. The tool is marked as changing data.",
+        "inputSchema": object_schema(["text"], text={"type": "string", "description": "Text of the note"}),
         "annotations": {"readOnlyHint": False, "destructiveHint": False},
     },
 ]
@@ -122,7 +122,9 @@ class PlaygroundServer(DemoServer):
 
     tools = _TOOLS
     info = _SERVER_INFO
-    instructions = "Tools to try Toolyard with. Notes are kept until this server ends; nothing else changes."
+    instructions = (
+        "Tools for trying out Toolyard. Notes are stored until this server stops; nothing else changes."
+    )
 
     def __init__(self, write: Callable[[JsonObject], None], *, legacy: bool = False) -> None:
         super().__init__(write, legacy=legacy)
@@ -164,7 +166,7 @@ class PlaygroundServer(DemoServer):
     def _run_greet(self, params: JsonObject, stop: threading.Event, modern: bool) -> JsonObject:
         question = {
             "mode": "form",
-            "message": "Who shall be greeted, and how?",
+            "message": "Who should be greeted, and how?",
             "requestedSchema": _GREET_FORM_SCHEMA,
         }
         if not modern:
@@ -194,9 +196,9 @@ class PlaygroundServer(DemoServer):
 def _build_greeting(answer: JsonObject) -> JsonObject:
     content = json_object(answer.get("content"))
     if answer.get("action") not in (None, "accept"):
-        return text_result("Then nobody is greeted.")
+        return text_result("Nobody was greeted.")
     word = _GREETINGS.get(str(content.get("language")), _GREETINGS["en"])
-    return text_result(f"{word}, {str(content.get('name') or 'whoever you are')[:100]}!")
+    return text_result(f"{word}, {str(content.get('name') or 'stranger')[:100]}!")
 
 
 def _run_plan_trip(arguments: JsonObject) -> JsonObject:
@@ -215,7 +217,7 @@ def _run_plan_trip(arguments: JsonObject) -> JsonObject:
         )
         day = leave
     if not plan:
-        return text_result("'stops' must have at least one stop.", error=True)
+        return text_result("'stops' must contain at least one stop.", error=True)
     others = {name: arguments[name] for name in ("travellers", "stay", "interests") if name in arguments}
     trip: JsonObject = {"stops": plan, "home": str(day), **others}
     return {**text_result(json.dumps(trip, indent=2, ensure_ascii=False)), "structuredContent": trip}
@@ -229,7 +231,7 @@ def _run_chart(arguments: JsonObject) -> JsonObject:
         else []
     )
     if not values or len(values) > 40 or not all(0 <= each <= 1e9 for each in values):
-        return text_result("'values' must be 1 to 40 numbers that are not negative.", error=True)
+        return text_result("'values' must be 1 to 40 non-negative numbers.", error=True)
     colour = _BAR_COLOURS.get(str(arguments.get("colour", "blue")), _BAR_COLOURS["blue"])
     picture = base64.b64encode(draw_bar_chart(values, colour)).decode()
     drawn = f"{len(values)} bars, the highest is {max(values):g}."

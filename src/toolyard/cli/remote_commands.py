@@ -53,7 +53,7 @@ async def show_remote_servers(options: Options, *, fail: bool, connect: bool) ->
         for text in listed.get("set_aside", ()):
             show_note(text)
         if problem := found.get("config_problem"):
-            show_note(f"the last edit of the configuration there is not in force: {one_line(problem)}")
+            show_note(f"the latest edit of the remote configuration was not applied: {one_line(problem)}")
         show_server_hints(lines)
     return _UNREACHABLE_EXIT_CODE if fail and any(line.is_broken for line in lines) else 0
 

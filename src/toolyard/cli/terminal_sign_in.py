@@ -69,17 +69,17 @@ def find_sign_in_server(configuration: Configuration, server_id: str) -> SignInS
     spec = server.transport
     if not isinstance(spec, HttpSpec):
         raise Usage(
-            f"server '{server_id}' is a command that we start, and such servers have no sign-in of ours",
-            hint="give it what it needs in 'env'",
+            f"server '{server_id}' is a local command, and Toolyard cannot sign in to those",
+            hint="pass its credentials in 'env' of its entry",
         )
     if spec.auth_provider_id is not None:
         raise Usage(
-            f"server '{server_id}' takes its credentials from the auth provider '{spec.auth_provider_id}'",
+            f"server '{server_id}' gets its credentials from the auth provider '{spec.auth_provider_id}'",
             hint="remove authProviderId from its entry to sign in here",
         )
     if any(name.lower() == "authorization" for name in spec.headers):
         raise Usage(
-            f"server '{server_id}' sends an Authorization header of its own",
+            f"server '{server_id}' already sends an Authorization header",
             hint="remove that header from its entry to sign in here",
         )
     return SignInServer(server, spec)
@@ -104,7 +104,7 @@ def parse_pasted_redirect(
     if not text:
         raise PastedRedirectError("nothing was pasted")
     if len(text) > _MAX_PASTED_CHARACTERS or any(char.isspace() or not char.isprintable() for char in text):
-        raise PastedRedirectError("that is neither an address nor a code")
+        raise PastedRedirectError("this is neither an address nor a code")
     if "://" in text:
         return _parse_redirect_url(text, state)
     if needs_address:
@@ -120,9 +120,9 @@ def _parse_redirect_url(url: str, state: str) -> AuthorizationResponse:
     except AnswerRejected as error:
         raise PastedRedirectError(error.cause) from None
     if "state" not in response.params:
-        raise PastedRedirectError("that is not the address at which the sign-in ended")
+        raise PastedRedirectError("this is not the address at which the sign-in ended")
     if response.params["state"] != state:
-        raise PastedRedirectError("that address belongs to another sign-in")
+        raise PastedRedirectError("this address belongs to another sign-in")
     return response
 
 
@@ -238,7 +238,7 @@ async def _run_flow(
         except ClientForgotten as error:
             if last:
                 raise
-            show_note(error.cause, "Toolyard registers itself anew: sign in once more")
+            show_note(error.cause, "Toolyard registers again: sign in again")
     raise AssertionError("the last try returns")
 
 
@@ -297,8 +297,8 @@ class _SignInPrompt:
                 return await self._wait_for_first_response(request)
         except TimeoutError:
             raise AuthError(
-                f"nobody finished signing in within {self._timeout_seconds:g} s",
-                hint="begin again when you are ready; --timeout gives you longer",
+                f"the sign-in was not completed within {self._timeout_seconds:g} s",
+                hint="start again when you are ready; --timeout sets a longer limit",
             ) from None
 
     def _show_instructions(self, request: AuthorizationRequest) -> None:
@@ -310,11 +310,15 @@ class _SignInPrompt:
         # Printed whole on its own line, so that it can be copied.
         print(f"\n{request.url}\n", file=sys.stderr, flush=True)
         if self._opens_browser and open_browser(request.url):
-            self._print_message("Your browser should open by itself.")
+            self._print_message("Your browser should open automatically.")
         if self._redirect.listener is None:
-            self._print_message("Then paste the address that the browser ends on, or the code that it shows:")
+            self._print_message(
+                "After signing in, paste the final address from your browser, or the code that it shows:"
+            )
         elif is_terminal(sys.stdin):
-            self._print_message("Waiting for it. On another machine? Paste the address that it ends on here.")
+            self._print_message(
+                "Waiting for the sign-in. If the browser is on another machine, paste its final address here."
+            )
 
     def _print_message(self, text: str) -> None:
         if not self._quiet:
@@ -353,6 +357,6 @@ class _SignInPrompt:
                 )
             except PastedRedirectError as wrong:
                 if not left or not line:
-                    raise AuthError(str(wrong), hint="begin again, and paste the whole address") from None
-                show_error(str(wrong), "paste the whole address that the browser ended on")
+                    raise AuthError(str(wrong), hint="start again, and paste the whole address") from None
+                show_error(str(wrong), "paste the whole final address from your browser")
         raise AssertionError("the last try raises")

@@ -123,7 +123,9 @@ def _make_typed_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
 
 def _make_claude_desktop_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
     if way.url is not None:
-        raise ValueError("Claude Desktop's file knows programs only; add the address in its settings")
+        raise ValueError(
+            "Claude Desktop's config file supports local commands only; add the URL in its settings"
+        )
     return _make_plain_entry(way)
 
 

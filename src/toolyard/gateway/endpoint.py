@@ -123,8 +123,8 @@ class Endpoint:
             return error_to_failure(error)
         except Exception as error:
             # The outermost boundary of a request: a bug must not end the client's session.
-            log.exception("%s failed in an unforeseen way", request.method)
-            return RpcFailure(INTERNAL_ERROR, f"failed in an unforeseen way: {type(error).__name__}")
+            log.exception("%s failed unexpectedly", request.method)
+            return RpcFailure(INTERNAL_ERROR, f"unexpected error: {type(error).__name__}")
         finally:
             request.is_finished = True
 
@@ -249,7 +249,7 @@ class Endpoint:
     async def _set_log_level(self, request: ClientRequest) -> dict[str, Any]:
         level = request.params.get("level")
         if level not in LOG_LEVELS:
-            raise RpcErrorResponse(INVALID_PARAMS, "level is none of the known levels")
+            raise RpcErrorResponse(INVALID_PARAMS, "level is not a known log level")
         if request.session is not None:
             request.session.log_level = level
         return {}

@@ -113,7 +113,7 @@ class Upstream:
             DeclaredClient(offered, level),
         )
         if offered is not None and result.get("resultType") == "input_required":
-            raise BadAnswer("wants input, which was not offered", server=server_id)
+            raise BadAnswer("asked for input, which the client does not support", server=server_id)
         return result
 
     def _connection_without_capabilities(

@@ -58,15 +58,17 @@ async def ask_approval(call: EventBody, reason: str) -> ApprovalReply:
     shown = format_arguments_for_approval(call.get("arguments"), indent=2)
     if shown is None:
         _print_message(
-            "The arguments are too long to be shown here, so the call cannot be approved at a terminal."
+            "The arguments are too long to show here, so the call cannot be approved in a terminal."
         )
-        while (await _read_line("Decline it? [n] no call: ")).casefold() not in ("n", "no"):
+        while (await _read_line("Type n to decline: ")).casefold() not in ("n", "no"):
             pass
         return ApprovalReply(False)
     _print_message(shown)
     while True:
         answer = (
-            await _read_line("Call it? [y] once, [a] with these arguments for an hour, [n] no: ")
+            await _read_line(
+                "Allow this call? [y] once, [a] always with these arguments for 1 hour, [n] no: "
+            )
         ).casefold()
         if answer in ("y", "yes"):
             return ApprovalReply(True)
@@ -85,10 +87,10 @@ async def ask_question(question: EventBody) -> QuestionReply:
     kind = question.get("kind")
     if kind == "url":
         _print_message(f"\n{visible(question.get('url') or '', spaces=True)}\n")
-        return await _ask_yes_or_no("Open it, and answer here when you are done. Done? [y/n]: ")
+        return await _ask_yes_or_no("Open this address, then confirm here. Done? [y/n]: ")
     if kind == "sampling":
         _print_message(visible(question.get("request") or "", spaces=True))
-        return await _ask_yes_or_no("Let it ask your model this? [y/n]: ")
+        return await _ask_yes_or_no("Send this request to your model? [y/n]: ")
     return await _ask_form(parse_fields(question.get("schema")))
 
 
@@ -129,8 +131,8 @@ async def _ask_field_value(field: ElicitationField) -> Any:
 def _format_field_prompt(field: ElicitationField) -> str:
     words = {
         "flag": "y/n",
-        "choice": "one of them",
-        "choices": "some, parted by commas",
+        "choice": "choose one",
+        "choices": "some, comma-separated",
         "json": "as JSON",
         "integer": "a whole number",
         "number": "a number",

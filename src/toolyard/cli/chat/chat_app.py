@@ -72,7 +72,7 @@ class LocalChatBackend:
 
     def _get_caller(self, chat: Chat) -> Caller:
         if chat.owner != LOCAL_PRINCIPAL.id:
-            raise ChatRefused("this chat belongs to somebody else")
+            raise ChatRefused("this chat belongs to another user")
         agent = None if chat.agent is None else self._find_agent(chat.agent)
         key = (chat.id, chat.agent, chat.choice)
         if key not in self._callers:

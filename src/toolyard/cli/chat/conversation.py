@@ -144,13 +144,13 @@ class TerminalConversation:
             warming.cancel()
 
     def _print_greeting(self) -> None:
-        line = f"{self._current_chat.describe()}  (/help, Ctrl-C stops, Ctrl-D leaves)"
+        line = f"{self._current_chat.describe()}  (/help; Ctrl-C stops a turn, Ctrl-D quits)"
         print(style_text(line, "dim", sys.stderr), file=sys.stderr, flush=True)
 
     def _print_resume_hint(self, code: int) -> int:
         chat = self._current_chat.chat
         if chat is not None and chat.turn:
-            words = f"`toolyard chat --resume {chat.id[:8]}` comes back to this chat"
+            words = f"`toolyard chat --resume {chat.id[:8]}` resumes this chat"
             print(style_text(words, "dim", sys.stderr), file=sys.stderr)
         return code
 
@@ -207,7 +207,7 @@ class TerminalConversation:
             return
         events = await self._chats.list_latest_events(LOCAL_OWNER_ID, chat.id, limit=_MAX_SHOWN_PAST_EVENTS)
         if events and events[0].turn > 1 and events[0].seq > 1:
-            show_note("what was said before that is in the web app, and in /export")
+            show_note("earlier messages are in the web app and in /export")
         for event in events:
             self._screen.show_past(event)
             if event.kind is Kind.USER:

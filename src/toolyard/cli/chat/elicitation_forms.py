@@ -74,7 +74,7 @@ def parse_field_input(field: ElicitationField, text: str) -> Any:
         if field.default is not None:
             return field.default
         if field.required:
-            raise InvalidFieldInput("this one is needed")
+            raise InvalidFieldInput("this field is required")
         return None
     return _INPUT_PARSERS[field.kind](field, text)
 
@@ -167,7 +167,7 @@ def _parse_choice(field: ElicitationField, text: str) -> Any:
     for choice in field.choices:
         if text in (choice.value, str(choice.value)) or text.casefold() == choice.label.casefold():
             return choice.value
-    raise InvalidFieldInput("one of the list")
+    raise InvalidFieldInput("one of the choices")
 
 
 def _parse_multiple_choices(field: ElicitationField, text: str) -> list[Any]:

@@ -103,7 +103,7 @@ def _number_or_none(value: object) -> float | None:
 
 _OUTCOME_MESSAGES = {
     TurnOutcome.STOPPED: "stopped",
-    TurnOutcome.INTERRUPTED: "interrupted: the program that worked on it is gone",
+    TurnOutcome.INTERRUPTED: "interrupted: the process that ran it has ended",
 }
 
 

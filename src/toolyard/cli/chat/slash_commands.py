@@ -19,14 +19,14 @@ from toolyard.cli.output.terminal import is_terminal, style_text
 __all__ = ["COMMAND_NAMES", "SlashCommands"]
 
 _COMMAND_HELP = {
-    "/help": "this list",
-    "/agent [NAME]": "another agent; - for none; without a name: those that there are",
-    "/model [NAME]": "another model; without a name: those that there are",
-    "/tools": "the tools of this chat, and why others are hidden",
-    "/new": "begin another chat",
-    "/retry": "the last turn once more",
-    "/export [FILE]": "this chat as Markdown, into a file or here",
-    "/quit": "leave, as Ctrl-D does",
+    "/help": "show this list",
+    "/agent [NAME]": "switch to another agent, or - for none; without a name, list the agents",
+    "/model [NAME]": "switch to another model; without a name, list the models",
+    "/tools": "list the tools of this chat, and why others are hidden",
+    "/new": "start a new chat",
+    "/retry": "run the last turn again",
+    "/export [FILE]": "write this chat as Markdown to a file, or print it",
+    "/quit": "leave the chat (also Ctrl-D)",
 }
 COMMAND_NAMES = frozenset(name.partition(" ")[0] for name in _COMMAND_HELP)
 """Names of the commands."""

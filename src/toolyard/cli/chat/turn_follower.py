@@ -25,7 +25,6 @@ from toolyard.types.chat import Chat, ChatEvent, Kind, TurnOutcome
 __all__ = ["EventDisplay", "TurnFollower", "TurnResult", "UserLeft"]
 
 _EVENT_POLL_SECONDS = 30.0
-_NOBODY_TO_ASK = "nobody is here who could be asked"
 
 
 class UserLeft(Exception):
@@ -115,7 +114,9 @@ class TurnFollower:
     def _handle_event(self, event: ChatEvent) -> None:
         if self._active_prompt is not None and _settles_request(event, self._active_prompt[0]):
             self._cancel_prompt()
-            show_note("that was answered elsewhere" if event.kind is not Kind.END else "the turn is over")
+            show_note(
+                "it was already answered elsewhere" if event.kind is not Kind.END else "the turn is over"
+            )
             self._show_deferred_events()
         if self._active_prompt is not None:
             self._deferred_events.append(event)
@@ -169,13 +170,14 @@ class TurnFollower:
         if event.kind is Kind.APPROVAL_REQUEST:
             name = self._calls.get(str(event.body.get("id")), {}).get("name")
             show_note(
-                f"{name} was refused: it needs an approval, and {_NOBODY_TO_ASK}",
+                f"{name} was refused: it needs an approval, and nobody is here to give it",
                 "run it in a terminal, or set write_tools to allow",
             )
             await self._send_answer(event, ApprovalReply(False))
         else:
             show_note(
-                f"{event.body.get('server')} asked something, and {_NOBODY_TO_ASK}", "run it in a terminal"
+                f"{event.body.get('server')} asked a question, and nobody is here to answer it",
+                "run it in a terminal",
             )
             await self._send_answer(event, QuestionReply("decline"))
 

@@ -49,7 +49,7 @@ def command(options: Options, path: str | None, yes: bool) -> int:
     if not done:
         if not yes and (options.json or not is_interactive()):
             hint = "--yes approves without asking"
-            error = Usage("nobody can be asked, so nothing was approved", hint=hint)
+            error = Usage("cannot ask for confirmation here, so nothing was approved", hint=hint)
             return report_error(error, options, review=asdict(seen), approved=False)
         if not yes and not ask_yes_no("Approve this file?"):
             show_note("nothing was approved")
@@ -79,7 +79,7 @@ def _show_review(file_review: Review) -> None:
     for server in file_review.servers:
         _show_server(server)
     for server_id in file_review.removed:
-        print(f"\n{style_text(one_line(server_id), 'cyan', sys.stdout)}  gone since the last approval")
+        print(f"\n{style_text(one_line(server_id), 'cyan', sys.stdout)}  removed since the last approval")
     print(f"\nsha256 {file_review.sha256}")
 
 
@@ -105,7 +105,7 @@ def _show_server(server: ReviewedServer) -> None:
             _show_warning(f"{variable.name} changes which code is run")
     if server.project_code:
         _show_warning(
-            f"it runs code of this project ({', '.join(server.project_code)}), "
+            f"it runs code from this project ({', '.join(server.project_code)}), "
             "which can change without a new approval"
         )
 

@@ -49,7 +49,7 @@ class CallRequest:
 @click.command("call", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["call"])
 @click.argument("name", shell_complete=complete_tools)
 @click.argument("words", metavar="['{json}' | key=value ... | -]", nargs=-1)
-@click.option("--agent", metavar="A", shell_complete=complete_agents, help="As this agent.")
+@click.option("--agent", metavar="A", shell_complete=complete_agents, help="Call as this agent.")
 @click.option(
     "--bundle",
     "bundles",
@@ -145,9 +145,9 @@ def _make_timeout(seconds: float | None) -> Any:
 async def _ask_approval(tool_name: str, arguments: Mapping[str, Any]) -> bool:
     text = format_arguments_for_approval(arguments)
     if text is None:
-        show_note("the arguments are too long to be shown here, so the call cannot be approved")
+        show_note("the arguments are too long to show here, so the call cannot be approved")
         return False
     if len(text) > _MAX_INLINE_ARGUMENT_CHARACTERS or "\n" in text:
         print(text, file=sys.stderr, flush=True)
         text = "these arguments"
-    return await ask_yes_no_async(f"{tool_name} may change something. Call it with {text}?")
+    return await ask_yes_no_async(f"{tool_name} can change data. Call it with {text}?")

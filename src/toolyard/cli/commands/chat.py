@@ -49,12 +49,14 @@ class ChatOptions:
 
 
 @click.command("chat", cls=Command, short_help=COMMAND_SUMMARIES["chat"])
-@click.option("--agent", metavar="A", shell_complete=complete_agents, help="As this agent of AGENTS.md.")
+@click.option(
+    "--agent", metavar="A", shell_complete=complete_agents, help="Chat as this agent from AGENTS.md."
+)
 @click.option(
     "--model",
     metavar="M",
     shell_complete=complete_models,
-    help="With this model: a name of the settings, or provider:name.",
+    help="Use this model: a name from the settings, or provider:name.",
 )
 @click.option(
     "--bundle",
@@ -101,9 +103,12 @@ def command(
         return run_async(list_chats(options))
     wanted = ChatOptions(agent, model, bundles, _read_prompt(prompt), resume)
     if wanted.prompt is None and options.json:
-        raise Usage("--json needs -p or --list", hint="a conversation is for people")
+        raise Usage("--json requires -p or --list", hint="a conversation has no JSON output")
     if wanted.prompt is None and not is_terminal(sys.stdin):
-        raise Usage("a conversation needs a terminal", hint="-p TEXT says one thing; -p - reads it from here")
+        raise Usage(
+            "a conversation requires a terminal",
+            hint="send one message with -p TEXT; -p - reads it from standard input",
+        )
     return run_async(_run_chat(options, wanted, may_ask=prompt != "-" and not options.json))
 
 

@@ -85,16 +85,12 @@ def check_files(options: Options) -> CheckReport:
 def _find_server_notes(configuration: Configuration) -> Iterator[Problem]:
     for server in configuration.servers.values():
         if not server.enabled:
-            yield _make_problem(
-                server, f"is disabled: {server.disabled_reason or 'switched off in its entry'}"
-            )
+            yield _make_problem(server, f"is disabled: {server.disabled_reason or 'turned off in its entry'}")
         elif isinstance(server.transport, StdioSpec):
             package = detect_unpinned_package(server.transport)
             if package is not None:
-                message = f"runs whatever version of '{package}' is the newest"
-                yield _make_problem(
-                    server, message, "name the version with the package, so that it cannot change"
-                )
+                message = f"runs the latest version of '{package}', which can change at any time"
+                yield _make_problem(server, message, "pin a version in its entry")
 
 
 def _find_shared_redirects(configuration: Configuration) -> Iterator[Problem]:
@@ -143,7 +139,7 @@ def check_catalogues(report: CheckReport, tool_listing: ToolListing) -> None:
         if server.enabled:
             report.notes.append(
                 _make_problem(
-                    server, "was never listed, so its tools are not known", "`toolyard tools` lists it"
+                    server, "has not been listed yet, so its tools are unknown", "`toolyard tools` lists it"
                 )
             )
     prefixes = {naming.prefix(server.id): server.id for server in unlisted}
@@ -170,12 +166,12 @@ def examine_issuers(found: CheckReport, bound: Mapping[str, str]) -> None:
     """Propose the issuer of each client secret. ``bound`` holds the issuers of earlier sign-ins by server."""
     for server in unnamed_issuers(found.configuration) if found.configuration is not None else ():
         issuer = bound.get(server.id)
-        message = "its client secret or key is sent to no issuer until one is confirmed"
+        message = "its client secret or key is not sent anywhere until an issuer is confirmed"
         if issuer is not None:
             message = f"its client secret or key is sent to {issuer}, as at an earlier sign-in"
         hint = f'add "issuer": "{issuer or "https://…"}" under its \'oauth\''
         if issuer is None:
-            hint += f", or run `toolyard login {server.id}`, which shows the one that the server names"
+            hint += f", or run `toolyard login {server.id}`, which shows the issuer that the server names"
         found.notes.append(_make_problem(server, message, hint))
 
 

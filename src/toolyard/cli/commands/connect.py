@@ -39,12 +39,12 @@ _CLIENT_NAMES = ("claude-code", "claude-desktop", "codex", "cursor", "opencode",
 @click.argument("client", type=click.Choice(_CLIENT_NAMES))
 @click.option("--write", is_flag=True, help="Write it to the client's configuration file.")
 @click.option("--remove", is_flag=True, help="Remove it from the client's file.")
-@click.option("--project", is_flag=True, help="The project's file in this folder, not your own.")
-@click.option("--to", metavar="PATH", help="Another file of the client.")
+@click.option("--project", is_flag=True, help="Use the project's file in this folder, not your own.")
+@click.option("--to", metavar="PATH", help="Use another file of the client.")
 @click.option("--url", metavar="URL", help="The address of a running Toolyard. Default: `toolyard stdio`.")
-@click.option("--token", is_flag=True, help="With --url: a token is required there.")
+@click.option("--token", is_flag=True, help="With --url: send a token.")
 @click.option("--token-file", metavar="PATH", help="The file with the token to write.")
-@click.option("--agent", metavar="NAME", help="Only the tools of this agent of AGENTS.md.")
+@click.option("--agent", metavar="NAME", help="Only the tools of this agent from AGENTS.md.")
 @click.option("--bundle", metavar="NAME", help="Only the tools of this bundle.")
 @click.option("--server", metavar="ID", help="Only this server, with its own tool names.")
 @click.pass_obj
@@ -93,7 +93,7 @@ def command(
         made = build_snippet(client, ConnectionMethod() if remove else way)
         shown = build_snippet(client, ConnectionMethod() if remove else replace(way, token=None))
     except ValueError as error:
-        raise Usage(str(error), hint="leave out --url to let it start `toolyard stdio`") from None
+        raise Usage(str(error), hint="omit --url to let it start `toolyard stdio`") from None
     if not write and not remove:
         _show_snippet(options, shown)
         return 0
@@ -121,15 +121,15 @@ def _check_options(
     token: str | bool | None,
 ) -> None:
     if len(scope_options) > 1:
-        raise Usage("--agent, --bundle and --server exclude each other", hint="give one of them")
+        raise Usage("--agent, --bundle and --server cannot be combined", hint="use only one of them")
     if write and remove:
-        raise Usage("--write and --remove exclude each other", hint="give one of them")
+        raise Usage("--write and --remove cannot be combined", hint="use only one of them")
     if (project or to is not None) and not (write or remove):
-        raise Usage("--project and --to say what to write", hint="add --write or --remove")
+        raise Usage("--project and --to only apply to writing", hint="add --write or --remove")
     if project and to is not None:
-        raise Usage("--project and --to exclude each other", hint="give one of them")
+        raise Usage("--project and --to cannot be combined", hint="use only one of them")
     if token and url is None:
-        raise Usage("a token is for an address", hint="name it with --url")
+        raise Usage("--token requires --url", hint="add --url with the address of Toolyard")
     if url is not None and not _is_web_url(url):
         raise Usage(f"--url {url}: not a valid web address", hint="write it like http://127.0.0.1:8420")
 
@@ -165,7 +165,10 @@ def _with_explicit_config(options: Options) -> Options:
         return options
     file = options.resolved_data_dir / "mcp.json"
     if not file.exists():
-        show_note(f"{file} is not there yet", hint="put your servers into it: Toolyard starts with it alone")
+        show_note(
+            f"{file} does not exist yet",
+            hint="add your servers to it: the client starts Toolyard with this file only",
+        )
     return replace(options, config=str(file))
 
 
@@ -191,9 +194,9 @@ def _show_snippet(options: Options, snippet: Snippet) -> None:
             {"client": snippet.client, "file": snippet.file, "text": snippet.text, "command": snippet.command}
         )
     elif snippet.command is not None:
-        print(f"Run:\n\n{snippet.command}\n\nor put this into {snippet.file}:\n\n{snippet.text}")
+        print(f"Run:\n\n{snippet.command}\n\nor add this to {snippet.file}:\n\n{snippet.text}")
     else:
-        print(f"Put this into {snippet.file}:\n\n{snippet.text}")
+        print(f"Add this to {snippet.file}:\n\n{snippet.text}")
 
 
 def update_client_file(
@@ -218,7 +221,7 @@ def update_client_file(
         return
     _print_outcome(snippet, plan.change.value, plan.file, backup)
     if private and project:
-        show_note(f"there is a token in {plan.file}", "do not hand it on with the project")
+        show_note(f"{plan.file} contains a token", "do not share or commit this file")
 
 
 def _find_client_file(snippet: Snippet, *, project: bool, to: str | None) -> Path:
@@ -227,22 +230,22 @@ def _find_client_file(snippet: Snippet, *, project: bool, to: str | None) -> Pat
     places = project_client_files(Path.cwd()) if project else user_client_files(Path.home())
     file = find_target_file(snippet.title, places)
     if file is None:
-        raise Usage(f"{snippet.title} has no file of a project", hint="leave out --project")
+        raise Usage(f"{snippet.title} has no project file", hint="omit --project")
     return file
 
 
 def _print_outcome(snippet: Snippet, change: str, file: Path, backup: Path | None) -> None:
     words = {
         "added": f"{snippet.title} uses Toolyard",
-        "replaced": f"{snippet.title} uses Toolyard, in another way than before,",
-        "removed": f"{snippet.title} uses Toolyard no more",
-        "same": f"nothing to do: it stands in {file}",
-        "absent": f"nothing to do: it does not stand in {file}",
+        "replaced": f"{snippet.title} uses Toolyard with the new settings",
+        "removed": f"{snippet.title} no longer uses Toolyard",
+        "same": f"nothing to do: {file} is up to date",
+        "absent": f"nothing to do: {file} has no entry for Toolyard",
     }
     if change in ("same", "absent"):
         print(words[change])
         return
     print(f"{style_text('wrote', 'green', sys.stdout)} {file}")
     if backup is not None:
-        print(f"what stood there is in {backup}")
-    print(f"{words[change]} once it is started again")
+        print(f"the previous version is in {backup}")
+    print(f"{words[change]} after it is restarted")

@@ -18,21 +18,21 @@ from toolyard.cli.output.terminal import style_text
 __all__ = ["command", "demo_config", "first_config"]
 
 _TOUR_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Which servers are there, and how are they?", ("servers",)),
-    ("Which tools do they have?", ("tools",)),
-    ("Call one.", ("call", "demo_weekday", "date=2026-07-28")),
-    ("One that takes a while tells how far it is.", ("call", "demo_count", "to=8")),
-    ("A tool that writes is refused, unless you say otherwise. Why?", ("why", "demo_forget")),
+    ("List the servers and their states.", ("servers",)),
+    ("List their tools.", ("tools",)),
+    ("Call a tool.", ("call", "demo_weekday", "date=2026-07-28")),
+    ("A slow tool reports its progress.", ("call", "demo_count", "to=8")),
+    ("Tools that can change data are refused by default. Ask why.", ("why", "demo_forget")),
 )
 _NEXT_STEPS_TEXT = """
-That was all: nothing is left behind. What to do next:
+The demo is over and left no files behind. Next steps:
 
-  toolyard import            bring in the servers of Claude, Cursor, VS Code, opencode, Codex …
-  toolyard check             see whether what you wrote is fine
-  toolyard servers           see whether your servers work
-  toolyard call NAME a=1     call one of their tools
+  toolyard import            import the servers of Claude, Cursor, VS Code, opencode, Codex …
+  toolyard check             check your configuration
+  toolyard servers           connect to your servers and show their states
+  toolyard call NAME a=1     call a tool
 
-Servers stand in an mcp.json; `toolyard check` says where yours is.
+Servers are configured in mcp.json; `toolyard check` prints the path of yours.
 """
 
 
@@ -66,7 +66,7 @@ def demo_config() -> str:
 
 def first_config() -> str:
     """Return the first configuration of `make run`: the demo server and the playground server."""
-    about = "Forms, a picture, a question and a note, to try things with"
+    about = "Sample tools: a form, a chart, a question and a note"
     playground = {
         "label": "Playground",
         "description": about,

@@ -31,7 +31,7 @@ _COLUMNS = (
     Column("server", style="cyan", never_truncate=True),
     Column(""),
     Column("client"),
-    Column("what it runs, or where it connects", wraps=True),
+    Column("command or URL", wraps=True),
     Column("file", wraps=True, style="dim"),
 )
 
@@ -67,7 +67,7 @@ def command(options: Options, sources: tuple[str, ...], write: bool | None, to: 
     elif written:
         print(f"{style_text('wrote', 'green', sys.stdout)} {plan.target}")
         if backup is not None:
-            print(f"what stood there is in {backup}")
+            print(f"the previous version is in {backup}")
         print("`toolyard servers` shows whether they work")
     return 0
 
@@ -95,7 +95,7 @@ def _find_files_of_client(source: str, places: tuple[ClientFile, ...]) -> list[P
     there = [path for path in mine if path.is_file()]
     if not there:
         looked = ", ".join(str(path) for path in mine)
-        raise Usage(f"{source} has no servers here", hint=f"looked for {looked}")
+        raise Usage(f"{source} has no configuration file on this machine", hint=f"searched: {looked}")
     return there
 
 
@@ -111,7 +111,7 @@ def _confirm_write(plan: ImportPlan, write: bool | None, yes: bool, options: Opt
     if is_interactive() and not options.json:
         return ask_yes_no(f"Write {format_count(len(plan.added), 'server')} to {plan.target}?")
     if not write and not options.json:
-        show_note("nothing was written", "--write writes the file")
+        show_note("nothing was written", "use --write to write the file")
     return bool(write)
 
 
@@ -139,9 +139,11 @@ def _show_plan(plan: ImportPlan, files: list[Path], *, has_sources: bool) -> Non
         for place in project_client_files(Path.cwd()):
             if place.path.is_file() and place.path not in files:
                 command = f"toolyard import {shlex.quote(str(place.path))}"
-                show_note(f"this folder has servers of {place.client}", f"look at them with `{command}`")
+                show_note(f"this folder has a configuration of {place.client}", f"import it with `{command}`")
     if not files:
-        show_note("no file of another client was found", "name the file: `toolyard import PATH`")
+        show_note(
+            "no configuration file of another client was found", "pass its path: `toolyard import PATH`"
+        )
     elif not plan.added:
         show_note(f"nothing new for {plan.target}")
 

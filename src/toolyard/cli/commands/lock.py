@@ -58,7 +58,7 @@ def command(options: Options, check: bool, diff: bool, names: tuple[str, ...], e
     given = {"check": check, "diff": diff, "accept": bool(names), "all": every}
     tasks = [task for task, wanted in given.items() if wanted]
     if len(tasks) > 1:
-        raise Usage("--check, --diff, --accept and --all exclude each other", hint="give one of them")
+        raise Usage("--check, --diff, --accept and --all cannot be combined", hint="use only one of them")
     task = tasks[0] if tasks else "write"
     if options.remote is not None:
         return run_async(lock_remotely(options, task, names))
@@ -237,7 +237,7 @@ def _write_lock_file(path: Path, lock: PinsByServer) -> None:
     except OSError as error:
         raise LockUnwritable(
             f"{path} cannot be written: {error.strerror or error}",
-            hint="nothing was accepted; see who may write there, and whether there is room",
+            hint="nothing was accepted; check the file's permissions and the free disk space",
         ) from error
 
 
@@ -284,8 +284,8 @@ def _show_outcome(
         print("nothing is different")
     for server_id, package in comparison.unpinned_packages.items():
         show_note(
-            f"server '{server_id}' runs the newest version of {package}, whatever that is",
-            f"name a version in its entry, e.g. {package}@1.2.3",
+            f"server '{server_id}' runs the latest version of {package}, which can change at any time",
+            f"pin a version in its entry, e.g. {package}@1.2.3",
         )
     for server_id, cause in comparison.failures.items():
         show_error(f"server '{server_id}': {cause}")
@@ -360,9 +360,7 @@ async def lock_remotely(options: Options, task: str, names: tuple[str, ...]) -> 
             left += [each for each in found if each not in wanted]
     for name in names:
         if not any(_is_selected(each, (name,)) for each in done):
-            raise Usage(
-                f"'{name}' has no change to accept", hint="`toolyard lock --diff` shows what there is"
-            )
+            raise Usage(f"'{name}' has no change to accept", hint="`toolyard lock --diff` shows all changes")
     _show_changes(options, task, done, left)
     for failure in failures:
         show_error(f"server '{failure['server']}': {one_line(failure['problem']['detail'])}")

@@ -33,9 +33,9 @@ _DEFAULT_TIMEOUT_SECONDS = 300.0
 
 @click.command("login", cls=Command, short_help=COMMAND_SUMMARIES["login"])
 @click.argument("server", shell_complete=complete_servers)
-@click.option("--paste", is_flag=True, help="Wait for the address or code to be pasted, not for the browser.")
-@click.option("--no-browser", is_flag=True, help="Only print the address; open no browser.")
-@click.option("--scope", "scopes", metavar="S", multiple=True, help="Ask for this scope. May be repeated.")
+@click.option("--paste", is_flag=True, help="Paste the address or code instead of waiting for the browser.")
+@click.option("--no-browser", is_flag=True, help="Print the address without opening a browser.")
+@click.option("--scope", "scopes", metavar="S", multiple=True, help="Request this scope. May be repeated.")
 @click.option(
     "--issuer", metavar="URL", help="Confirm this issuer: the client secret of the entry may be sent there."
 )
@@ -44,7 +44,7 @@ _DEFAULT_TIMEOUT_SECONDS = 300.0
     metavar="S",
     type=PositiveSeconds(),
     default=_DEFAULT_TIMEOUT_SECONDS,
-    help="Seconds to wait for you. Default: 300.",
+    help="Seconds to wait for the sign-in. Default: 300.",
 )
 @click.pass_obj
 def command(
@@ -74,7 +74,10 @@ def command(
         raise Usage(f"server '{server}' is disabled: {chosen.server.disabled_reason}")
     oauth = chosen.server.oauth
     if oauth is not None and oauth.grant == "client_credentials" and oauth.issuer is not None:
-        raise Usage(f"server '{server}' signs in by itself", hint="just use it: `toolyard servers`")
+        raise Usage(
+            f"server '{server}' signs in automatically",
+            hint="no login is needed; check it with `toolyard servers`",
+        )
     if issuer is not None:
         chosen = _with_issuer(chosen, issuer)
     if scopes:
@@ -89,7 +92,7 @@ def _with_issuer(chosen: SignInServer, issuer: str) -> SignInServer:
     if oauth is not None and oauth.issuer is not None and not same_issuer(oauth.issuer, issuer):
         raise Usage(
             f"the entry of server '{chosen.server.id}' names the issuer {oauth.issuer}",
-            hint="change it there if that is wrong",
+            hint="change the entry if that is wrong",
         )
     return _with_oauth(chosen, issuer=issuer)
 
@@ -136,11 +139,11 @@ async def _show_sign_in(options: Options, sign_in_server: SignInServer, grant: O
             f"'{_format_tool_count(state, tools)}"
         )
         if not sign_in_server.server.enabled:
-            show_note(f"server '{name}' is switched off in its entry")
+            show_note(f"server '{name}' is turned off in its entry")
     if failure is None:
         return 0
     if not options.json:
-        show_note(f"but the server cannot be used: {one_line(failure.cause)}", failure.hint)
+        show_note(f"but the server does not work: {one_line(failure.cause)}", failure.hint)
     return failure.exit_code
 
 

@@ -46,7 +46,7 @@ def command(options: Options) -> int:
     if options.json:
         print_json({"moved": moved})
         return 0
-    print(f"{sum(moved.values()):,} rows were copied, and {file} stays as it was")
+    print(f"{sum(moved.values()):,} rows were copied; {file} is unchanged")
     for name, count in moved.items():
         print(f"{name.replace('_', ' ')}\t{count:,}")
     return 0

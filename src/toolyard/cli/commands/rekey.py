@@ -52,5 +52,5 @@ def command(options: Options) -> int:
     if not sealed:
         show_note("if you expected more, check that secret_key is the new key and secret_key_former the old")
     if lost:
-        show_note(f"{lost:,} values cannot be read with either key, and stay as they are; enter them again")
+        show_note(f"{lost:,} values cannot be decrypted with either key and are unchanged; enter them again")
     return 0

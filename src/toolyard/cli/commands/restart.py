@@ -22,8 +22,8 @@ def command(options: Options, server: str) -> int:
     """
     if options.remote is None:
         raise Usage(
-            "there is nothing to restart: servers that a command starts end with it",
-            hint="--remote URL restarts one of a Toolyard that runs, see `toolyard serve`",
+            "restart requires --remote: servers that a command starts end with the command",
+            hint="pass --remote with the URL of a running Toolyard (`toolyard serve`)",
         )
     from toolyard.cli.remote_commands import restart_remotely  # only for --remote
 

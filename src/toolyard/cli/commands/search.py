@@ -90,7 +90,7 @@ async def _search_tools(
         show_unaccepted_tools_notice(yard.known(), yard.locks)
         unlisted = _find_unlisted_servers(yard)
         if unlisted:
-            show_note(f"never listed: {', '.join(unlisted)}", "`toolyard tools` lists them")
+            show_note(f"not listed yet: {', '.join(unlisted)}", "`toolyard tools` lists them")
         elif not found:
             show_note("nothing matches", "try other words")
 

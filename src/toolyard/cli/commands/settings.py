@@ -18,7 +18,7 @@ _COLUMNS = (
     Column("setting", style="cyan", never_truncate=True),
     Column("value", wraps=True),
     Column("origin"),
-    Column("what it is for", wraps=True, style="dim"),
+    Column("description", wraps=True, style="dim"),
 )
 
 

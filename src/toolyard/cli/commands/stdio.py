@@ -19,13 +19,13 @@ __all__ = ["command"]
 
 
 @click.command("stdio", cls=Command, short_help=COMMAND_SUMMARIES["stdio"])
-@click.option("--agent", metavar="NAME", help="Only the tools of this agent of AGENTS.md.")
+@click.option("--agent", metavar="NAME", help="Only the tools of this agent from AGENTS.md.")
 @click.option("--bundle", metavar="NAME", help="Only the tools of this bundle.")
 @click.option("--server", metavar="ID", help="Only this server, with its own tool names.")
 @click.option(
     "--mode",
     type=click.Choice(["direct", "meta"]),
-    help="Show the tools themselves, or the meta tools. Default: the agent's mode.",
+    help="Show all tools, or the meta tools. Default: the agent's mode.",
 )
 @click.pass_obj
 def command(

@@ -36,7 +36,7 @@ _UNREACHABLE_EXIT_CODE = 3
 
 
 @click.command("tools", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["tools"])
-@click.option("--agent", metavar="A", shell_complete=complete_agents, help="As this agent sees them.")
+@click.option("--agent", metavar="A", shell_complete=complete_agents, help="List the tools of this agent.")
 @click.option("--server", metavar="S", shell_complete=complete_servers, help="Only this server.")
 @click.option(
     "--bundle",
@@ -117,7 +117,7 @@ def _require_enabled_server(server_id: str, yard: Toolyard) -> None:
             f"unknown server '{server_id}'", hint=f"configured servers: {', '.join(servers) or 'none'}"
         )
     if not server.enabled:
-        cause = f"is disabled: {server.disabled_reason or 'its entry says so'}"
+        cause = f"is disabled: {server.disabled_reason or 'turned off in its entry'}"
         raise Unreachable(cause, server=server_id)
 
 

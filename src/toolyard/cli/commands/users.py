@@ -69,7 +69,7 @@ def list_users(options: Options) -> None:
         print_json({"items": [_user_json(user) for user in users]})
         return
     if not users:
-        show_note("nobody has an account yet", "toolyard users add NAME --admin")
+        show_note("no accounts yet", "create one with `toolyard users add NAME --admin`")
     show_table(_COLUMNS, (_make_row(user) for user in users))
 
 
@@ -89,7 +89,9 @@ def add_account(options: Options, name: str, admin: bool) -> None:
         from toolyard.types.account import Role  # the help needs none of it
 
         if await accounts.people.find_user(name) is not None:
-            raise NameTaken(f"user '{name}' already exists", hint=f"toolyard users invite '{name}'")
+            raise NameTaken(
+                f"user '{name}' already exists", hint=f"for a new link, run `toolyard users invite '{name}'`"
+            )
         text = await accounts.people.invite(name, Role.ADMIN if admin else Role.USER)
         return await accounts.create_invite_link(text, "user.add", await accounts.get_user(name))
 
@@ -143,7 +145,9 @@ def disable_account(options: Options, name: str, undo: bool) -> None:
 def delete_account(options: Options, name: str, yes: bool) -> int:
     """Delete an account with its sessions, tokens, instances and their sign-ins. The audit log stays."""
     if not yes and (options.json or not is_interactive()):
-        raise Usage("nobody can be asked, so nothing was deleted", hint="--yes deletes without asking")
+        raise Usage(
+            "cannot ask for confirmation here, so nothing was deleted", hint="--yes deletes without asking"
+        )
     if not yes and not ask_yes_no(f"Delete '{name}' with all their instances and tokens?"):
         show_note("nothing was deleted")
         return 1
@@ -217,7 +221,7 @@ def _show_link(options: Options, name: str, link: str) -> None:
         print_json({"name": name, "link": link})
         return
     print(link)
-    show_note(f"whoever opens this link sets the password of '{name}'; it works once, for a day")
+    show_note(f"anyone with this link can set the password of '{name}'; it works once, for a day")
 
 
 def _print_outcome(options: Options, text: str, **json_fields: object) -> None:

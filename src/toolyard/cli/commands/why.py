@@ -30,7 +30,7 @@ _OUTCOME_COLOURS = {RuleOutcome.HIDE: "red", RuleOutcome.REFUSE: "red", RuleOutc
 
 @click.command("why", cls=Command, short_help=COMMAND_SUMMARIES["why"])
 @click.argument("name", shell_complete=complete_tools)
-@click.option("--agent", metavar="A", shell_complete=complete_agents, help="For this agent.")
+@click.option("--agent", metavar="A", shell_complete=complete_agents, help="Explain for this agent.")
 @click.option(
     "--bundle",
     "bundles",

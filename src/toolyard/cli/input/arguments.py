@@ -119,7 +119,7 @@ def _filter_schemas(parts: list[object]) -> list[Schema]:
 KeyPath: TypeAlias = tuple[str, ...]
 
 _ARGUMENT_PATTERN = re.compile(r"(?P<key>[^=]+?)(?P<raw>:?)=(?P<value>.*)", re.DOTALL)
-_ARGUMENT_FORMS_HINT = "give one JSON object, or key=value words, or - to read JSON from standard input"
+_ARGUMENT_FORMS_HINT = "pass one JSON object, key=value arguments, or - to read JSON from standard input"
 _STDIN_LABEL = "standard input"
 _TRUE_WORDS, _FALSE_WORDS = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -134,7 +134,7 @@ def read_json_arguments(words: Sequence[str], stdin: TextIO) -> dict[str, Any]:
     if not words:
         return {}
     if len(words) > 1:
-        raise Usage(f"nothing may stand beside {words[0][:20]!r}", hint=_ARGUMENT_FORMS_HINT)
+        raise Usage(f"{words[0][:20]!r} cannot be combined with other arguments", hint=_ARGUMENT_FORMS_HINT)
     where = _STDIN_LABEL if words[0] == "-" else "the arguments"
     try:
         text = stdin.read() if words[0] == "-" else words[0]
@@ -188,21 +188,21 @@ def _find_parent(arguments: dict[str, Any], path: KeyPath, key: str) -> dict[str
     for step in path[:-1]:
         below = place.setdefault(step, {})
         if not isinstance(below, dict):
-            raise Usage(f"{key}: '{step}' has a value already, so nothing can stand below it")
+            raise Usage(f"{key}: '{step}' already has a value, so it cannot contain other keys")
         place = cast("dict[str, Any]", below)
     return place
 
 
 def _set_value(parent: dict[str, Any], name: str, value: Any, key: str) -> None:
     if name in parent:
-        raise Usage(f"{key} is given twice", hint="only the key of a list can be repeated")
+        raise Usage(f"{key} is given twice", hint="only keys of lists can be repeated")
     parent[name] = value
 
 
 def _append_item(parent: dict[str, Any], name: str, value: Any, key: str) -> None:
     held = parent.setdefault(name, [])
     if not isinstance(held, list):
-        raise Usage(f"{key} is given twice", hint="only the key of a list can be repeated")
+        raise Usage(f"{key} is given twice", hint="only keys of lists can be repeated")
     cast("list[Any]", held).append(value)
 
 
@@ -229,7 +229,7 @@ def _coerce_text(text: str, node: SchemaNode, key: str) -> Any:
     if not types or "string" in types:
         return text
     expected = " or ".join(_TYPE_DESCRIPTIONS[type_] for type_ in _TYPE_DESCRIPTIONS if type_ in types)
-    hint = f"{key}:=… takes JSON as it stands" if types & {"array", "object"} else None
+    hint = f"{key}:=… accepts JSON" if types & {"array", "object"} else None
     raise Usage(f"{key}: expected {expected}, found {text[:60]!r}", hint=hint)
 
 
@@ -299,10 +299,10 @@ def _parse_json(text: str, source: str) -> Any:
     try:
         return _load_strict_json(text)
     except RecursionError:
-        raise Usage(f"{source}: no valid JSON: too deeply nested") from None
+        raise Usage(f"{source}: not valid JSON: too deeply nested") from None
     except ValueError as error:
         hint = None if source == _STDIN_LABEL else "quote it for the shell: '{\"key\": 1}'"
-        raise Usage(f"{source}: no valid JSON: {error}", hint=hint) from None
+        raise Usage(f"{source}: not valid JSON: {error}", hint=hint) from None
 
 
 def _load_strict_json(text: str) -> Any:
@@ -313,7 +313,7 @@ def _load_strict_json(text: str) -> Any:
 def _parse_finite_float(text: str) -> float:
     number = float(text)
     if not isfinite(number):
-        raise ValueError(f"{text} is a number that JSON does not have")
+        raise ValueError(f"{text} is not a valid JSON number")
     return number
 
 

@@ -24,7 +24,7 @@ __all__ = ["make_folder", "result_json", "save_media", "show_result"]
 def show_result(result: Result, saved_paths: Sequence[Path], tool: str) -> None:
     """Print the text on standard output, with descriptions of media; a tool error goes to standard error."""
     if result.is_error:
-        show_error(f"{tool} answered with an error: {result.text}")
+        show_error(f"{tool} returned an error: {result.text}")
         return
     media = result.media
     has_text = any(isinstance(block, TextBlock | TextResource) for block in result.blocks)
@@ -38,7 +38,7 @@ def show_result(result: Result, saved_paths: Sequence[Path], tool: str) -> None:
         if saved_paths or not has_text or one.uri is None:
             print(f"{one}{where}")
     if media and not saved_paths:
-        show_note("media were not written anywhere", "--save DIR writes them to files")
+        show_note("media were not saved", "use --save DIR to write them to files")
     for warning in result.warnings:
         show_note(warning)
 
@@ -102,7 +102,7 @@ def _write_media_file(media: Media, folder: Path, tool: str) -> Path:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         return path
-    raise Usage(f"--save {folder}: there are too many files called {stem}")
+    raise Usage(f"--save {folder}: too many files are named {stem}")
 
 
 def _choose_file_name(media: Media, tool: str) -> tuple[str, str]:

@@ -44,7 +44,7 @@ def show_no_servers_notice(configuration: Configuration, data_dir: Path) -> None
     """Report that no server is configured."""
     if not configuration.servers:
         place = configuration.file or str(data_dir / "mcp.json")
-        show_note("no servers are configured", f"write them into {place}, or run `toolyard import`")
+        show_note("no servers are configured", f"add them to {place}, or run `toolyard import`")
 
 
 def show_unapproved_file_notice(configuration: Configuration) -> None:
@@ -85,7 +85,7 @@ def show_stale_listings_notice(tool_listing: ToolListing, server: str | None = N
     }
     if old:
         names = ", ".join(f"{server_id} {format_age(age)}" for server_id, age in old.items())
-        show_note(f"listed earlier: {names}", "--fresh asks again")
+        show_note(f"listed from the cache: {names}", "use --fresh to list again")
 
 
 def show_quarantined_tools_notice(tool_listing: ToolListing, server: str | None = None) -> None:
@@ -111,7 +111,7 @@ def show_unaccepted_tools_notice(tool_listing: ToolListing, locks: CombinedLocks
     ]
     if aside:
         shown = ", ".join(aside[:_MAX_NAMED_TOOLS]) + (", …" if len(aside) > _MAX_NAMED_TOOLS else "")
-        hint = "see them with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
+        hint = "review with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
         where = f"accepted in {lock.path}" if lock is not None and lock.exists else "first listed"
         show_note(f"{format_count(len(aside), 'tool')} not as {where}: {shown}", hint)
 
@@ -129,10 +129,10 @@ def add_refusal_hint(error: ToolRefused, tool_name: str, configuration: Configur
     one."""
     off = find_disabled_server(tool_name, configuration)
     if off is not None:
-        reason = off.disabled_reason or "its entry says so"
+        reason = off.disabled_reason or "turned off in its entry"
         return ToolRefused(error.cause, hint=f"server '{off.id}' is disabled: {reason}")
     if error.hint and ("did you mean" in error.hint or "toolyard lock" in error.hint):
         return error
     return ToolRefused(
-        error.cause, hint=f"`toolyard why {tool_name}` may tell more, `toolyard tools` lists them"
+        error.cause, hint=f"`toolyard why {tool_name}` explains, `toolyard tools` lists all tools"
     )

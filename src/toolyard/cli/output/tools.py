@@ -62,5 +62,5 @@ def show_change(kind: str, id: str, was: str | None, diff: Iterable[str] = ()) -
 
 def show_unaccepted_changes_notice(number: int) -> None:
     """Print how many changes are not accepted, and how to accept them."""
-    hint = "see them with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
+    hint = "review with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
     show_note(f"{format_count(number, 'change')} not accepted", hint)

@@ -204,4 +204,4 @@ def _listen_failure(task: asyncio.Future[dict[str, Any]]) -> RpcFailure:
     error = task.exception()
     if isinstance(error, RpcErrorResponse):
         return error.failure
-    return RpcFailure(INVALID_REQUEST, "the subscription cannot be made")
+    return RpcFailure(INVALID_REQUEST, "the subscription could not be created")

@@ -212,4 +212,4 @@ class ListenRequests:
                 if away.status != _SERVICE_UNAVAILABLE:
                     end()
             except ToolyardError as error:
-                log.warning("whether somebody may still listen cannot be looked up: %s", error.cause)
+                log.warning("cannot check whether a stream is still allowed: %s", error.cause)

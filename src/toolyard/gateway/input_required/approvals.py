@@ -94,7 +94,7 @@ class CallApprovals:
             hint = "use a client that can ask you (elicitation), or set write_tools to 'allow'"
             raise ApprovalNeeded(told, approval=approval.id, hint=hint)
         link = f"{self._page_url}#{approval.id}"
-        hint = f"it is given at {link}; then make the same call again"
+        hint = f"approve it at {link}, then make the same call again"
         raise ApprovalNeeded(told, approval=approval.id, link=link, hint=hint)
 
     async def _find_or_create(self, question: ApprovalRequest) -> Approval:
@@ -107,8 +107,12 @@ class CallApprovals:
                 if _is_same_call(each, made):
                     return each
             if len(waiting) >= _MAX_PENDING_APPROVALS:
-                hint = f"answer some of them first: {self._page_url}" if self._page_url is not None else None
-                raise ToolRefused(f"{len(waiting)} calls wait for an approval already", hint=hint)
+                hint = (
+                    f"approve or decline some of them first: {self._page_url}"
+                    if self._page_url is not None
+                    else None
+                )
+                raise ToolRefused(f"{len(waiting)} calls are already waiting for approval", hint=hint)
             await self._store.add(made)
         return made
 
@@ -116,8 +120,8 @@ class CallApprovals:
         decision, arguments = question.decision, dict(question.arguments)
         if len(_encode_arguments(arguments)) > _MAX_ARGUMENTS_BYTES:
             raise ToolRefused(
-                f"'{decision.name}' needs an approval, and its arguments are too long to be shown to anybody",
-                hint=f"at most {_MAX_ARGUMENTS_BYTES} bytes can be approved",
+                f"'{decision.name}' needs an approval, and its arguments are too long to be shown",
+                hint=f"at most {_MAX_ARGUMENTS_BYTES} bytes of arguments can be approved",
             )
         return Approval(
             id=secrets.token_hex(12),
@@ -137,7 +141,7 @@ def _encode_arguments(arguments: dict[str, object]) -> bytes:
     try:
         return orjson.dumps(arguments)
     except orjson.JSONEncodeError as error:
-        raise ToolRefused(f"the arguments cannot be written down for an approval: {error}") from None
+        raise ToolRefused(f"the arguments cannot be stored for an approval: {error}") from None
 
 
 def _is_same_call(one: Approval, other: Approval) -> bool:

@@ -83,7 +83,7 @@ class RemoteRoundExecutor:
     def _on_round_done(self, round_id: str, task: asyncio.Task[None]) -> None:
         self.running_rounds.pop(round_id, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("a round of another replica could not be answered", exc_info=error)
+            log.warning("a request of another replica could not be answered", exc_info=error)
 
     async def _run_round(self, round_id: str, order: dict[str, Any]) -> None:
         told: list[Message] = []
@@ -137,8 +137,8 @@ class RemoteRoundExecutor:
             return {"failure": [failure.code, failure.message, failure.data]}
         except Exception as error:
             # The outermost boundary of a request, as in the endpoint.
-            log.exception("%s failed in an unforeseen way", request.method)
-            words = f"failed in an unforeseen way: {type(error).__name__}"
+            log.exception("%s failed unexpectedly", request.method)
+            words = f"unexpected error: {type(error).__name__}"
             return {"failure": [INTERNAL_ERROR, words, None]}
         return {"asks": parked.input_requests()} if result is None else {"result": result}
 
@@ -278,7 +278,7 @@ class RemoteCalls:
         try:
             letters = await mail.take(self.replica_id)
         except ToolyardError as error:
-            log.warning("letters of other replicas cannot be read: %s", error.cause)
+            log.warning("messages of other replicas cannot be read: %s", error.cause)
         else:
             assert self.call_host is not None
             self.call_host.handle_messages(letters)
@@ -294,7 +294,7 @@ def _call_lost_error() -> RpcErrorResponse:
     """Return the error for a call whose host is gone."""
     return RpcErrorResponse(
         INTERNAL_ERROR,
-        "the call that waited for this answer is gone; whether it was carried out is unknown",
+        "the call that waited for this answer has ended; it is not known whether it was executed",
         {"kind": "outcome_unknown"},
     )
 

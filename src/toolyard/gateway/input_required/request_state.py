@@ -61,12 +61,10 @@ class RequestStateSealer:
                 data[:_NONCE_BYTES], data[_NONCE_BYTES:], _request_digest(principal_id, method, params)
             )
         except (InvalidTag, ValueError, AttributeError, binascii.Error):
-            raise RpcErrorResponse(
-                INVALID_PARAMS, "requestState is not what was given for this request"
-            ) from None
+            raise RpcErrorResponse(INVALID_PARAMS, "requestState does not belong to this request") from None
         found = decode(opened)
         if not is_recent(found["until"] - REQUEST_STATE_SECONDS, self._clock(), REQUEST_STATE_SECONDS):
-            raise RpcErrorResponse(INVALID_PARAMS, "requestState has expired; make the request anew")
+            raise RpcErrorResponse(INVALID_PARAMS, "requestState has expired; send the request again")
         return found["content"]
 
     def _make_cipher(self) -> Any:

@@ -42,4 +42,4 @@ def _decode_cursor(cursor: object) -> int:
             return int(place)
     except (binascii.Error, ValueError):
         pass
-    raise RpcErrorResponse(INVALID_PARAMS, "cursor is none that was given here")
+    raise RpcErrorResponse(INVALID_PARAMS, "cursor is not valid")

@@ -142,7 +142,7 @@ class SqlAuditLog:
         self._task.cancel()
         await asyncio.wait([self._task])
         if self._pending:
-            _log.error("%d entries of the audit log could not be written", len(self._pending))
+            _log.error("audit log entries not written: %d", len(self._pending))
 
     async def _write_batch(self, entries: Sequence[AuditEntry]) -> Sequence[None]:
         """Write the entries of concurrent ``write`` calls, after the queued ones, to preserve the order."""
@@ -165,7 +165,7 @@ class SqlAuditLog:
             except StoreError as error:
                 self._failure = error.cause
                 self._warning.warn(
-                    f"the audit log cannot be written; {len(self._pending)} entries are queued: {error.cause}"
+                    f"the audit log cannot be written ({len(self._pending)} queued): {error.cause}"
                 )
                 pause = _RETRY_SECONDS
                 if self._closed:

@@ -130,14 +130,14 @@ def _build_waiting_turn(log: _EventFactory) -> Iterator[ChatEvent]:
     yield log(Kind.TEXT, "step-1", delta="I will do **all three")
     yield _build_call(log, "5", "demo_count", "", "Demo", to=8)
     yield log(Kind.PROGRESS, "5", id="5", progress=5, total=8, message="5 of 8")
-    yield _build_call(log, "6", "playground_note", "Keep a note", text="Too much on Friday")
+    yield _build_call(log, "6", "playground_note", "Save a note", text="Too much on Friday")
     yield log(
         Kind.APPROVAL_REQUEST,
         id="6",
         approval="a-1",
         reason=_APPROVAL_REASON,
     )
-    yield _build_call(log, "7", "playground_greet", "Greet somebody")
+    yield _build_call(log, "7", "playground_greet", "Greet someone")
     yield _build_question(log, "1", "7", "form", "Who should be greeted, and how?", schema=_QUESTION_SCHEMA)
     yield _build_call(log, "8", "docs_summary", "", "Library docs", page="retries")
     yield _build_question(log, "2", "8", "sampling", "", request="Summarise this page in two sentences: …")

@@ -58,7 +58,7 @@ _EXAMPLE_CHATS = (
 _EXAMPLE_SCHEMA = {
     "required": ["start", "stops"],
     "properties": {
-        "start": {"type": "string", "format": "date", "description": "The day of departure"},
+        "start": {"type": "string", "format": "date", "description": "Departure date"},
         "stops": {
             "type": "array",
             "items": {
