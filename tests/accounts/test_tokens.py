@@ -129,7 +129,7 @@ async def test_when_it_was_last_used_is_known_to_a_minute(
 async def test_there_is_an_end_to_tokens(people: AccountService, ann: User) -> None:
     for number in range(200):
         await people.create_token(ann, str(number), READ, None)
-    with pytest.raises(Invalid, match="200 tokens already"):
+    with pytest.raises(Invalid, match="already have 200 tokens"):
         await people.create_token(ann, "x", READ, None)
 
 

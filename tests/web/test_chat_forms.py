@@ -133,7 +133,7 @@ async def test_what_was_written_is_kept_when_it_cannot_be_sent(yard: Yard) -> No
     page = await yard.say("Some long thoughts", model="gone:nothing")
     assert page.status >= 400
     assert page.value("text") == "Some long thoughts"
-    assert "there is no model" in page.text.lower()
+    assert "unknown model" in page.text.lower()
     assert (await yard.local.services.chats.list("local")) == []
 
 

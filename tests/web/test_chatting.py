@@ -105,8 +105,8 @@ async def test_an_agent_that_is_not_there_is_named_with_those_that_are(
     local = await open_site({}, models={"fake": fake_model(model)}, agents=[agent])
     with pytest.raises(ChatRefused) as caught:
         await local.services.chats.create("local", agent="bold")
-    assert caught.value.hint == "choose another; available: careful"
-    with pytest.raises(ChatRefused, match="agent 'careful': there is no bundle 'nothing'"):
+    assert caught.value.hint == "available agents: careful"
+    with pytest.raises(ChatRefused, match="agent 'careful': unknown bundle 'nothing'"):
         await local.services.chats.create("local", agent="careful")
 
 

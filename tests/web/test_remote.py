@@ -174,7 +174,7 @@ async def test_where_nothing_runs_and_what_is_no_toolyard(remote: Any, hostile_h
     assert "cannot be reached" in nothing.err
     other = await remote(f"{hostile_http.url}/html/remote", "tools")
     assert other.code == 3
-    assert "no Toolyard" in other.err
+    assert "is not Toolyard" in other.err
     assert (await remote("ftp://example.com", "tools")).code == 2
     assert (await remote("nonsense", "servers")).code == 2
 

@@ -47,7 +47,7 @@ async def find_user(services: Services, user_id: str) -> User:
     """Return an account with its effective role. Raises NotFound."""
     user = await services.database.accounts.get_user(user_id)
     if user is None:
-        raise NotFound("there is no such user", hint="it may have been deleted")
+        raise NotFound("user not found", hint="it may have been deleted")
     return _with_effective_role(services, user)
 
 

@@ -33,7 +33,7 @@ def find_config_server(services: Services, request_user: RequestUser, server_id:
     """Return a configured server. Raises NotFound, also if the user's token does not cover it."""
     server = services.configuration.servers.get(server_id)
     if server is None or not scope_covers_server(request_user.scope, server):
-        raise NotFound("there is no such server", hint="it may have been removed from the configuration")
+        raise NotFound("server not found", hint="it may have been removed from the configuration")
     return server
 
 

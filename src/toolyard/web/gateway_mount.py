@@ -257,4 +257,4 @@ def _parse_mode(scope: Mapping[str, Any]) -> ToolMode | None:
 
 def _build_not_found_error() -> HttpRequestRejected:
     """Return the same error for missing and for forbidden names, so that neither can be told apart."""
-    return HttpRequestRejected(404, "there is no MCP endpoint at this address")
+    return HttpRequestRejected(404, "no MCP endpoint at this address")

@@ -344,7 +344,7 @@ class Services:
         """
         if server_id not in self.configuration.servers:
             hint = "GET /api/v1/status lists the servers"
-            raise NotFound(f"there is no server '{server_id}' in the configuration", hint=hint)
+            raise NotFound(f"server '{server_id}' is not configured", hint=hint)
         await self.core.manager.restart(server_id)
         await self.record_change(request_user, "server.restart", server_id)
         # Unlike wait_for, this does not cancel the task after the timeout: it goes on in the background.

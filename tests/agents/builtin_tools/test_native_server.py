@@ -85,7 +85,7 @@ async def test_why_says_that_they_are_for_chats(core: Core) -> None:
     decision = core.call_path.explain("view_file", Caller())
     assert (decision.tool, decision.verdict) == ("@native/view_file", Verdict.HIDE)
     assert decision.decisive is not None
-    assert decision.decisive.reason == "native tools are available in chats only"
+    assert decision.decisive.reason == "built-in tools are available in chats only"
     in_one = core.call_path.explain("@native/view_file", in_chat())
     assert in_one.verdict is Verdict.ALLOW
     assert {link.rule: link.outcome for link in in_one.chain}["native"] is RuleOutcome.PASS

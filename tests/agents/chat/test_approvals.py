@@ -247,7 +247,7 @@ async def test_a_turn_whose_owner_is_gone_ends_with_the_answer(house: House) -> 
 
 
 async def test_without_a_chat_there_is_nobody_to_ask(house: House) -> None:
-    with pytest.raises(ToolRefused, match="needs an approval, and there is nobody to ask"):
+    with pytest.raises(ToolRefused, match="needs an approval, and nobody is available to ask"):
         await house.core.call_path.call("s_put", {"text": "a"})
 
 

@@ -67,7 +67,7 @@ class SlashCommands:
     async def _change_agent(self, name: str) -> None:
         if not name:
             _print_rows(
-                [("-", "no agent: all tools"), *self._current_chat.list_agents()],
+                [("-", "no agent, all tools"), *self._current_chat.list_agents()],
                 self._current_chat.agent or _NO_AGENT,
             )
             return

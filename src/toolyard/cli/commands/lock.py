@@ -267,7 +267,7 @@ def _show_outcome(
     for change in remaining:
         show_change(change.kind.value, change.id, change.was, change.diff() if task == "diff" else ())
     for server_id in comparison.removed_servers:
-        show_note(f"server '{server_id}' is in the lock and not configured any more")
+        show_note(f"server '{server_id}' is in the lock but no longer configured")
     if written is not None:
         tools = sum(len(pins.tools) for pins in written.values())
         state = "is up to date" if written == comparison.lock else "written"
@@ -281,7 +281,7 @@ def _show_outcome(
         and not comparison.removed_servers
         and not comparison.failures
     ):
-        print("nothing is different")
+        print("no differences")
     for server_id, package in comparison.unpinned_packages.items():
         show_note(
             f"server '{server_id}' runs the latest version of {package}, which can change at any time",

@@ -41,7 +41,7 @@ def command(
     input ends. Logs go to standard error.
     """
     if sum(word is not None for word in (agent, bundle, server)) > 1:
-        raise Usage("--agent, --bundle and --server exclude each other", hint="give one of them")
+        raise Usage("--agent, --bundle and --server cannot be combined", hint="use only one of them")
     _refuse_regular_file("standard input", sys.stdin)
     _refuse_regular_file("standard output", sys.stdout)
     from toolyard.agents.definitions.agents_md import find_agents_file, read_agents  # not for the help

@@ -110,7 +110,7 @@ def _make_row(summary: ServerSummary) -> Row:
     if summary.cause is not None:
         about = StyledCell(summary.cause, style)
     elif not summary.enabled:
-        about = StyledCell("switched off in its entry", "dim")
+        about = StyledCell("turned off in its entry", "dim")
     return (
         summary.server,
         StyledCell(summary.state, style),

@@ -93,7 +93,7 @@ class HttpGateway:
     async def _handle_post(self, http: HttpExchange, front: Endpoint) -> None:
         kind = http.headers.get("content-type", "")
         if kind != _JSON_MEDIA_TYPE and kind.partition(";")[0].strip().lower() != _JSON_MEDIA_TYPE:
-            raise HttpRequestRejected(415, "messages are sent as application/json")
+            raise HttpRequestRejected(415, "send messages as application/json")
         if not accepts_media_type(http.headers.get("accept", "*/*")):
             raise HttpRequestRejected(406, "the client must accept application/json and text/event-stream")
         try:
@@ -123,7 +123,7 @@ class HttpGateway:
     async def _handle_modern(self, http: HttpExchange, front: Endpoint, body: Message) -> None:
         method, id = cast("str | None", body.get("method")), cast("RequestId", body.get("id"))
         if method is None:
-            raise HttpRequestRejected(400, "answers are sent within the next request")
+            raise HttpRequestRejected(400, "send inputResponses with the next request, not as a message")
         if "id" not in body:
             await http.respond(202)
             return

@@ -111,11 +111,11 @@ class HttpExchange:
         while True:
             message = await self.receive()
             if message["type"] != "http.request":
-                raise HttpRequestRejected(400, "the request ended before its body")
+                raise HttpRequestRejected(400, "the request ended before its body was complete")
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > _MAX_BODY_BYTES:
-                raise HttpRequestRejected(413, f"a message has at most {_MAX_BODY_BYTES} bytes")
+                raise HttpRequestRejected(413, f"a message may have at most {_MAX_BODY_BYTES} bytes")
             if not message.get("more_body", False):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -202,14 +202,14 @@ class LegacyHttp:
         """Send a stream, from its beginning or from where it broke off."""
         held = self._find_session(http, endpoint)
         if held is None:
-            raise HttpRequestRejected(405, "there is no stream without a session", {"Allow": "POST"})
+            raise HttpRequestRejected(405, "GET requires a session", {"Allow": "POST"})
         if not accepts_media_type(http.headers.get("accept", "*/*"), "text/event-stream"):
             raise HttpRequestRejected(406, "the client must accept text/event-stream")
         last = http.headers.get("last-event-id")
         found = (held.standalone_stream, None) if last is None else held.find_resumable(last)
         if found is None:
             # Not 404, which would tell the client that its session has ended.
-            raise HttpRequestRejected(410, "the stream of this event is not there any more")
+            raise HttpRequestRejected(410, "the stream of this event has ended")
         stream, after = found
         async with DisconnectWatcher(http.receive):
             with self._listeners.track(http.scope, stream.disconnect_reader):
@@ -219,7 +219,7 @@ class LegacyHttp:
         """End a session."""
         held = self._find_session(http, endpoint)
         if held is None:
-            raise HttpRequestRejected(405, "there is no session to end", {"Allow": "POST"})
+            raise HttpRequestRejected(405, "DELETE requires a session", {"Allow": "POST"})
         await self._sessions.end(held)
         await http.respond(204)
 

@@ -137,7 +137,7 @@ async def list_grants(services: AppServices, request_user: ChatReader) -> GrantL
 async def revoke_grant(services: AppServices, request_user: ChatWriter, id: PathId) -> None:
     """Revoke a standing approval: such calls need approval again."""
     if not await services.database.approvals.revoke(request_user.user.id, id):
-        raise NotFound("there is no such standing approval", hint="it may have expired or been revoked")
+        raise NotFound("standing approval not found", hint="it may have expired or been revoked")
     await services.record_change(request_user, "grant.revoke", id)
 
 

@@ -78,7 +78,7 @@ async def list_sessions(services: AppServices, request_user: BrowserUser, reques
 async def end_session(services: AppServices, request_user: BrowserUser, id: PathId) -> None:
     """Sign out one browser."""
     if not await services.people.end_session(request_user.user, id):
-        raise NotFound("there is no such session", hint="it may have ended already")
+        raise NotFound("session not found", hint="it may have ended already")
     await services.record_change(request_user, "sign_out", id)
 
 

@@ -154,5 +154,5 @@ async def make_token(services: AppServices, request_user: BrowserUser, given: To
 async def delete_token(services: AppServices, request_user: BrowserUser, id: PathId) -> None:
     """Delete a token, which becomes invalid at once."""
     if not await services.database.accounts.delete_token(request_user.user.id, id):
-        raise NotFound("there is no such token", hint="it may have been deleted")
+        raise NotFound("token not found", hint="it may have been deleted")
     await services.record_change(request_user, "token.delete", id)
