@@ -13,6 +13,7 @@ from typing import Any
 
 import mcp
 import pytest
+from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
 from toolyard.types.server import HttpSpec, Server, StdioSpec
@@ -73,9 +74,9 @@ async def use(manager: ConnectionManager) -> None:
     async with manager:
         await manager.connect()
         assert len((await manager.list_tools("s")).tools) == 23
-        answer = await manager.call("s", "echo", {"text": 'á\n"'})
+        answer = await call_tool(manager, "s", "echo", {"text": 'á\n"'})
         assert answer["content"] == [{"type": "text", "text": 'á\n"'}]
-        big = await manager.call("s", "big", {"mb": 1})
+        big = await call_tool(manager, "s", "big", {"mb": 1})
         assert 999_000 < len(big["content"][0]["text"]) <= 1_000_000
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from peers.driver import Target, drive
 from toolyard.clients import ConnectionManager
+from toolyard.types.call import McpRequest
 from toolyard.types.server import HttpSpec, Server, StdioSpec
 
 
@@ -28,7 +29,9 @@ class Toolyard:
         return len((await self.manager.list_tools(f"s{index}")).tools)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
-        return await self.manager.call("s0", tool, arguments)
+        return await self.manager.connection("s0").request(
+            McpRequest("tools/call", {"name": tool, "arguments": arguments})
+        )
 
     def text(self, answer: Any) -> str:
         return answer["content"][0]["text"]

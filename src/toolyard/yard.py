@@ -28,7 +28,7 @@ from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, ToolMode
 from toolyard.policy import build_refusal, select_bundles
 from toolyard.results import ResultLimits, error_to_result
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller, CallRecord, OnProgress
+from toolyard.types.call import Caller, CallRecord, OnProgress, ToolCall
 from toolyard.types.config import Configuration
 from toolyard.types.decision import Decision, Surface
 from toolyard.types.principal import LOCAL_PRINCIPAL
@@ -370,14 +370,13 @@ class Toolyard:
         caller = self.caller(agent, bundles, model=provider is not None)
         if provider is not None and arguments is not None:
             arguments = self._restore_arguments(name, arguments, provider)
+        call = ToolCall(
+            name, {} if arguments is None else arguments, on_progress=on_progress, timeouts=timeouts
+        )
         with self._open_guard:
             if name in META_TOOLS:
-                return await self._core.meta_tools.call_for_result(
-                    name, arguments, caller, on_progress=on_progress
-                )
-            return await self._core.call_path.call(
-                name, arguments, caller, on_progress=on_progress, timeouts=timeouts
-            )
+                return await self._core.meta_tools.call_for_result(call, caller)
+            return await self._core.call_path.call(call, caller)
 
     async def answer(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Result:
         """Call a tool like ``call``, but return errors as results, so that a model can react to them."""

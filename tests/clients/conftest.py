@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 import aiohttp.web
 import pytest
+from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
 from toolyard.errors import ServerError
@@ -137,7 +138,7 @@ def beside(good: Server) -> Callable[..., AbstractAsyncContextManager[Connection
 
 
 async def echo(manager: ConnectionManager, text: str = "before") -> str:
-    result = await manager.call("good", "echo", {"text": text})
+    result = await call_tool(manager, "good", "echo", {"text": text})
     return result["content"][0]["text"]
 
 

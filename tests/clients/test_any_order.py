@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from tests.processes import below_us
+from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
 from toolyard.errors import ServerError
@@ -53,7 +54,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(server=servers, tool=st.sampled_from(["echo", "echo", "never", "later"]))
     def call(self, server: str, tool: str) -> None:
-        self.calls.append(self.loop.create_task(self.manager.call(server, tool, {"n": len(self.calls)})))
+        self.calls.append(
+            self.loop.create_task(call_tool(self.manager, server, tool, {"n": len(self.calls)}))
+        )
 
     @rule(which=st.integers(min_value=0))
     def cancel(self, which: int) -> None:

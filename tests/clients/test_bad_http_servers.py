@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager, EraCache
 from toolyard.errors import (
@@ -114,7 +115,7 @@ async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
     kind = Unreachable if kind is OutcomeUnknown else kind
     async with beside(web(mode, when="always"), message_limit=1_000_000) as manager:
         with within(3), pytest.raises(ServerError) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         assert type(caught.value) is kind
         says(caught.value, words)
         status = manager.status("bad")
@@ -133,7 +134,7 @@ async def test_a_call_that_is_answered_badly_ends_with_the_right_error(
     async with beside(web(mode, era=era), message_limit=1_000_000) as manager:
         await manager.ensure_connected("bad")
         with within(3), pytest.raises(ServerError) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         assert type(caught.value) is kind
         says(caught.value, words)
         assert (await manager.list_tools("bad")).tools[0]["name"] == "echo"
@@ -146,7 +147,7 @@ async def test_a_server_that_stands_still_is_given_up_after_the_connect_timeout(
 ) -> None:
     async with beside(web(mode, keys={"timeouts": short}, when="always", **STANDING[mode])) as manager:
         with within(2), pytest.raises(Unreachable) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "did not answer within 1 s")
         says(manager.status("bad"), "did not answer within 1 s")
 
@@ -161,7 +162,7 @@ async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
     async with beside(web(mode, keys=keys, era=era, **STANDING[mode])) as manager:
         await manager.ensure_connected("bad")
         with within(1.5), pytest.raises(CallTimeout) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "tools/call: no response or progress for 0.5 s")
         if era == "legacy":
             await until(lambda: web.messages("notifications/cancelled"))
@@ -177,7 +178,7 @@ async def test_a_port_where_nobody_listens_is_named(beside: Beside, within: With
         port = held.getsockname()[1]
         async with beside(Server("bad", HttpSpec(f"http://127.0.0.1:{port}/mcp"))) as manager:
             with within(1), pytest.raises(Unreachable) as caught:
-                await manager.call("bad", "echo")
+                await call_tool(manager, "bad", "echo")
             words = f"127.0.0.1:{port} cannot be reached: Connection refused"
             says(caught.value, words)
             assert caught.value.hint == "is the server running?"
@@ -190,9 +191,9 @@ async def test_a_reset_in_the_middle_of_a_long_request_leaves_its_outcome_unknow
 ) -> None:
     async with beside(web("resets-in-body")) as manager:
         with within(3), pytest.raises(OutcomeUnknown) as caught:
-            await manager.call("bad", "echo", {"text": "x" * 20_000_000})
+            await call_tool(manager, "bad", "echo", {"text": "x" * 20_000_000})
         says(caught.value, "127.0.0.1:")
-        assert text_of(await manager.call("bad", "echo", {"text": "next"})) == "next"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy", "sse"])
@@ -202,18 +203,18 @@ async def test_a_server_that_went_away_and_came_back_is_found_again(
     program = listening(sys.executable, "-I", HOSTILE, "{port}")
     spec = HttpSpec(f"{program.url}/good/key?era={era}", type="sse" if era == "sse" else "http")
     async with beside(Server("bad", spec, timeouts=PATIENT)) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "before"})) == "before"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "before"})) == "before"
         program.stop()
         if era == "sse":  # Its stream ends with it.
             await until(lambda: manager.status("bad").state is not State.READY)
         with within(2), pytest.raises(ServerError) as caught:
             for _ in range(3):  # The first ones may find a kept connection just broken.
                 with contextlib.suppress(OutcomeUnknown):
-                    await manager.call("bad", "echo")
+                    await call_tool(manager, "bad", "echo")
         assert type(caught.value) is Unreachable
         says(caught.value, "cannot be reached: Connection refused")
         program.start()
-        assert text_of(await manager.call("bad", "echo", {"text": "after"})) == "after"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "after"})) == "after"
         assert manager.status("bad").state is State.READY
 
 
@@ -233,7 +234,7 @@ async def test_an_address_that_leads_nowhere_is_named(
 ) -> None:
     async with beside(Server("bad", HttpSpec(url), timeouts=PATIENT)) as manager:
         with within(5), pytest.raises(Unreachable) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, words)
         says(manager.status("bad"), words)
 
@@ -244,7 +245,7 @@ async def test_a_tls_address_of_a_plain_server_is_named(
     url = web.url("good").replace("http:", "https:")
     async with beside(Server("bad", HttpSpec(url), timeouts=PATIENT)) as manager:
         with within(3), pytest.raises(Unreachable) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "TLS with 127.0.0.1:")
 
 
@@ -269,26 +270,26 @@ async def test_many_bad_servers_at_once_fail_alone(
 async def test_a_refusal_keeps_what_the_server_said_about_coming_back(web: Web, beside: Beside) -> None:
     async with beside(web("status-401")) as manager:
         with pytest.raises(SignInNeeded) as unsigned:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         assert unsigned.value.status == 401
         assert unsigned.value.challenge == 'Bearer realm="tea", scope="pour"'
         assert manager.status("bad").state is State.NEEDS_AUTH
     async with beside(web("status-429")) as manager:
         with pytest.raises(Throttled) as throttled:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         assert throttled.value.retry_after == 7
     async with beside(web("status-500")) as manager:
         with pytest.raises(HttpStatus) as refused:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         assert (refused.value.status, refused.value.body) == (500, b"the tea is\ncold")
 
 
 async def test_a_server_that_wanted_credentials_once_is_ready_again(web: Web, beside: Beside) -> None:
     async with beside(web("refuses-once")) as manager:
         with pytest.raises(SignInNeeded):
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         assert manager.status("bad").state is State.NEEDS_AUTH
-        assert text_of(await manager.call("bad", "echo", {"text": "now"})) == "now"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "now"})) == "now"
         status = manager.status("bad")
         assert (status.state, status.cause) == (State.READY, None)
 
@@ -296,7 +297,7 @@ async def test_a_server_that_wanted_credentials_once_is_ready_again(web: Web, be
 async def test_an_error_in_the_words_of_json_rpc_is_one_whatever_its_status(web: Web, beside: Beside) -> None:
     async with beside(web("rpc-error-400")) as manager:
         with pytest.raises(RpcError, match="no such tool") as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         assert caught.value.code == -32602
 
 
@@ -309,7 +310,7 @@ async def test_a_redirect_within_the_origin_is_followed_and_remembered(
 ) -> None:
     async with beside(web("redirects", status=status)) as manager:
         for text in ("one", "two"):
-            assert text_of(await manager.call("bad", "echo", {"text": text})) == text
+            assert text_of(await call_tool(manager, "bad", "echo", {"text": text})) == text
     assert sum("moved=1" not in entry["target"] for entry in web.seen()) == 1
 
 
@@ -317,7 +318,7 @@ async def test_headers_stay_with_their_origin(web: Web, beside: Beside) -> None:
     spec = HttpSpec(web.url("redirects-away", when="always"), headers={"Authorization": "Bearer secret"})
     async with beside(Server("bad", spec)) as manager:
         with pytest.raises(Unreachable, match="redirects to another origin"):
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
     assert web.seen()[0]["headers"]["authorization"] == "Bearer secret"
     assert web.seen("-away") == []
 
@@ -328,7 +329,7 @@ async def test_a_redirect_to_no_address_at_all_is_an_error(
 ) -> None:
     async with beside(web("redirects-nowhere", when="always", to=to)) as manager:
         with within(2), pytest.raises(Unreachable) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "redirects ")
 
 
@@ -345,7 +346,7 @@ async def test_an_odd_answer_is_understood(
     async with beside(web(mode, era=era)) as manager:
         with within(2):
             for text in ("one", "two", "three"):
-                assert text_of(await manager.call("bad", "echo", {"text": text})) == text
+                assert text_of(await call_tool(manager, "bad", "echo", {"text": text})) == text
         assert manager.status("bad").state is State.READY
 
 
@@ -354,7 +355,7 @@ async def test_an_odd_answer_is_understood(
 async def test_connections_are_used_again(mode: str, web: Web, beside: Beside) -> None:
     async with beside(web(mode)) as manager:
         for number in range(50):
-            assert text_of(await manager.call("bad", "echo", {"text": str(number)})) == str(number)
+            assert text_of(await call_tool(manager, "bad", "echo", {"text": str(number)})) == str(number)
     calls = web.messages("tools/call")
     assert len(calls) == 50
     assert len({call["connection"] for call in calls}) <= 3
@@ -362,7 +363,7 @@ async def test_connections_are_used_again(mode: str, web: Web, beside: Beside) -
 
 async def test_a_modern_server_is_told_method_and_name_in_headers(web: Web, beside: Beside) -> None:
     async with beside(web("good")) as manager:
-        await manager.call("bad", "echo", {"text": "x"})
+        await call_tool(manager, "bad", "echo", {"text": "x"})
         with pytest.raises(RpcError, match="no such method"):
             await manager.connection("bad").request(McpRequest("resources/read", {"uri": "file:///ä"}))
     call = web.messages("tools/call")[0]
@@ -374,7 +375,7 @@ async def test_a_modern_server_is_told_method_and_name_in_headers(web: Web, besi
 
 async def test_a_legacy_server_gets_its_session_and_version_and_a_goodbye(web: Web, beside: Beside) -> None:
     async with beside(web("good", era="legacy")) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "x"})) == "x"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
     seen = web.seen()
     begin = [entry["message"].get("method") for entry in seen[:3]]
     assert begin == ["server/discover", "initialize", "notifications/initialized"]
@@ -387,9 +388,9 @@ async def test_a_legacy_server_gets_its_session_and_version_and_a_goodbye(web: W
 
 async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(web: Web, beside: Beside) -> None:
     async with beside(web("good", era="legacy")) as manager:
-        await manager.call("bad", "echo")
+        await call_tool(manager, "bad", "echo")
         await manager.restart("bad")
-        await manager.call("bad", "echo")
+        await call_tool(manager, "bad", "echo")
     assert len(web.messages("server/discover")) == 1
     assert len(web.messages("initialize")) == 2
 
@@ -400,14 +401,14 @@ async def test_a_server_that_changed_its_era_is_asked_anew(web: Web, beside: Bes
             return super().recall(key) or "legacy"
 
     async with beside(web("good"), eras=Wrong()) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "x"})) == "x"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
         assert manager.status("bad").protocol_version == "2026-07-28"
 
 
 async def test_a_server_of_another_era_than_configured_says_so(web: Web, beside: Beside, says: Says) -> None:
     async with beside(web("good", era="legacy", keys={"protocol": ProtocolEra.MODERN})) as manager:
         with pytest.raises(BadAnswer) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "does not support protocol version 2026-07-28")
 
 
@@ -420,7 +421,8 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
 ) -> None:
     heard: list[float] = []
     async with beside(web("good", era=era, keys={"timeouts": Timeouts(20, 2.0, 60)})) as manager:
-        result = await manager.call(
+        result = await call_tool(
+            manager,
             "bad",
             "steps",
             {"count": 5, "every": 0.6},
@@ -430,7 +432,7 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
         assert heard == [0, 1, 2, 3, 4]
         steps, limits = {"count": 1000, "every": 0.1}, Timeouts(20, 2.0, 3.0)
         with within(3), pytest.raises(CallTimeout) as caught:
-            await manager.call("bad", "steps", steps, timeouts=limits)
+            await call_tool(manager, "bad", "steps", steps, timeouts=limits)
         says(caught.value, "tools/call took longer than 3 s in all")
 
 
@@ -441,9 +443,9 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
 ) -> None:
     async with beside(web("good", era=era)) as manager:
         await manager.ensure_connected("bad")
-        one = asyncio.ensure_future(manager.call("bad", "wait"))
+        one = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
         await until(lambda: len(web.messages("tools/call")) == 1)
-        other = asyncio.ensure_future(manager.call("bad", "wait"))
+        other = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
         await until(lambda: len(web.messages("tools/call")) == 2)
         one.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -470,7 +472,7 @@ async def test_a_server_that_forgot_its_session_gets_a_new_one_and_the_call_succ
     mode: str, web: Web, beside: Beside
 ) -> None:
     async with beside(web(mode, era="legacy")) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "kept"})) == "kept"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "kept"})) == "kept"
         assert len(web.messages("initialize")) == 2
         assert len(web.messages("tools/call")) == 2
         assert len(web.messages("server/discover")) == 1
@@ -482,7 +484,7 @@ async def test_all_calls_that_meet_a_forgotten_session_succeed(web: Web, beside:
     async with beside(web("forgets-404", era="legacy")) as manager:
         await manager.ensure_connected("bad")
         results = await asyncio.gather(
-            *(manager.call("bad", "echo", {"text": str(n)}) for n in range(10)), return_exceptions=True
+            *(call_tool(manager, "bad", "echo", {"text": str(n)}) for n in range(10)), return_exceptions=True
         )
         assert [text_of(result) for result in results] == [str(n) for n in range(10)]  # type: ignore[arg-type]
         assert len(web.messages("initialize")) == 2
@@ -493,9 +495,9 @@ async def test_a_forgotten_session_does_not_take_a_running_call_along(
     web: Web, beside: Beside, until: Until
 ) -> None:
     async with beside(web("forgets-404", era="legacy")) as manager:
-        running = asyncio.ensure_future(manager.call("bad", "steps", {"count": 10, "every": 0.05}))
+        running = asyncio.ensure_future(call_tool(manager, "bad", "steps", {"count": 10, "every": 0.05}))
         await until(lambda: web.messages("tools/call"))
-        assert text_of(await manager.call("bad", "echo", {"text": "kept"})) == "kept"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "kept"})) == "kept"
         assert not running.done()
         assert text_of(await running) == "done"
         assert len(web.messages("initialize")) == 2
@@ -506,9 +508,9 @@ async def test_closing_ends_also_what_runs_in_a_forgotten_session(
     web: Web, beside: Beside, within: Within, until: Until
 ) -> None:
     async with beside(web("forgets-404", era="legacy")) as manager:
-        running = asyncio.ensure_future(manager.call("bad", "wait"))
+        running = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
         await until(lambda: web.messages("tools/call"))
-        await manager.call("bad", "echo")
+        await call_tool(manager, "bad", "echo")
         with within(1):
             await manager.close("bad")
             ends = await asyncio.gather(running, return_exceptions=True)
@@ -520,24 +522,24 @@ async def test_a_server_that_always_forgets_is_given_up(
 ) -> None:
     async with beside(web("never-knows-its-session", era="legacy")) as manager:
         with within(2), pytest.raises(SessionLost) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "no longer knows our session")
 
 
 async def test_a_session_id_that_cannot_be_one_is_refused(web: Web, beside: Beside, says: Says) -> None:
     async with beside(web("bad-session-id", era="legacy", when="begin")) as manager:
         with pytest.raises(BadAnswer) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "its session id contains invalid characters")
 
 
 async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(web: Web, beside: Beside) -> None:
     async with beside(web("closes")) as manager:
         with pytest.raises(OutcomeUnknown):
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         assert len(web.messages("tools/call")) == 1
         with pytest.raises(OutcomeUnknown):
-            await manager.call("bad", "echo", repeatable=True)
+            await call_tool(manager, "bad", "echo", repeatable=True)
         assert len(web.messages("tools/call")) == 3
 
 
@@ -546,7 +548,7 @@ async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(web: 
 
 async def test_a_stream_that_ends_early_is_resumed_where_it_stopped(web: Web, beside: Beside) -> None:
     async with beside(web("sse-resumes", era="legacy")) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "in the end"})) == "in the end"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "in the end"})) == "in the end"
     assert [entry["resumed"] for entry in web.seen() if "resumed" in entry] == ["one", "two"]
     assert len(web.messages("tools/call")) == 1
 
@@ -554,7 +556,7 @@ async def test_a_stream_that_ends_early_is_resumed_where_it_stopped(web: Web, be
 async def test_a_stream_of_the_modern_era_is_not_resumed(web: Web, beside: Beside, says: Says) -> None:
     async with beside(web("sse-resumes")) as manager:
         with pytest.raises(OutcomeUnknown) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "ended the event stream before its answer")
 
 
@@ -563,7 +565,7 @@ async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
 ) -> None:
     async with beside(web("sse-resumption-refused", era="legacy")) as manager:
         with pytest.raises(OutcomeUnknown) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "ended the event stream before its answer, then answered HTTP 404 Not Found")
 
 
@@ -573,7 +575,7 @@ async def test_a_resumed_stream_is_closed_when_its_call_times_out(
     limits = {"timeouts": Timeouts(20, 0.8, 5)}
     async with beside(web("sse-resumes", keys=limits, era="legacy", then="stall")) as manager:
         with within(2.5), pytest.raises(CallTimeout):
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         await until(lambda: any(entry.get("hung_up") == "GET" for entry in web.seen()))
 
 
@@ -583,7 +585,7 @@ async def test_a_stream_that_ends_again_and_again_does_not_make_us_hammer(
     limits = {"timeouts": Timeouts(20, 2.0, 60)}
     async with beside(web("sse-resumes-for-ever", keys=limits, era="legacy")) as manager:
         with within(2.5), pytest.raises(ServerError):
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
     assert 1 < sum("resumed" in entry for entry in web.seen()) < 30
 
 
@@ -607,7 +609,7 @@ async def test_a_listening_stream_without_measure_harms_no_call(
         await manager.ensure_connected("bad")
         await until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
         for text in ("one", "two"):
-            assert text_of(await manager.call("bad", "echo", {"text": text})) == text
+            assert text_of(await call_tool(manager, "bad", "echo", {"text": text})) == text
 
 
 async def test_a_notification_that_is_answered_with_an_open_stream_holds_nobody_up(
@@ -615,7 +617,7 @@ async def test_a_notification_that_is_answered_with_an_open_stream_holds_nobody_
 ) -> None:
     async with beside(web("notification-stays-open", era="legacy")) as manager:
         with within(3):
-            assert text_of(await manager.call("bad", "echo", {"text": "x"})) == "x"
+            assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
 
 
 # The transport of 2024-11-05.
@@ -625,7 +627,7 @@ async def test_a_notification_that_is_answered_with_an_open_stream_holds_nobody_
 async def test_a_server_of_the_older_transport_works(web: Web, beside: Beside) -> None:
     async with beside(web("good", era="sse")) as manager:
         texts = [str(number) for number in range(10)]
-        results = await asyncio.gather(*(manager.call("bad", "echo", {"text": text}) for text in texts))
+        results = await asyncio.gather(*(call_tool(manager, "bad", "echo", {"text": text}) for text in texts))
         assert [text_of(result) for result in results] == texts
         assert manager.status("bad").protocol_version == "2025-06-18"
 
@@ -634,10 +636,10 @@ async def test_a_server_of_the_older_transport_is_found_by_its_plain_address_and
     web: Web, beside: Beside
 ) -> None:
     async with beside(Server("bad", HttpSpec(web.url("good", era="sse")))) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "x"})) == "x"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
         asked = len(web.seen())
         await manager.restart("bad")
-        assert text_of(await manager.call("bad", "echo", {"text": "y"})) == "y"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "y"})) == "y"
     begin = [entry for entry in web.seen()[asked:] if "verb" in entry]
     assert (begin[0]["verb"], begin[1]["message"]["method"]) == ("GET", "initialize")
 
@@ -657,7 +659,7 @@ async def test_an_endpoint_elsewhere_is_refused(
 ) -> None:
     async with beside(web("endpoint", era="sse", when="always", to=to)) as manager:
         with within(2), pytest.raises(BadAnswer) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, words)
         says(manager.status("bad"), words)
     assert not any(entry.get("verb") == "POST" for entry in web.seen())
@@ -682,7 +684,7 @@ async def test_a_stream_that_never_names_its_endpoint_is_given_up(
     keys = {"timeouts": short} if "did not answer" in words else {}
     async with beside(web(mode, keys=keys, era="sse", when="always"), message_limit=1_000_000) as manager:
         with within(3), pytest.raises((Unreachable, BadAnswer)) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, words)
 
 
@@ -692,15 +694,15 @@ async def test_a_stream_that_ends_leaves_outcomes_unknown_and_the_next_call_conn
 ) -> None:
     async with beside(web("stream-ends", era="sse")) as manager:
         with within(2), pytest.raises(OutcomeUnknown) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "ended its event stream")
         status = manager.status("bad")
         assert status.state is State.IDLE
         says(status, "ended its event stream")
-        assert text_of(await manager.call("bad", "echo", {"text": "again"})) == "again"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "again"})) == "again"
 
 
 async def test_a_repeatable_call_survives_the_end_of_the_stream(web: Web, beside: Beside) -> None:
     async with beside(web("stream-ends", era="sse")) as manager:
-        result = await manager.call("bad", "echo", {"text": "again"}, repeatable=True)
+        result = await call_tool(manager, "bad", "echo", {"text": "again"}, repeatable=True)
         assert text_of(result) == "again"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from tests.processes import below_us, lives
+from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager, EraCache, connection
 from toolyard.clients.unsolicited_traffic import TrafficLimits
@@ -73,7 +74,7 @@ async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
 ) -> None:
     async with beside(unusable(bad, mode)) as manager:
         with within(5), pytest.raises((Unreachable, BadAnswer)) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, UNUSABLE[mode])
         status = manager.status("bad")
         assert status.state is State.FAILED
@@ -99,7 +100,7 @@ async def test_a_command_that_cannot_be_run_is_named(
 ) -> None:
     async with beside(Server("bad", StdioSpec(command))) as manager:
         with within(5), pytest.raises(Unreachable) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, words)
         says(manager.status("bad"), words)
 
@@ -145,7 +146,7 @@ async def test_an_odd_server_is_understood(
             {"name": "echo", "inputSchema": {"type": "object"}}
         ]
         for number in range(3):
-            assert text_of(await manager.call("bad", "echo", {"text": str(number)})) == str(number)
+            assert text_of(await call_tool(manager, "bad", "echo", {"text": str(number)})) == str(number)
         status = manager.status("bad")
         assert status.state is State.READY
         assert status.protocol_version == ("2026-07-28" if flags else "2025-06-18")
@@ -156,10 +157,10 @@ async def test_a_server_that_exits_on_the_probe_is_started_again_as_a_legacy_ser
     bad: Bad, journal: Journal, beside: Beside
 ) -> None:
     async with beside(bad("exit-on-probe")) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "hello"})) == "hello"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "hello"})) == "hello"
         assert len(journal.starts()) == 2
         await manager.close("bad")
-        assert text_of(await manager.call("bad", "echo", {"text": "again"})) == "again"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "again"})) == "again"
         assert len(journal.starts()) == 3
         assert len(journal.messages("server/discover")) == 1
 
@@ -171,7 +172,7 @@ async def test_a_server_that_needs_four_seconds_to_start_is_waited_for(
 ) -> None:
     slow = bad("slow-start", "--seconds", "4", *flags, timeouts=Timeouts(connect=20))
     async with beside(slow) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "hello"})) == "hello"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "hello"})) == "hello"
         assert len(journal.starts()) == 1
         assert manager.status("bad").protocol_version == ("2026-07-28" if flags else "2025-06-18")
 
@@ -179,7 +180,7 @@ async def test_a_server_that_needs_four_seconds_to_start_is_waited_for(
 async def test_a_line_of_fifty_megabytes_is_taken_in(bad: Bad, beside: Beside, within: Within) -> None:
     async with beside(bad("big-line")) as manager:
         with within(15):
-            result = await manager.call("bad", "big", {"size": 50_000_000})
+            result = await call_tool(manager, "bad", "big", {"size": 50_000_000})
         assert len(text_of(result)) == 50_000_000
 
 
@@ -188,11 +189,11 @@ async def test_a_line_over_the_limit_ends_its_call_alone(
     id_last: bool, bad: Bad, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(bad("big-line"), message_limit=1_000_000) as manager:
-        waiting = asyncio.ensure_future(manager.call("bad", "wait", timeouts=Timeouts(60, 60, 60)))
+        waiting = asyncio.ensure_future(call_tool(manager, "bad", "wait", timeouts=Timeouts(60, 60, 60)))
         with within(5), pytest.raises(BadAnswer) as caught:
-            await manager.call("bad", "big", {"size": 50_000_000, "id_last": id_last})
+            await call_tool(manager, "bad", "big", {"size": 50_000_000, "id_last": id_last})
         says(caught.value, "bytes long, over the limit of 1000000")
-        assert text_of(await manager.call("bad", "echo", {"text": "next"})) == "next"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
         assert not waiting.done()
         waiting.cancel()
 
@@ -211,11 +212,11 @@ async def test_an_answer_that_is_no_json_ends_its_call_alone_and_at_once(
     line: str, bad: Bad, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(bad("unreadable")) as manager:
-        waiting = asyncio.ensure_future(manager.call("bad", "wait"))
+        waiting = asyncio.ensure_future(call_tool(manager, "bad", "wait"))
         with within(20), pytest.raises(BadAnswer) as caught:
-            await manager.call("bad", "echo", {"line": line})
+            await call_tool(manager, "bad", "echo", {"line": line})
         says(caught.value, "its answer is not JSON: {")
-        assert text_of(await manager.call("bad", "echo", {"text": "next"})) == "next"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
         assert not waiting.done()
         waiting.cancel()
 
@@ -253,7 +254,7 @@ async def test_a_flood_of_notifications_does_not_drown_the_answer(bad: Bad, besi
     callbacks = Callbacks(log=lambda server, params: heard.append(params["data"]))
     limits = TrafficLimits(messages=20_000)
     async with beside(bad("notification-flood"), callbacks=callbacks, traffic=limits) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "dry"})) == "dry"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "dry"})) == "dry"
         assert len(heard) == 20_000
 
 
@@ -261,7 +262,7 @@ async def test_a_flood_on_standard_error_is_kept_to_its_last_lines(
     bad: Bad, beside: Beside, until: Until
 ) -> None:
     async with beside(bad("stderr-flood")) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "dry"})) == "dry"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "dry"})) == "dry"
         await until(lambda: manager.status("bad").stderr[-1:] == ("the last line",))
         lines, most = manager.status("bad").stderr, LogTail().max_lines
         assert len(lines) == most
@@ -289,12 +290,12 @@ async def test_a_result_of_the_wrong_shape_is_a_bad_answer(
 ) -> None:
     async with beside(bad("raw")) as manager:
         with pytest.raises(BadAnswer) as caught:
-            await manager.call("bad", "raw", {"message": message})
+            await call_tool(manager, "bad", "raw", {"message": message})
         says(caught.value, words)
         with pytest.raises(BadAnswer) as caught:
             await manager.list_tools("bad")
         says(caught.value, "answered tools/list without a list of tools")
-        assert text_of(await manager.call("bad", "echo", {"text": "next"})) == "next"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
 
 
 @one_loop
@@ -302,7 +303,7 @@ async def test_an_error_of_the_server_is_passed_on_in_full(bad: Bad, beside: Bes
     error = {"code": -32050, "message": "no such row", "data": {"row": 5}}
     async with beside(bad("raw")) as manager:
         with pytest.raises(RpcError) as caught:
-            await manager.call("bad", "raw", {"message": {"error": error}})
+            await call_tool(manager, "bad", "raw", {"message": {"error": error}})
         assert (caught.value.code, caught.value.message, caught.value.data) == (
             -32050,
             "no such row",
@@ -316,7 +317,7 @@ async def test_of_an_error_without_end_there_is_head_and_tail(bad: Bad, beside: 
     error = {"code": -32050, "message": words, "data": {"rows": [words]}}
     async with beside(bad("raw")) as manager:
         with pytest.raises(RpcError) as caught:
-            await manager.call("bad", "raw", {"message": {"error": error}})
+            await call_tool(manager, "bad", "raw", {"message": {"error": error}})
     for told in (caught.value.message, caught.value.data):
         assert len(told) <= 100_000
         assert "first " in told[:50]
@@ -328,7 +329,9 @@ async def test_of_an_error_without_end_there_is_head_and_tail(bad: Bad, beside: 
 async def test_an_answer_with_neither_result_nor_error_is_none(bad: Bad, beside: Beside) -> None:
     async with beside(bad("raw")) as manager:
         with pytest.raises(CallTimeout):
-            await manager.call("bad", "raw", {"message": {"jsonrpc": "2.0"}}, timeouts=Timeouts(20, 0.5, 5))
+            await call_tool(
+                manager, "bad", "raw", {"message": {"jsonrpc": "2.0"}}, timeouts=Timeouts(20, 0.5, 5)
+            )
 
 
 # Calls that end though nobody answers.
@@ -357,7 +360,8 @@ async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_un
         await manager.list_tools("bad")
         with within(3):
             ends = await asyncio.gather(
-                *(manager.call("bad", "echo", repeatable=True) for _ in range(5)), return_exceptions=True
+                *(call_tool(manager, "bad", "echo", repeatable=True) for _ in range(5)),
+                return_exceptions=True,
             )
         assert isinstance(ends[0], OutcomeUnknown)
         for end in ends:
@@ -368,7 +372,7 @@ async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_un
         assert status.state is State.FAILED
         says(status, words)
         with within(0.5), pytest.raises(Unreachable) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, words)
         assert '"restart": "on-failure"' in str(caught.value.hint)
         assert status.connects == 1
@@ -378,16 +382,16 @@ async def test_a_server_that_closes_its_input_is_given_up_at_the_next_call(
     bad: Bad, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(bad("closes-input")) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "last"})) == "last"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "last"})) == "last"
         with within(1), pytest.raises(Unreachable) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "closed its standard input but is still running")
         says(manager.status("bad"), "closed its standard input but is still running")
 
 
 async def test_an_answer_without_its_line_feed_counts(bad: Bad, beside: Beside) -> None:
     async with beside(bad("whole-message-then-exit")) as manager:
-        assert await manager.call("bad", "echo") == {"content": []}
+        assert await call_tool(manager, "bad", "echo") == {"content": []}
 
 
 @pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
@@ -403,7 +407,7 @@ async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
     async with beside(bad("good", *flags, timeouts=Timeouts(20, 0.5, 5))) as manager:
         await manager.ensure_connected("bad")
         with within(1.5), pytest.raises(CallTimeout) as caught:
-            await manager.call("bad", "wait")
+            await call_tool(manager, "bad", "wait")
         says(caught.value, "tools/call: no response or progress for 0.5 s")
         await until(lambda: journal.messages("notifications/cancelled"))
         id = journal.messages("tools/call")[0]["id"]
@@ -416,7 +420,7 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
 ) -> None:
     async with beside(bad("good")) as manager:
         await manager.ensure_connected("bad")
-        one, other = (asyncio.ensure_future(manager.call("bad", "wait")) for _ in range(2))
+        one, other = (asyncio.ensure_future(call_tool(manager, "bad", "wait")) for _ in range(2))
         await until(lambda: len(journal.messages("tools/call")) == 2)
         one.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -433,7 +437,8 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
 async def test_progress_keeps_a_call_alive_past_the_silence_timeout(bad: Bad, beside: Beside) -> None:
     heard: list[float] = []
     async with beside(bad("good", timeouts=Timeouts(20, 2.0, 60))) as manager:
-        result = await manager.call(
+        result = await call_tool(
+            manager,
             "bad",
             "steps",
             {"count": 6, "every": 0.5},
@@ -449,7 +454,7 @@ async def test_progress_does_not_help_past_the_absolute_cap(
 ) -> None:
     async with beside(bad("good", timeouts=Timeouts(20, 2.0, 3.0))) as manager:
         with within(3), pytest.raises(CallTimeout) as caught:
-            await manager.call("bad", "steps", {"count": 1000, "every": 0.1})
+            await call_tool(manager, "bad", "steps", {"count": 1000, "every": 0.1})
         says(caught.value, "tools/call took longer than 3 s in all")
 
 
@@ -461,7 +466,7 @@ async def test_a_server_that_does_not_read_makes_a_big_call_time_out(
         text, limits = "x" * 5_000_000, Timeouts(20, 1, 60)
         with within(3):
             ends = await asyncio.gather(
-                *(manager.call("bad", "echo", {"text": text}, timeouts=limits) for _ in range(3)),
+                *(call_tool(manager, "bad", "echo", {"text": text}, timeouts=limits) for _ in range(3)),
                 return_exceptions=True,
             )
         for end in ends:
@@ -480,7 +485,7 @@ async def test_a_servers_questions_are_answered_and_what_was_not_offered_is_refu
 
     callbacks = Callbacks(elicitation=elicit, roots=roots)
     async with beside(bad("asks"), callbacks=callbacks) as manager:
-        told = json.loads(text_of(await manager.call("bad", "echo")))
+        told = json.loads(text_of(await call_tool(manager, "bad", "echo")))
     assert told["ping"]["result"] == {}
     accepted = {"action": "accept", "content": {"asked": "Who are you?", "by": "bad"}}
     assert told["elicitation/create"]["result"] == accepted
@@ -499,7 +504,7 @@ async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, 
 
     asks = bad("asks", timeouts=Timeouts(20, 2.0, 60))
     async with beside(asks, callbacks=Callbacks(elicitation=elicit)) as manager:
-        told = json.loads(text_of(await manager.call("bad", "echo")))
+        told = json.loads(text_of(await call_tool(manager, "bad", "echo")))
     assert told["elicitation/create"]["result"] == {"action": "decline"}
 
 
@@ -509,7 +514,7 @@ async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, 
 async def test_concurrent_first_users_share_one_connect(bad: Bad, journal: Journal, beside: Beside) -> None:
     async with beside(bad("good")) as manager:
         results = await asyncio.gather(
-            *(manager.call("bad", "echo", {"text": str(n)}) for n in range(20)),
+            *(call_tool(manager, "bad", "echo", {"text": str(n)}) for n in range(20)),
             manager.ensure_connected("bad"),
         )
         assert [text_of(result) for result in results[:20]] == [str(n) for n in range(20)]
@@ -520,8 +525,8 @@ async def test_a_first_user_who_leaves_does_not_take_the_connect_along(
     bad: Bad, journal: Journal, beside: Beside, until: Until
 ) -> None:
     async with beside(bad("slow-start", "--seconds", "0.3")) as manager:
-        first = asyncio.ensure_future(manager.call("bad", "echo", {"text": "first"}))
-        second = asyncio.ensure_future(manager.call("bad", "echo", {"text": "second"}))
+        first = asyncio.ensure_future(call_tool(manager, "bad", "echo", {"text": "first"}))
+        second = asyncio.ensure_future(call_tool(manager, "bad", "echo", {"text": "second"}))
         await until(lambda: manager.status("bad").state is State.CONNECTING)
         first.cancel()
         assert text_of(await second) == "second"
@@ -533,10 +538,10 @@ async def test_a_failed_connect_is_not_cached(tmp_path: Path, hostile_stdio: str
     command = tmp_path / "server"
     async with beside(Server("bad", StdioSpec(str(command)))) as manager:
         with pytest.raises(Unreachable):
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         command.write_text(f"#!/bin/sh\nexec python3 -I -S {hostile_stdio} good\n")
         command.chmod(0o755)
-        assert text_of(await manager.call("bad", "echo", {"text": "now"})) == "now"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "now"})) == "now"
 
 
 @one_loop
@@ -547,11 +552,11 @@ async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(
     eras = EraCache()
     server = bad("good", *flags)
     async with beside(server, eras=eras) as manager:
-        await manager.call("bad", "echo")
+        await call_tool(manager, "bad", "echo")
     async with beside(server, eras=eras) as manager:
-        await manager.call("bad", "echo")
+        await call_tool(manager, "bad", "echo")
         await manager.restart("bad")
-        await manager.call("bad", "echo")
+        await call_tool(manager, "bad", "echo")
     assert len(journal.starts()) == 3
     if not flags:
         assert len(journal.messages("server/discover")) == 1
@@ -567,7 +572,7 @@ async def test_a_server_that_will_not_go_is_killed_within_bounds(
     bad: Bad, journal: Journal, beside: Beside, within: Within
 ) -> None:
     async with beside(bad("stubborn")) as manager:
-        await manager.call("bad", "echo")
+        await call_tool(manager, "bad", "echo")
         pid = manager.status("bad").pid
         assert pid == journal.starts()[0]
         with within(7.5):
@@ -585,7 +590,7 @@ async def test_what_a_server_started_goes_with_it(
 ) -> None:
     monkeypatch.setattr(transport, "_SIGTERM_GRACE_SECONDS", 0.3)
     async with beside(bad("family")) as manager:
-        await manager.call("bad", "echo")
+        await call_tool(manager, "bad", "echo")
         family = [*journal.starts(), *journal.processes()]
         assert len(family) == 3
         assert all(psutil.pid_exists(pid) for pid in family)
@@ -601,7 +606,7 @@ async def test_callers_are_told_in_time_however_long_the_server_takes_to_go(
     async with beside(bad("stubborn-and-silent", timeouts=Timeouts(0.5, 1, 1))) as manager:
         before = below_us()
         with pytest.raises(Unreachable) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         assert below_us() - before, "the server was gone before its caller was told"
         says(caught.value, "did not answer within 0.5 s")
         with within(5):
@@ -612,7 +617,7 @@ async def test_a_close_in_the_middle_of_a_close_leaves_nothing(
     bad: Bad, journal: Journal, beside: Beside, within: Within, until: Until
 ) -> None:
     async with beside(bad("stubborn-and-silent", timeouts=Timeouts(0.4, 1, 1))) as manager:
-        call = asyncio.ensure_future(manager.call("bad", "echo"))
+        call = asyncio.ensure_future(call_tool(manager, "bad", "echo"))
         await until(lambda: journal.processes())
         await until(lambda: any("eof" in entry for entry in journal.entries()))
         with within(7.5):
@@ -627,7 +632,7 @@ async def test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect(
 ) -> None:
     slow = bad("silent", id="slow", timeouts=Timeouts(20, 20, 20))
     async with beside(bad("good", timeouts=Timeouts(20, 20, 20)), slow) as manager:
-        calls = [asyncio.ensure_future(manager.call(id, "wait")) for id in ("bad", "bad", "slow")]
+        calls = [asyncio.ensure_future(call_tool(manager, id, "wait")) for id in ("bad", "bad", "slow")]
         await until(lambda: len(journal.messages("tools/call")) == 2)
         with within(4):
             await asyncio.gather(manager.close("bad"), manager.close("slow"))
@@ -649,8 +654,8 @@ async def main():
     servers += [Server(name, StdioSpec(f"/bin/{name}")) for name in ("cat", "false", "none")]
     manager = ConnectionManager(servers)
     states = [record.state for record in await manager.connect()]
-    await asyncio.gather(*(manager.call(f"good{n}", "echo") for n in range(4)))
-    waiting = asyncio.ensure_future(manager.call("good0", "wait"))
+    await asyncio.gather(*(call_tool(manager, f"good{n}", "echo") for n in range(4)))
+    waiting = asyncio.ensure_future(call_tool(manager, "good0", "wait"))
     if sys.argv[3] == "closed":
         await manager.close_all()
         (outcome,) = await asyncio.gather(waiting, return_exceptions=True)
@@ -699,13 +704,13 @@ async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
 ) -> None:
     async with beside(bad("crashes-once")) as manager:
         with pytest.raises(OutcomeUnknown):
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         for _ in range(3):
             with pytest.raises(Unreachable, match="exited with code 6"):
-                await manager.call("bad", "echo")
+                await call_tool(manager, "bad", "echo")
         assert len(journal.starts()) == 1
         await manager.restart("bad")
-        assert text_of(await manager.call("bad", "echo", {"text": "back"})) == "back"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "back"})) == "back"
         assert manager.status("bad").restarts == 1
 
 
@@ -715,20 +720,20 @@ async def test_a_server_that_may_restart_comes_back_by_itself(
     monkeypatch.setattr(connection, "_RESTART_DELAYS_SECONDS", (0.5, 0.5))
     async with beside(bad("crashes-once", restart=RestartPolicy.ON_FAILURE)) as manager:
         with pytest.raises(OutcomeUnknown):
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         status = manager.status("bad")
         assert status.state is State.FAILED
         assert status.next_retry is not None
         await until(lambda: manager.status("bad").state is State.READY)
         assert len(journal.starts()) == 2
-        assert text_of(await manager.call("bad", "echo", {"text": "back"})) == "back"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "back"})) == "back"
 
 
 async def test_a_call_that_may_be_repeated_is_sent_again_after_a_crash(
     bad: Bad, journal: Journal, beside: Beside
 ) -> None:
     async with beside(bad("crashes-once", restart=RestartPolicy.ON_FAILURE)) as manager:
-        assert text_of(await manager.call("bad", "echo", {"text": "twice"}, repeatable=True)) == "twice"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "twice"}, repeatable=True)) == "twice"
         assert len(journal.messages("tools/call")) == 2
 
 
@@ -751,11 +756,11 @@ async def test_a_crash_loop_is_left_alone_in_the_end(
         assert status.next_retry is None
         assert len(journal.starts()) == 4
         with pytest.raises(Unreachable, match="crashed 4 times in a row"):
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         await manager.restart("bad")
         assert manager.status("bad").state is State.IDLE
         with pytest.raises(ServerError):
-            await manager.call("bad", "wait")
+            await call_tool(manager, "bad", "wait")
         assert len(journal.starts()) > 4
 
 
@@ -779,7 +784,7 @@ async def test_a_server_that_is_lost_as_it_becomes_ready_is_not_ready(
     server = Server("bad", StdioSpec("in this process"))
     async with beside(server, memory_servers={"bad": lambda: LostAtOnce(serve)}) as manager:
         with pytest.raises(Unreachable) as caught:
-            await manager.call("bad", "echo")
+            await call_tool(manager, "bad", "echo")
         says(caught.value, "exited with code 5")
         assert manager.status("bad").state is State.FAILED
         says(manager.status("bad"), "exited with code 5")
@@ -789,9 +794,9 @@ async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called
     bad: Bad, journal: Journal, beside: Beside, until: Until
 ) -> None:
     async with beside(bad("good", stop_when_idle=1.0)) as manager:
-        await manager.call("bad", "echo")
+        await call_tool(manager, "bad", "echo")
         limits = Timeouts(20, 2.0, 60)
-        slow = asyncio.ensure_future(manager.call("bad", "wait", timeouts=limits))
+        slow = asyncio.ensure_future(call_tool(manager, "bad", "wait", timeouts=limits))
         first = journal.starts()[0]
         with pytest.raises(CallTimeout):
             await slow
@@ -799,7 +804,7 @@ async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called
         await until(lambda: manager.status("bad").state is State.IDLE)
         await until(lambda: not lives(first))
         assert manager.status("bad").cause is None
-        assert text_of(await manager.call("bad", "echo", {"text": "again"})) == "again"
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "again"})) == "again"
         assert len(journal.starts()) == 2
 
 

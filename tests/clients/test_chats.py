@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.clients import manager as managing
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
 from toolyard.errors import SignInNeeded
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, ToolCall
 from toolyard.types.config import Configuration
 from toolyard.types.decision import WriteTools
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
@@ -55,7 +56,7 @@ def core(tmp_path: Path) -> Core:
 
 
 async def call(core: Core, caller: Caller, name: str = WHOAMI) -> str:
-    return (await core.call_path.call(name, {}, caller)).text
+    return (await core.call_path.call(ToolCall(name), caller)).text
 
 
 # Whose connection.
@@ -251,6 +252,6 @@ async def test_a_question_over_one_channel_for_all_is_heard_in_nobodys_context(f
         WHO.set(first)
         await manager.ensure_connected("asking", principal=LOCAL_PRINCIPAL)
         WHO.set("me")
-        result = await manager.call("asking", "ask", {})
+        result = await call_tool(manager, "asking", "ask", {})
         assert result["content"][0]["text"] == '{"action": "cancel"}'
         assert heard == [None]

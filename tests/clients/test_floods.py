@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp.web
 import pytest
+from tests.tool_calls import call_tool
 
 from toolyard.catalog.storage import MemoryCatalogueStorage
 from toolyard.clients import ConnectionManager
@@ -106,7 +107,7 @@ async def test_a_server_that_takes_no_answers_gets_few_at_a_time(
     method: str, most: int, beside: Beside
 ) -> None:
     async with flooding(method) as flood, beside(flood.server) as manager:
-        result = await manager.call("bad", "say", {})
+        result = await call_tool(manager, "bad", "say", {})
         assert result["content"][0]["text"] == "done"
         assert 0 < len(asyncio.all_tasks()) < 300
         assert flood.most <= most
@@ -142,13 +143,13 @@ async def test_a_server_that_always_says_that_its_tools_changed_is_noted_once_an
         )
         try:
             for _ in range(2):
-                await core.manager.call("bad", "say", {})
+                await call_tool(core.manager, "bad", "say", {})
             assert (len(tasks), storage.expired) == (1, 1)
             storage.may.set()
             async with asyncio.timeout(30):
                 await asyncio.gather(*tasks)
             assert storage.expired == 2
-            await core.manager.call("bad", "say", {})
+            await call_tool(core.manager, "bad", "say", {})
             async with asyncio.timeout(30):
                 await asyncio.gather(*tasks)
             assert storage.expired > 2

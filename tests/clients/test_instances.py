@@ -20,7 +20,7 @@ from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
 from toolyard.errors import RpcError, ServerError, ToolRefused, ToolyardError, Unreachable
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller, CallRecord
+from toolyard.types.call import Caller, CallRecord, ToolCall
 from toolyard.types.config import Configuration
 from toolyard.types.decision import Surface, Verdict, WriteTools
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
@@ -65,7 +65,7 @@ async def names(core: Core, caller: Caller) -> list[str]:
 
 
 async def text(core: Core, name: str, caller: Caller) -> str:
-    return (await core.call_path.call(name, {}, caller)).text
+    return (await core.call_path.call(ToolCall(name), caller)).text
 
 
 async def both(core: Core, accounts: Any) -> None:
@@ -138,7 +138,7 @@ async def test_a_tool_that_only_another_has_is_one_that_there_is_not(accounts: A
             errors: list[str] = []
             for name in (foreign, unknown):
                 with pytest.raises(ToolRefused) as caught:
-                    await core.call_path.call(name, {}, ANN)
+                    await core.call_path.call(ToolCall(name), ANN)
                 errors.append(str(caught.value).replace("tom", "bob"))
             assert errors[0] == errors[1]
         assert accounts.count("bob", "tools/call") == 0
@@ -189,7 +189,7 @@ async def test_patterns_filters_and_choices_hold_for_instances(accounts: Account
             "nothing chosen": [],
         }
         with pytest.raises(ToolRefused):
-            await core.call_path.call("mcp_desk__complain", {}, seen["choice"])
+            await core.call_path.call(ToolCall("mcp_desk__complain"), seen["choice"])
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ async def test_a_tool_filter_shows_what_it_names_and_nothing_new(
         assert ("mcp_desk__new" in await names(core, ANN)) is (picked is None)
         if picked is not None:
             with pytest.raises(ToolRefused):
-                await core.call_path.call("mcp_desk__new", {}, ANN)
+                await core.call_path.call(ToolCall("mcp_desk__new"), ANN)
             reason = core.call_path.explain("mcp_desk__new", ANN).decisive
             assert reason is not None
             assert reason.reason == "'new' is not enabled on the instance"
@@ -224,7 +224,7 @@ async def test_a_filter_counts_from_the_moment_it_is_synced(accounts: Accounts, 
         await asyncio.sleep(0)
         for name in ("mcp_desk__whoami", "mcp_gone__whoami"):
             with pytest.raises(ToolRefused):
-                await core.call_path.call(name, {}, ANN)
+                await core.call_path.call(ToolCall(name), ANN)
         assert not syncing.done()
         goodbye.set()
         await syncing
@@ -243,7 +243,7 @@ async def test_errors_and_statuses_speak_of_ones_own_and_of_no_key(
         told: list[str] = []
         for caller, mine, other in ((ANN, "ann", "bob"), (BOB, "bob", "ann")):
             with pytest.raises(RpcError) as caught:
-                await core.call_path.call("mcp_desk__complain", {}, caller)
+                await core.call_path.call(ToolCall("mcp_desk__complain"), caller)
             assert caught.value.server == f"@{mine}/desk"
             assert f"{mine} may not with ***" in str(caught.value)
             own = list(told_by(caught.value))
@@ -263,7 +263,7 @@ async def test_a_server_that_fails_for_one_fails_for_that_one_alone(accounts: Ac
         accounts.failing.add("ann")
         for name in ("mcp_desk__whoami", "mcp_desk__new"):
             with pytest.raises(RpcError, match="ann may not with") as caught:
-                await core.call_path.call(name, {}, ANN)
+                await core.call_path.call(ToolCall(name), ANN)
             assert caught.value.server == "@ann/desk"
         assert await text(core, "mcp_desk__whoami", BOB) == "bob whoami"
         assert "mcp_desk__whoami" in await names(core, ANN)
@@ -280,9 +280,9 @@ async def test_a_server_that_cannot_be_listed_is_named_to_its_owner_only(
         broken = replace(accounts.instance("ann"), transport=HttpSpec("http://127.0.0.1:9/mcp"))
         await core.sync_instances("ann", [broken])
         with pytest.raises(Unreachable, match=r"server '@ann/desk': 127\.0\.0\.1:9 cannot be reached"):
-            await core.call_path.call("mcp_desk__whoami", {}, ANN)
+            await core.call_path.call(ToolCall("mcp_desk__whoami"), ANN)
         with pytest.raises(ToolRefused):
-            await core.call_path.call("mcp_desk__whoami", {}, BOB)
+            await core.call_path.call(ToolCall("mcp_desk__whoami"), BOB)
 
 
 async def test_a_tool_that_is_set_aside_is_explained_by_the_name_that_it_would_have(
@@ -340,7 +340,7 @@ async def test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_
         assert listed() == 6
         accounts.more.clear()
         with pytest.raises(ToolRefused):
-            await core.call_path.call("mcp_desk__new", {}, ANN)
+            await core.call_path.call(ToolCall("mcp_desk__new"), ANN)
         assert accounts.count("ann", "tools/call") == 4
     with sqlite3.connect(tmp_path / "catalogue.db") as db:
         assert {row[0] for row in db.execute("SELECT server_id FROM catalogue")} == {"one"}
@@ -354,7 +354,7 @@ async def test_a_call_of_a_config_tool_leaves_what_is_known_of_an_instance(
         await both(core, accounts)
         await names(core, ANN)
         with pytest.raises(ToolRefused):
-            await core.call_path.call("one_nothing", {}, ANN)
+            await core.call_path.call(ToolCall("one_nothing"), ANN)
         assert core.call_path.explain("mcp_desk__whoami", ANN).verdict is Verdict.ALLOW
 
 
@@ -367,7 +367,7 @@ async def test_a_name_that_nobody_has_asks_no_instance_that_it_does_not_look_lik
         before = accounts.count("ann", "tools/list")
         for name in ("something", "one_thing"):
             with pytest.raises(ToolRefused):
-                await core.call_path.call(name, {}, ANN)
+                await core.call_path.call(ToolCall(name), ANN)
         assert accounts.count("ann", "tools/list") == before
 
 
@@ -413,10 +413,10 @@ async def test_sync_forgets_what_was_prepared_for_what_changed_and_nothing_else(
         assert accounts.count("bob", "initialize") == accounts.count("ann", "initialize") == 1
         assert before["common"] == accounts.methods["common"]
         with pytest.raises(ToolRefused):
-            await core.call_path.call("mcp_desk__only_ann", {}, ANN)
+            await core.call_path.call(ToolCall("mcp_desk__only_ann"), ANN)
         await core.sync_instances("ann", [])
         with pytest.raises(ToolRefused):
-            await core.call_path.call("mcp_desk__whoami", {}, ANN)
+            await core.call_path.call(ToolCall("mcp_desk__whoami"), ANN)
         assert accounts.opened("eve") == []
 
 
@@ -503,7 +503,7 @@ async def test_the_local_user_may_have_instances_too(accounts: Accounts, core: C
         await core.sync_instances(LOCAL_PRINCIPAL.id, [accounts.instance("local")])
         assert await text(core, "mcp_desk__whoami", Caller()) == "local whoami"
         with pytest.raises(ToolyardError):
-            await core.call_path.call("mcp_desk__whoami", {}, ANN)
+            await core.call_path.call(ToolCall("mcp_desk__whoami"), ANN)
 
 
 async def test_an_instance_that_wants_a_sign_in_says_so_to_its_owner(accounts: Accounts, core: Core) -> None:
@@ -512,6 +512,6 @@ async def test_an_instance_that_wants_a_sign_in_says_so_to_its_owner(accounts: A
             "ann", [replace(accounts.instance("ann"), transport=HttpSpec(accounts.url))]
         )
         with pytest.raises(ServerError):
-            await core.call_path.call("mcp_desk__whoami", {}, ANN)
+            await core.call_path.call(ToolCall("mcp_desk__whoami"), ANN)
         (status,) = core.manager.statuses(ANN.principal)
         assert (status.state, status.reason) == (State.NEEDS_AUTH, "sign_in_needed")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.tool_calls import call_tool
 from yarl import URL
 
 from toolyard.auth.errors import NeverSignedIn, SignInEnded
@@ -36,11 +37,11 @@ def text_of(result: Mapping[str, Any]) -> str:
 
 
 async def who(manager: ConnectionManager, server_id: str, principal: Principal) -> str:
-    return text_of(await manager.call(server_id, "whoami", principal=principal))
+    return text_of(await call_tool(manager, server_id, "whoami", principal=principal))
 
 
 async def use(manager: ConnectionManager, server_id: str, principals: Iterable[Principal]) -> None:
-    await asyncio.gather(*(manager.call(server_id, "whoami", principal=each) for each in principals))
+    await asyncio.gather(*(call_tool(manager, server_id, "whoami", principal=each) for each in principals))
 
 
 # Whose connection.
@@ -78,7 +79,7 @@ async def test_for_others_an_instance_is_a_server_that_does_not_exist(
     async with ConnectionManager([accounts.server("one"), accounts.instance("ann")]) as manager:
         await who(manager, "@ann/desk", ANN)
         for use_it in (
-            lambda id: manager.call(id, "whoami", principal=principal),
+            lambda id: call_tool(manager, id, "whoami", principal=principal),
             lambda id: manager.ensure_connected(id, principal=principal),
             lambda id: manager.list_tools(id, principal=principal),
             lambda id: manager.restart(id, principal),
@@ -363,7 +364,7 @@ async def test_nobody_is_asked_for_servers_that_name_a_provider_or_have_no_url(
         [server, good], auth_provider_for=keys, auth_providers={"named": named}
     ) as manager:
         assert await who(manager, "one", ANN) == "named whoami"
-        await manager.call("good", "echo", {"text": "x"}, principal=ANN)
+        await call_tool(manager, "good", "echo", {"text": "x"}, principal=ANN)
     assert keys.asked == []
     assert named.closed == 0
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp.web
 import pytest
+from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
 from toolyard.clients.connector import server_fingerprint
@@ -126,7 +127,7 @@ async def test_every_request_to_the_server_has_it(
 ) -> None:
     async with listening(Site(mode)) as site:
         async with ConnectionManager([server(site)], on_notification=lambda *_: None) as manager:
-            result = await manager.call("bad", "look")
+            result = await call_tool(manager, "bad", "look")
             assert result["content"][0]["text"] == "done"
             await until(lambda: any(method == "GET" for method, _, _ in site.asked))
         assert {(method, path) for method, path, _ in site.asked} == paths
@@ -144,7 +145,7 @@ async def test_it_does_not_follow_to_another_origin() -> None:
     ):
         site.elsewhere = other.url
         with pytest.raises(Unreachable, match="redirects to another origin"):
-            await manager.call("bad", "look")
+            await call_tool(manager, "bad", "look")
         assert other.asked == []
 
 
@@ -153,7 +154,7 @@ async def test_it_shows_in_no_error_record_or_log(mode: str, caplog: pytest.LogC
     caplog.set_level(logging.DEBUG, "toolyard")
     async with listening(Site(mode)) as site, ConnectionManager([server(site)]) as manager:
         with pytest.raises(ServerError) as caught:
-            await manager.call("bad", "look")
+            await call_tool(manager, "bad", "look")
         assert site.asked
         told = [*told_by(caught.value), repr(manager.statuses()), repr(manager.servers)]
         told += [record.getMessage() for record in caplog.records if record.name.startswith("toolyard")]
@@ -168,7 +169,7 @@ async def test_nobody_listens_and_the_error_has_no_key() -> None:
         definition = server(site)
     async with ConnectionManager([definition]) as manager:
         with pytest.raises(Unreachable) as caught:
-            await manager.call("bad", "look")
+            await call_tool(manager, "bad", "look")
         assert not any(spelling in each for spelling in SPELLINGS for each in told_by(caught.value))
 
 

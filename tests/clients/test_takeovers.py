@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp.web
 import pytest
+from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
 from toolyard.errors import HttpStatus, RpcError, Throttled
@@ -126,7 +127,7 @@ async def manager(changing: Changing) -> AsyncIterator[ConnectionManager]:
 
 
 async def said(manager: ConnectionManager) -> str:
-    return (await manager.call("one", "say", {}))["content"][0]["text"]
+    return (await call_tool(manager, "one", "say", {}))["content"][0]["text"]
 
 
 WANTS_A_SESSION = {

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp.web
 import pytest
+from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.clients.unsolicited_traffic import TrafficLimits, TrafficMeter
@@ -76,7 +77,7 @@ def stdio(kind: str) -> Server:
 
 
 async def say(manager: ConnectionManager) -> str:
-    return (await manager.call("bad", "say", {}))["content"][0]["text"]
+    return (await call_tool(manager, "bad", "say", {}))["content"][0]["text"]
 
 
 @pytest.mark.parametrize(

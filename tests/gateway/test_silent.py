@@ -19,7 +19,7 @@ from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.pending import RpcFailure
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, ToolCall
 from toolyard.types.config import Configuration
 from toolyard.types.decision import Surface, WriteTools
 from toolyard.types.principal import Principal
@@ -110,7 +110,7 @@ async def test_a_server_is_told_what_the_client_can_do(core: Core, server: str, 
         found = await told(gateway, f"{server}_told", modern=era == "modern", capabilities=capabilities)
         assert found == capabilities
     # While a chat's call, over the usual connection, tells of its person.
-    result = await core.call_path.call(f"{server}_told", {}, Caller(ANN.principal, chat="one"))
+    result = await core.call_path.call(ToolCall(f"{server}_told"), Caller(ANN.principal, chat="one"))
     assert json.loads(result.text) == FORMS
     await gateway.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.errors import CallTimeout, RpcError, Unreachable
@@ -77,14 +78,14 @@ async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, ser
         assert facts.instructions == "Try everything."
         listing = await manager.list_tools("s")
         assert {"echo", "slow", "greet"} <= {tool["name"] for tool in listing.tools}
-        assert text_of(await manager.call("s", "echo", {"text": "grüße 世界 🎉"})) == "grüße 世界 🎉"
-        slow = await manager.call(
-            "s", "slow", {"steps": 2}, on_progress=lambda params: progress.append(params["progress"])
+        assert text_of(await call_tool(manager, "s", "echo", {"text": "grüße 世界 🎉"})) == "grüße 世界 🎉"
+        slow = await call_tool(
+            manager, "s", "slow", {"steps": 2}, on_progress=lambda params: progress.append(params["progress"])
         )
         assert text_of(slow) == "done"
         if not kind.endswith("-json"):  # One JSON object has no room for progress.
             assert progress == [1, 2]
-        failed = await manager.call("s", "fail")
+        failed = await call_tool(manager, "s", "fail")
         assert failed["isError"] is True
         note = await manager.connection("s").request(McpRequest("resources/read", {"uri": "test://note"}))
         assert note["contents"][0]["text"] == "a note"
@@ -93,14 +94,14 @@ async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, ser
         )
         assert prompt["messages"][0]["content"]["text"] == "Tell me about tea"
         if kind not in ("sdk1-json", "sdk1-stateless"):
-            greeting = text_of(await manager.call("s", "greet"))
+            greeting = text_of(await call_tool(manager, "s", "greet"))
             assert greeting.startswith("hello Ada")
             assert asked == ["Who are you?"]
         with pytest.raises(RpcError):
             await manager.connection("s").request(McpRequest("no/such/method"))
         if kind in ("sdk1-stdio", "sdk1-http", "sdk1-sse", "sdk2-stdio", "sdk2-http"):
             await until(lambda: kind not in MODERN or "notifications/subscriptions/acknowledged" in told)
-            await manager.call("s", "grow")
+            await call_tool(manager, "s", "grow")
             await until(lambda: "notifications/tools/list_changed" in told)
             assert "grown" in {tool["name"] for tool in (await manager.list_tools("s")).tools}
 
@@ -112,7 +113,7 @@ async def test_a_cancelled_call_and_a_timed_out_call_reach_the_server(
     async with ConnectionManager([sdk_server(serve, kind)]) as manager:
         await manager.ensure_connected("s")
         first = tmp_path / "first"
-        call = asyncio.ensure_future(manager.call("s", "wait", {"seconds": 60, "marker": str(first)}))
+        call = asyncio.ensure_future(call_tool(manager, "s", "wait", {"seconds": 60, "marker": str(first)}))
         await until((tmp_path / "first.begun").exists)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -120,14 +121,15 @@ async def test_a_cancelled_call_and_a_timed_out_call_reach_the_server(
         await until(first.exists)
         second = tmp_path / "second"
         with pytest.raises(CallTimeout, match="no response or progress"):
-            await manager.call(
+            await call_tool(
+                manager,
                 "s",
                 "wait",
                 {"seconds": 60, "marker": str(second)},
                 timeouts=Timeouts(silence=3),
             )
         await until(second.exists)
-        assert text_of(await manager.call("s", "echo", {"text": "still here"})) == "still here"
+        assert text_of(await call_tool(manager, "s", "echo", {"text": "still here"})) == "still here"
 
 
 @pytest.mark.parametrize("kind", ["sdk1-http", "sdk1-stateless", "sdk2-http"])
@@ -135,12 +137,12 @@ async def test_a_restarted_http_server_is_used_again_without_anyone_noticing(kin
     server = sdk_server(serve, kind)
     (running,) = serve.running
     async with ConnectionManager([server]) as manager:
-        assert text_of(await manager.call("s", "echo", {"text": "one"})) == "one"
+        assert text_of(await call_tool(manager, "s", "echo", {"text": "one"})) == "one"
         running.stop()
         with pytest.raises(Unreachable):
-            await manager.call("s", "echo", {"text": "down"}, repeatable=True)
+            await call_tool(manager, "s", "echo", {"text": "down"}, repeatable=True)
         await asyncio.to_thread(running.start)
-        assert text_of(await manager.call("s", "echo", {"text": "two"})) == "two"
+        assert text_of(await call_tool(manager, "s", "echo", {"text": "two"})) == "two"
         assert manager.status("s").state is State.READY
 
 
@@ -163,11 +165,12 @@ async def test_the_everything_server_works_over_each_of_its_transports(transport
     async with ConnectionManager([Server("every", spec)], callbacks=callbacks) as manager:
         names = {tool["name"] for tool in (await manager.list_tools("every")).tools}
         assert {"echo", "get-sum", "get-tiny-image"} <= names
-        assert text_of(await manager.call("every", "get-sum", {"a": 2, "b": 40})).endswith("42.")
-        image = await manager.call("every", "get-tiny-image")
+        assert text_of(await call_tool(manager, "every", "get-sum", {"a": 2, "b": 40})).endswith("42.")
+        image = await call_tool(manager, "every", "get-tiny-image")
         assert any(block["type"] == "image" for block in image["content"])
         progress: list[Any] = []
-        await manager.call(
+        await call_tool(
+            manager,
             "every",
             "trigger-long-running-operation",
             {"duration": 0.6, "steps": 3},
@@ -176,13 +179,15 @@ async def test_the_everything_server_works_over_each_of_its_transports(transport
         )
         assert [one["progress"] for one in progress] == [1, 2, 3]
         if "trigger-sampling-request" in names:
-            sampled = await manager.call("every", "trigger-sampling-request", {"prompt": "x", "maxTokens": 5})
+            sampled = await call_tool(
+                manager, "every", "trigger-sampling-request", {"prompt": "x", "maxTokens": 5}
+            )
             assert "a sampled answer" in text_of(sampled)
         resources = await manager.list_all("every", "resources/list", "resources")
         assert resources.items
         prompts = await manager.list_all("every", "prompts/list", "prompts")
         assert prompts.items
-        bad = await manager.call("every", "get-sum", {"a": "two"})
+        bad = await call_tool(manager, "every", "get-sum", {"a": "two"})
         assert bad["isError"] is True
 
 
@@ -190,9 +195,9 @@ async def test_the_filesystem_server_reads_and_stays_in_its_folder(tmp_path: Pat
     (tmp_path / "note.txt").write_text("hello from disk")
     spec = StdioSpec(str(NODE / "mcp-server-filesystem"), (str(tmp_path),))
     async with ConnectionManager([Server("fs", spec)]) as manager:
-        result = await manager.call("fs", "read_text_file", {"path": str(tmp_path / "note.txt")})
+        result = await call_tool(manager, "fs", "read_text_file", {"path": str(tmp_path / "note.txt")})
         assert "hello from disk" in text_of(result)
-        outside = await manager.call("fs", "read_text_file", {"path": "/etc/hostname"})
+        outside = await call_tool(manager, "fs", "read_text_file", {"path": "/etc/hostname"})
         assert outside["isError"] is True
 
 
@@ -201,14 +206,14 @@ async def test_the_memory_server_keeps_what_it_was_told(tmp_path: Path) -> None:
     server = Server("memory", StdioSpec(str(NODE / "mcp-server-memory"), env=env))
     entity = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}
     async with ConnectionManager([server]) as manager:
-        await manager.call("memory", "create_entities", {"entities": [entity]})
+        await call_tool(manager, "memory", "create_entities", {"entities": [entity]})
         await manager.restart("memory")
-        assert "first program" in text_of(await manager.call("memory", "read_graph"))
+        assert "first program" in text_of(await call_tool(manager, "memory", "read_graph"))
 
 
 async def test_the_time_server_tells_the_time() -> None:
     async with ConnectionManager([Server("time", StdioSpec(str(LEGACY / "mcp-server-time")))]) as manager:
-        result = await manager.call("time", "get_current_time", {"timezone": "UTC"})
+        result = await call_tool(manager, "time", "get_current_time", {"timezone": "UTC"})
         assert '"timezone": "UTC"' in text_of(result)
 
 
@@ -220,7 +225,7 @@ async def test_the_git_server_reads_a_repository(tmp_path: Path) -> None:
     subprocess.run([*git, "commit", "-qm", "the first commit"], check=True)
     spec = StdioSpec(str(LEGACY / "mcp-server-git"), ("--repository", str(tmp_path)))
     async with ConnectionManager([Server("git", spec)]) as manager:
-        log = await manager.call("git", "git_log", {"repo_path": str(tmp_path)})
+        log = await call_tool(manager, "git", "git_log", {"repo_path": str(tmp_path)})
         assert "the first commit" in text_of(log)
 
 
@@ -238,7 +243,7 @@ async def test_a_configured_era_is_spoken_without_a_probe(
     spec = StdioSpec(PYTHONS[sdk], (str(SDK_SERVER), "stdio"))
     async with ConnectionManager([Server("s", spec, protocol=protocol)]) as manager:
         assert (await manager.ensure_connected("s")).version == version
-        assert text_of(await manager.call("s", "echo", {"text": "x"})) == "x"
+        assert text_of(await call_tool(manager, "s", "echo", {"text": "x"})) == "x"
 
 
 async def test_a_legacy_server_that_must_be_modern_says_what_to_change() -> None:
@@ -254,6 +259,6 @@ async def test_a_legacy_server_that_must_be_modern_says_what_to_change() -> None
 async def test_a_result_of_forty_megabytes_arrives_whole(kind: str, serve: Serve) -> None:
     async with ConnectionManager([sdk_server(serve, kind)]) as manager:
         # The SDK sends the text twice, as content and as structured content: 40 MB in one message.
-        result = await manager.call("s", "big", {"megabytes": 20})
+        result = await call_tool(manager, "s", "big", {"megabytes": 20})
         assert len(result["structuredContent"]["result"]) == 20_000_000
         assert len(text_of(result)) == 20_000_000

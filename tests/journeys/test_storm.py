@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.tasks import cancel
+from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
 from toolyard.errors import OutcomeUnknown, ServerError
@@ -35,7 +36,7 @@ async def storm(manager: ConnectionManager, kill: object, journal: Path) -> Coun
             key = f"call-{number}"
             try:
                 async with asyncio.timeout(60):
-                    result = await manager.call("s", "record", {"key": key})
+                    result = await call_tool(manager, "s", "record", {"key": key})
                 assert result["content"][0]["text"] == key
                 outcomes[key] = "done"
             except ServerError as error:

@@ -13,6 +13,7 @@ from toolyard.clients.call_path import CallPath, CallSettings
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.meta import CallerSearch, MetaToolLimits, MetaTools
 from toolyard.results import ResultLimits
+from toolyard.types.call import Caller, McpRequest, ToolCall
 from toolyard.types.catalog import RawListing
 from toolyard.types.decision import WriteTools
 from toolyard.types.principal import Principal
@@ -37,9 +38,10 @@ class _Manager(ConnectionManager):
         self.called: list[str] = []
         self._answer = answer
 
-    async def call(self, server_id: str, tool: str, arguments: Any = None, **options: Any) -> Any:
-        self.called.append(f"{server_id}/{tool}")
-        return self._answer(server_id, tool, arguments)
+    async def send(self, server_id: str, caller: Caller, request: McpRequest) -> Any:
+        params = request.params or {}
+        self.called.append(f"{server_id}/{params['name']}")
+        return self._answer(server_id, params["name"], params["arguments"])
 
 
 class Core:
@@ -67,7 +69,7 @@ class Core:
         self.meta = MetaTools(self.rosters, self.calls, CallerSearch(self.calls), budgets)
 
     async def __call__(self, name: str, arguments: Any, caller: Any) -> dict[str, Any]:
-        return await self.meta.answer(name, arguments, caller)
+        return (await self.meta.call(ToolCall(name, arguments), caller)).body
 
 
 def said(text: str, **fields: Any) -> dict[str, Any]:

@@ -84,7 +84,7 @@ PROGRAM = textwrap.dedent("""
         server = Server("far", HttpSpec("http://far.silent/mcp"), timeouts=Timeouts(connect=0.5))
         async with ConnectionManager([server]) as manager:
             try:
-                await manager.call("far", "x", {})
+                await call_tool(manager, "far", "x", {})
             except Unreachable as error:
                 print(error.cause)
 

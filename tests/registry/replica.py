@@ -16,7 +16,7 @@ from toolyard.net import OutboundHttp
 from toolyard.registry import Registry
 from toolyard.registry.credentials import AuthProviderFactory
 from toolyard.store import Database
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, ToolCall
 from toolyard.types.config import Configuration
 from toolyard.types.principal import Principal
 
@@ -36,7 +36,7 @@ async def main(data_dir: str, url: str, key: str, user: str, instance_id: str, c
 
     async def call() -> str:
         try:
-            return (await core.call_path.call(f"mcp_{instance.slug}__whoami", {}, caller)).text
+            return (await core.call_path.call(ToolCall(f"mcp_{instance.slug}__whoami"), caller)).text
         except ToolyardError as error:
             return f"{type(error).__name__}: {error.cause}"
 

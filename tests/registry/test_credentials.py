@@ -20,7 +20,7 @@ from toolyard.net import OutboundHttp
 from toolyard.registry import ChoiceDraft
 from toolyard.registry.credentials import AuthProviderFactory, config_grant_key
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, ToolCall
 from toolyard.types.config import Configuration
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.registry import InstanceState
@@ -54,7 +54,7 @@ async def core(office: Office) -> AsyncIterator[Core]:
 async def call(office: Any, core: Core, instance: Any, tool: str = "whoami") -> str:
     await core.sync_instances(office.ann.id, [await office.server(instance)])
     name = f"mcp_{instance.slug}__{tool}"
-    return (await core.call_path.call(name, {}, Caller(office.principal))).text
+    return (await core.call_path.call(ToolCall(name), Caller(office.principal))).text
 
 
 async def failure(office: Any, core: Core, instance: Any, tool: str = "whoami") -> Any:
@@ -211,7 +211,7 @@ async def call_all(office: Any, core: Core, instance: Any, times: int) -> None:
     await core.sync_instances(office.ann.id, [server])
     for _ in range(times):
         with pytest.raises(NeverSignedIn):
-            await core.call_path.call(f"mcp_{instance.slug}__whoami", {}, Caller(office.principal))
+            await core.call_path.call(ToolCall(f"mcp_{instance.slug}__whoami"), Caller(office.principal))
 
 
 async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: Office, core: Core) -> None:

@@ -33,7 +33,7 @@ from toolyard.registry.credentials import AuthProviderFactory
 from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.store import Database
 from toolyard.types.account import Role, User
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, ToolCall
 from toolyard.types.config import Configuration
 from toolyard.types.registry import Instance
 
@@ -188,7 +188,7 @@ class Yard:
         pair = await self.registry.get_instance(self.user.id, self.instance.id)
         await self.core.sync_instances(self.user.id, [self.registry.build_instance_server(*pair)])
         name = f"mcp_{self.instance.slug}__hello"
-        return (await self.core.call_path.call(name, {}, Caller(self.user.principal))).text
+        return (await self.core.call_path.call(ToolCall(name), Caller(self.user.principal))).text
 
     async def trouble(self) -> ServerError | None:
         """How signing in, or else the call that follows, fails."""

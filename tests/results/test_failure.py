@@ -18,8 +18,7 @@ from toolyard.errors import (
     Unreachable,
 )
 from toolyard.results.error_result import error_to_result
-from toolyard.results.limits import ResultLimits
-from toolyard.types.result import ErrorView
+from toolyard.types.result import ErrorView, ResultLimits
 from toolyard.types.server import Trust
 
 

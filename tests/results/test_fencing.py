@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.results.limits import ResultLimits
 from toolyard.results.shape import shape_result
 from toolyard.results.untrusted_text import derive_mark, fence_length, fence_untrusted_text
+from toolyard.types.result import ResultLimits
 from toolyard.types.server import Trust
 
 

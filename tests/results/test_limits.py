@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.results.limits import ResultLimits
 from toolyard.results.result_store import MemoryResultStore, StoredResult, make_handle
 from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.results.truncation import truncate_middle
+from toolyard.types.result import ResultLimits
 from toolyard.types.server import Trust
 
 NOTE = re.compile(r"\n\n\[([\d,]+) of ([\d,]+) characters are omitted here; (.*?)\]\n\n")

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.results.limits import ResultLimits
 from toolyard.results.result_store import MemoryResultStore, StoredResult
 from toolyard.results.shape import shape_and_store, shape_result
-from toolyard.types.result import Result
+from toolyard.types.result import Result, ResultLimits
 from toolyard.types.server import Trust
 
 

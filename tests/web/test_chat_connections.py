@@ -11,7 +11,7 @@ import pytest
 
 from toolyard.errors import SignInNeeded
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, ToolCall
 from toolyard.types.registry import InstanceState
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ async def test_a_sign_in_that_ends_in_a_chat_is_seen_on_the_page(
 
         await shown()
         chat = Caller(ann.user.principal, chat="one")
-        assert (await services.core.call_path.call(WHOAMI, {}, chat)).text == "somebody"
+        assert (await services.core.call_path.call(ToolCall(WHOAMI), chat)).text == "somebody"
         assert await shown() == InstanceState.READY
         for what in ("access", "refresh"):
             await session.post(f"{program}/forget?what={what}")
         with pytest.raises(SignInNeeded):
-            await services.core.call_path.call(WHOAMI, {}, chat)
+            await services.core.call_path.call(ToolCall(WHOAMI), chat)
     assert await shown() == InstanceState.NEEDS_REAUTH
     page = await ann.browser.get("/ui/mcp")
     assert "Needs sign-in again" in page.text

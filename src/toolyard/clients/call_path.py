@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.catalog.tool_listing import ToolListing
@@ -26,7 +26,7 @@ from toolyard.results import (
     redact_secrets,
     shape_and_store,
 )
-from toolyard.types.call import ApprovalRequest, Caller, CallRecord, OnProgress
+from toolyard.types.call import ApprovalRequest, Caller, CallRecord, McpRequest, ToolCall
 from toolyard.types.decision import Decision, Surface, Verdict, WriteTools
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.result import Result
@@ -39,8 +39,8 @@ __all__ = [
     "ApprovalHandler",
     "BeforeCall",
     "CallPath",
-    "CallRoute",
     "CallSettings",
+    "ConnectionStrategy",
     "ResultStoreFor",
 ]
 
@@ -52,11 +52,6 @@ first."""
 
 AcceptUrlFor: TypeAlias = Callable[[Server], str | None]
 """Returns the URL of the page on which a server's changed tools can be accepted, or None."""
-
-CallRoute: TypeAlias = Callable[[Server, Definition, Mapping[str, Any], bool], Awaitable[dict[str, Any]]]
-"""Executes an authorized call in place of the default connection, for interfaces with dedicated connections.
-Parameters: the server, the tool, the arguments, and whether it may be executed twice. The result may be
-``input_required`` if the interface's client answers that itself."""
 
 ResultStoreFor: TypeAlias = Callable[[Principal], ResultStore]
 """Returns the store for long results of one principal. Handles of results are not secret; the choice of the
@@ -80,6 +75,19 @@ _OUTCOME_UNKNOWN_HINT = "the outcome is unknown: it may have been executed, so l
 BeforeCall: TypeAlias = Callable[[str, str, Caller], Awaitable[None]]
 """Called with the tool's id, its exposed name and the caller when a call has been allowed, before it is made.
 Raises a ToolyardError to prevent it."""
+
+
+class ConnectionStrategy(Protocol):
+    """Chooses the connection of each request, and sends it there.
+
+    The manager is the default: it takes the principal's connection, or the chat's own. An interface with
+    dedicated connections passes another, whose result may be ``input_required`` if the interface's client
+    answers that itself.
+    """
+
+    def send(self, server_id: str, caller: Caller, request: McpRequest) -> Awaitable[dict[str, Any]]:
+        """Return the result of a request. Raise a ServerError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,69 +244,40 @@ class CallPath:
 
     async def call(
         self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
+        call: ToolCall,
         caller: Caller = Caller(),  # noqa: B008 - frozen
-        *,
-        on_progress: OnProgress | None = None,
-        timeouts: Timeouts | float | None = None,
-        limits: ResultLimits | None = None,
-        meta: Mapping[str, Any] | None = None,
-        route: CallRoute | None = None,
+        connections: ConnectionStrategy | None = None,
     ) -> Result:
-        """Call a tool by its exposed name and return its shaped result.
-
-        ``limits`` replaces the result limits of the settings. ``route`` executes the call in place of the
-        default connection, without a timeout here. ``timeouts`` replaces those of the server; a number of
-        seconds only shortens them. A tool's own failure is a result with ``is_error``. Raise ToolRefused or a
-        ServerError.
-        """
-        server, output_schema, raw = await self._call_and_record(
-            name, arguments, caller, route, on_progress, timeouts, meta
-        )
+        """Call a tool and return its shaped result. A tool's own failure is a result with ``is_error``. Raise
+        ToolRefused or a ServerError."""
+        server, definition, raw = await self._call_and_record(call, caller, connections)
         return await shape_and_store(
             raw,
-            limits or self._settings.limits,
+            call.limits or self._settings.limits,
             server.trust,
             self._result_stores.get(caller.principal.id) or self.result_store(caller.principal),
             server=server.id,
             secrets=self.server_secrets(server),
-            output_schema=output_schema,
+            output_schema=definition.output_schema,
             media=caller.surface is not Surface.OPERATOR,
         )
 
     async def call_raw(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        caller: Caller,
-        *,
-        route: CallRoute | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
+        self, call: ToolCall, caller: Caller, connections: ConnectionStrategy | None = None
     ) -> dict[str, Any]:
         """Call a tool like ``call``, but return the server's result unshaped, for programs rather than
-        models.
-
-        Raise ToolRefused or a ServerError.
-        """
-        return (await self._call_and_record(name, arguments, caller, route, on_progress, None, meta))[2]
+        models."""
+        return (await self._call_and_record(call, caller, connections))[2]
 
     async def _call_and_record(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        caller: Caller,
-        route: CallRoute | None,
-        on_progress: OnProgress | None,
-        timeouts: Timeouts | float | None,
-        meta: Mapping[str, Any] | None,
-    ) -> tuple[Server, Mapping[str, Any] | None, dict[str, Any]]:
-        """Make a call and return the server, the tool's output schema, and the raw result. Every outcome is
-        recorded, also a refusal or a cancellation."""
+        self, call: ToolCall, caller: Caller, connections: ConnectionStrategy | None
+    ) -> tuple[Server, Definition, dict[str, Any]]:
+        """Make a call and return the server, the tool, and the raw result. Every outcome is recorded, also a
+        refusal or a cancellation."""
         started_at = time.perf_counter()
+        name = tool = call.name
         # The outcome if neither a result nor a ToolyardError sets another one: a cancellation passes both.
-        tool, outcome, cause = name, "cancelled", None
+        outcome, cause = "cancelled", None
         try:
             try:
                 server, definition = await self._resolve_tool(name, caller)
@@ -306,27 +285,20 @@ class CallPath:
                 # Only a listing was interrupted; the call was not made yet, so its outcome is known.
                 raise Unreachable(error.cause, server=error.server, hint=error.hint) from error.__cause__
             tool = definition.id
-            # Authorized before ``before_call`` and the connection, so that a refused call neither starts a
-            # process nor causes any other effect.
-            await self._authorize_call(server, definition, name, arguments or {}, caller)
+            await self._authorize_call(server, definition, call, caller)
             if self._before_call is not None:
                 await self._before_call(tool, name, caller)
-            if route is not None:
-                raw = await route(server, definition, arguments or {}, _is_repeatable(server, definition))
-            else:
-                raw = await self._manager.call(
-                    server.id,
-                    definition.name,
-                    arguments,
-                    principal=caller.principal,
-                    chat=caller.chat,
-                    repeatable=_is_repeatable(server, definition),
-                    timeouts=_resolve_timeouts(server, timeouts),
-                    on_progress=on_progress,
-                    meta=meta,
-                )
+            request = McpRequest(
+                "tools/call",
+                {"name": definition.name, "arguments": call.arguments},
+                _is_repeatable(server, definition),
+                _resolve_timeouts(server, call.timeouts),
+                call.meta,
+                call.on_progress,
+            )
+            raw = await (connections or self._manager).send(server.id, caller, request)
             outcome = _describe_outcome(raw)
-            return server, definition.output_schema, raw
+            return server, definition, raw
         except ToolyardError as error:
             # Redact before recording, because the cause goes into the call record.
             if isinstance(error, ServerError):
@@ -373,8 +345,9 @@ class CallPath:
         return policy.verdict(Candidate(Definition(server_id, tool_name), name)) in _VISIBLE_VERDICTS
 
     async def _authorize_call(
-        self, server: Server, definition: Definition, name: str, arguments: Mapping[str, Any], caller: Caller
+        self, server: Server, definition: Definition, call: ToolCall, caller: Caller
     ) -> None:
+        name = call.name
         policy = self._find_server_policy(caller, server.id)
         if not self._locks.has_lock(server):
             candidate = Candidate(definition, name)
@@ -395,7 +368,7 @@ class CallPath:
                 hint="give Toolyard an approve callback, or set write_tools to 'allow'",
             )
         # Compared with True: a handler that returns text, such as a typed "no", must not approve the call.
-        if await self._approve(ApprovalRequest(decision, arguments, caller, definition)) is not True:
+        if await self._approve(ApprovalRequest(decision, call.arguments, caller, definition)) is not True:
             raise ToolRefused(f"the call of '{name}' was not approved")
 
     def _refuse_quarantined(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -24,9 +24,9 @@ from toolyard.net import OutboundHttp
 from toolyard.protocol.client import HandshakeResult
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
-from toolyard.types.call import McpRequest, OnProgress
+from toolyard.types.call import Caller, McpRequest
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
-from toolyard.types.server import Server, StdioSpec, Timeouts
+from toolyard.types.server import Server, StdioSpec
 from toolyard.types.status import State, Status
 
 __all__ = ["CallbacksFor", "ConnectionManager", "OnServerNotification"]
@@ -141,24 +141,10 @@ class ConnectionManager:
 
     # Requests.
 
-    async def call(
-        self,
-        server_id: str,
-        tool: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        principal: Principal = LOCAL_PRINCIPAL,
-        chat: str | None = None,
-        repeatable: bool = False,
-        timeouts: Timeouts | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """Return the raw result of one tool call, over the chat's own connection if it has one. Raise a
+    def send(self, server_id: str, caller: Caller, request: McpRequest) -> Awaitable[dict[str, Any]]:
+        """Return the result of a request, over the chat's own connection if the caller has one. Raise a
         ServerError, always within the timeouts."""
-        params = {"name": tool, "arguments": arguments or {}}
-        request = McpRequest("tools/call", params, repeatable, timeouts, meta, on_progress)
-        return await self.connection(server_id, principal, chat).request(request)
+        return self.connection(server_id, caller.principal, caller.chat).request(request)
 
     async def list_tools(
         self, server_id: str, *, principal: Principal = LOCAL_PRINCIPAL, chat: str | None = None

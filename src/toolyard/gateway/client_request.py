@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 from toolyard.protocol.constants import LOG_LEVELS
 from toolyard.protocol.pending import Message, RequestId, build_notification
+from toolyard.types.call import OnProgress
 
 if TYPE_CHECKING:
     from toolyard.gateway.legacy_session import LegacySession
@@ -73,6 +74,11 @@ class ClientRequest:
         """Return the ``_meta`` of the request, such as a trace context."""
         found = self.params.get("_meta")
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+    @property
+    def on_progress(self) -> OnProgress | None:
+        """Callback for the server's progress; None if the client did not ask for it."""
+        return self.send_progress if self.progress_token is not None else None
 
     def send_progress(self, params: Mapping[str, Any]) -> None:
         """Forward the server's progress, if the client asked for it."""

@@ -74,7 +74,7 @@ class Endpoint:
         self.caller = caller
         self.only_server_id = only_server_id
         self.caller_view = CallerView(gateway, caller, only_server_id)
-        rounds = InputRequiredRunner(gateway, caller.principal)
+        rounds = InputRequiredRunner(gateway, caller)
         self.tools = ToolHandlers(self.caller_view, rounds, mode)
         self.prompts = PromptHandlers(self.caller_view, rounds)
         self.resources = ResourceHandlers(self.caller_view, rounds)

@@ -110,6 +110,8 @@ class LegacySession:
         self.client_info = client_info
         self.capabilities = forwardable_capabilities(capabilities)
         self.log_level: str | None = None
+        self.log_level_marks: dict[str, tuple[int, str]] = {}
+        """The log level that was set on each server, with the number of the connection it was set on."""
         self.send_to_client = send_to_client
         self.subscription: Subscription | None = None
         """The subscription by which the client gets notifications."""

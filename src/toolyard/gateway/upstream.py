@@ -12,10 +12,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from toolyard.clients import ConnectionManager
+from toolyard.clients.call_path import ConnectionStrategy
 from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered, ServerRequestHandler
 from toolyard.clients.connection import Connection
 from toolyard.errors import BadAnswer, ServerError
@@ -23,20 +24,16 @@ from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest
 from toolyard.gateway.input_required.suspended_call import MultiRoundCall
 from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.codec import encode
-from toolyard.types.call import DeclaredClient, McpRequest
+from toolyard.types.call import Caller, DeclaredClient, McpRequest
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
-from toolyard.types.server import Timeouts
 from toolyard.types.status import State
 
 __all__ = ["Upstream", "needs_dedicated_connection"]
 
-_INPUT_REQUIRED_PARAMS = ("inputResponses", "requestState")
-"""Parameters of a continued modern request, which legacy servers do not know."""
-
 _NO_CAPABILITIES_KEY = "silent"
 """Key of the connections that declared no capabilities."""
 _NO_CALLBACKS = Callbacks()
-_NO_CAPABILITIES: Mapping[str, Any] = {}
+_NO_CAPABILITIES = DeclaredClient(capabilities={})
 
 _PoolKey: TypeAlias = tuple[str, str, bytes]
 """Server id, principal id, and the encoded capabilities that were declared to the server."""
@@ -60,116 +57,15 @@ class _DedicatedConnection:
     """The log level that was set, with the number of the connection it was set on."""
 
 
-class Upstream:
-    """Sends requests to servers."""
+class _ConnectionPool:
+    """Dedicated connections that serve one call at a time, by server, principal and declared capabilities."""
 
     def __init__(self, manager: ConnectionManager) -> None:
         self._manager = manager
         self._idle_connections: dict[_PoolKey, list[_DedicatedConnection]] = {}
         self._connection_numbers = itertools.count(1)
-        self._session_log_levels: dict[tuple[str, str], tuple[int, str]] = {}
 
-    async def send_request(
-        self,
-        server_id: str,
-        principal: Principal,
-        method: str,
-        params: Mapping[str, Any],
-        request: ClientRequest,
-        *,
-        repeatable: bool = False,
-        timeouts: Timeouts | None = None,
-    ) -> dict[str, Any]:
-        """Send a request of a legacy client, or of a client without capabilities, and return its result.
-        Raises ServerError."""
-        session, level, offered = request.session, request.log_level, None
-        if session is None or not session.needs_dedicated_connections:
-            connection = self._manager.connection(server_id, principal)
-            if connection.has_client_capabilities:
-                facts = connection.handshake_result or await connection.ensure_connected()
-                connection, offered = self._connection_without_capabilities(
-                    connection, principal, modern=facts.modern
-                )
-        else:
-            CURRENT_REQUEST.set(request)
-            connection = self._manager.dedicated_connection(
-                server_id, principal, session.key, session.callbacks
-            )
-            level = session.log_level or "info"
-            if session.log_level is not None:
-                key = (session.key, server_id)
-                self._session_log_levels[key] = await _set_log_level(
-                    connection, level, self._session_log_levels.get(key)
-                )
-        result = await connection.request(
-            McpRequest(
-                method,
-                params,
-                repeatable,
-                timeouts,
-                request.meta,
-                request.send_progress if request.progress_token is not None else None,
-            ),
-            DeclaredClient(offered, level),
-        )
-        if offered is not None and result.get("resultType") == "input_required":
-            raise BadAnswer("asked for input, which the client does not support", server=server_id)
-        return result
-
-    def _connection_without_capabilities(
-        self, usual: Connection, principal: Principal, *, modern: bool
-    ) -> tuple[Connection, Mapping[str, Any] | None]:
-        """Return a connection that declared no capabilities, and the capabilities to send with a modern
-        request.
-
-        Used where the usual connection declared capabilities to its server.
-        """
-        if modern:
-            return usual, _NO_CAPABILITIES
-        server = usual.server
-        whose = LOCAL_PRINCIPAL if server.shared else principal
-        return self._manager.dedicated_connection(server.id, whose, _NO_CAPABILITIES_KEY, _NO_CALLBACKS), None
-
-    async def send_suspendable_request(
-        self,
-        server_id: str,
-        principal: Principal,
-        method: str,
-        params: Mapping[str, Any],
-        call: MultiRoundCall,
-        *,
-        repeatable: bool = False,
-        timeouts: Timeouts | None = None,
-    ) -> dict[str, Any]:
-        """Send a request of a modern client with capabilities, or with a log level, and return its result.
-
-        The result is ``input_required`` if a modern server asks a question. Raises ServerError.
-        """
-        facts = await self._manager.ensure_connected(server_id, principal=principal)
-        if facts.modern and call.request.log_level is None:
-            connection = self._manager.connection(server_id, principal)
-            return await _send_for_call(connection, method, params, call, repeatable, timeouts)
-        kind = (server_id, principal.id, encode(dict(call.request.capabilities)))
-        lane, connection = self._acquire_connection(kind, server_id, principal, call.request.capabilities)
-        lane.call = call
-        try:
-            if (level := call.request.log_level) is not None:
-                lane.log_level_mark = await _set_log_level(connection, level, lane.log_level_mark)
-            if not facts.modern:
-                params = {key: params[key] for key in params if key not in _INPUT_REQUIRED_PARAMS}
-            result = await _send_for_call(connection, method, params, call, repeatable, timeouts)
-        except ServerError:
-            self._release_connection(kind, lane)
-            raise
-        except BaseException:
-            # A cancelled call may still send messages. They must not be taken for messages of the next call.
-            lane.call = None
-            await self._manager.close_dedicated_connections(lane.key)
-            raise
-        self._release_connection(kind, lane)
-        return result
-
-    def _acquire_connection(
+    def acquire(
         self, kind: _PoolKey, server_id: str, principal: Principal, capabilities: Mapping[str, Any]
     ) -> tuple[_DedicatedConnection, Connection]:
         free = self._idle_connections.get(kind, [])
@@ -183,7 +79,7 @@ class Upstream:
         lane.connection = self._manager.dedicated_connection(server_id, principal, lane.key, callbacks)
         return lane, lane.connection
 
-    def _release_connection(self, kind: _PoolKey, lane: _DedicatedConnection) -> None:
+    def release(self, kind: _PoolKey, lane: _DedicatedConnection) -> None:
         lane.call = None
         if lane.connection is not None and lane.connection.state is not State.CLOSED:
             self._idle_connections.setdefault(kind, []).append(lane)
@@ -193,35 +89,129 @@ class Upstream:
         for kind in [kind for kind in self._idle_connections if kind[0] in server_ids]:
             del self._idle_connections[kind]
 
+
+class Upstream:
+    """Chooses the connections for the requests of clients."""
+
+    def __init__(self, manager: ConnectionManager) -> None:
+        self._manager = manager
+        self._pool = _ConnectionPool(manager)
+        self.without_capabilities: ConnectionStrategy = (
+            _WithoutCapabilities(manager) if manager.has_client_capabilities else manager
+        )
+        """Connections for clients without capabilities."""
+
+    def choose(self, request: ClientRequest) -> ConnectionStrategy:
+        """Return the connections for a request of a legacy client, or of a client without capabilities."""
+        if request.session is not None and request.session.needs_dedicated_connections:
+            return _SessionConnections(self._manager, request, request.session)
+        return self.without_capabilities
+
+    def choose_for_rounds(self, call: MultiRoundCall, params: Mapping[str, Any]) -> ConnectionStrategy:
+        """Return the connections for a call of a modern client that may take several rounds.
+
+        ``params`` are those of a continued request: the client's answers, and the server's state.
+        """
+        return _SuspendableConnections(self._manager, self._pool, call, params)
+
+    def forget_servers(self, server_ids: Collection[str]) -> None:
+        """Drop the connections of servers that were removed."""
+        self._pool.forget_servers(server_ids)
+
     async def close_session(self, session: LegacySession) -> None:
         """Close the dedicated connections of a session."""
-        for key in [key for key in self._session_log_levels if key[0] == session.key]:
-            del self._session_log_levels[key]
         await self._manager.close_dedicated_connections(session.key)
 
 
-async def _send_for_call(
-    connection: Connection,
-    method: str,
-    params: Mapping[str, Any],
-    parked: MultiRoundCall,
-    repeatable: bool,
-    timeouts: Timeouts | None,
-) -> dict[str, Any]:
-    request = parked.request
-    # A later round may ask for progress even if this one does not.
-    wants_progress = request.progress_token is not None or method == "tools/call"
-    return await connection.request(
-        McpRequest(
-            method,
-            params,
-            repeatable,
-            timeouts,
-            request.meta,
-            parked.send_progress if wants_progress else None,
-        ),
-        DeclaredClient(request.capabilities, request.log_level),
-    )
+class _WithoutCapabilities:
+    """Connections for clients without capabilities, where the usual ones may have declared some.
+
+    A modern server is told with each request that the client has none. A legacy server gets a connection that
+    declared none.
+    """
+
+    def __init__(self, manager: ConnectionManager) -> None:
+        self._manager = manager
+
+    async def send(self, server_id: str, caller: Caller, request: McpRequest) -> dict[str, Any]:
+        connection = self._manager.connection(server_id, caller.principal)
+        if not connection.has_client_capabilities:
+            return await connection.request(request)
+        handshake = connection.handshake_result or await connection.ensure_connected()
+        if not handshake.modern:
+            principal = LOCAL_PRINCIPAL if connection.server.shared else caller.principal
+            silent = self._manager.dedicated_connection(
+                server_id, principal, _NO_CAPABILITIES_KEY, _NO_CALLBACKS
+            )
+            return await silent.request(request)
+        result = await connection.request(request, _NO_CAPABILITIES)
+        if result.get("resultType") == "input_required":
+            raise BadAnswer("asked for input, which the client does not support", server=server_id)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionConnections:
+    """Connections dedicated to a legacy session, which answers the questions of servers itself."""
+
+    manager: ConnectionManager
+    client_request: ClientRequest
+    session: LegacySession
+
+    async def send(self, server_id: str, caller: Caller, request: McpRequest) -> dict[str, Any]:
+        session = self.session
+        CURRENT_REQUEST.set(self.client_request)
+        connection = self.manager.dedicated_connection(
+            server_id, caller.principal, session.key, session.callbacks
+        )
+        if session.log_level is not None:
+            session.log_level_marks[server_id] = await _set_log_level(
+                connection, session.log_level, session.log_level_marks.get(server_id)
+            )
+        return await connection.request(request, DeclaredClient(log_level=session.log_level or "info"))
+
+
+@dataclass(frozen=True, slots=True)
+class _SuspendableConnections:
+    """Connections for one call of a modern client with capabilities, or with a log level.
+
+    The result is ``input_required`` if a modern server asks a question. That of a legacy server suspends the
+    call.
+    """
+
+    manager: ConnectionManager
+    pool: _ConnectionPool
+    call: MultiRoundCall
+    params: Mapping[str, Any]
+
+    async def send(self, server_id: str, caller: Caller, request: McpRequest) -> dict[str, Any]:
+        client, principal = self.call.request, caller.principal
+        declared = DeclaredClient(client.capabilities, client.log_level)
+        # A later round may ask for progress even if this one does not.
+        if request.on_progress is not None or request.method == "tools/call":
+            request = replace(request, on_progress=self.call.send_progress)
+        handshake = await self.manager.ensure_connected(server_id, principal=principal)
+        if handshake.modern:
+            request = replace(request, params={**(request.params or {}), **self.params})
+            if client.log_level is None:
+                return await self.manager.connection(server_id, principal).request(request, declared)
+        kind = (server_id, principal.id, encode(dict(client.capabilities)))
+        lane, connection = self.pool.acquire(kind, server_id, principal, client.capabilities)
+        lane.call = self.call
+        try:
+            if client.log_level is not None:
+                lane.log_level_mark = await _set_log_level(connection, client.log_level, lane.log_level_mark)
+            result = await connection.request(request, declared)
+        except ServerError:
+            self.pool.release(kind, lane)
+            raise
+        except BaseException:
+            # A cancelled call may still send messages. They must not be taken for messages of the next call.
+            lane.call = None
+            await self.manager.close_dedicated_connections(lane.key)
+            raise
+        self.pool.release(kind, lane)
+        return result
 
 
 async def _set_log_level(connection: Connection, level: str, told: tuple[int, str] | None) -> tuple[int, str]:

@@ -8,13 +8,12 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from toolyard.catalog.search import summarize_description
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
-from toolyard.clients.call_path import CallPath, CallRoute
+from toolyard.clients.call_path import CallPath, ConnectionStrategy
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import ApprovalNeeded, CallTimeout, ServerError, ToolyardError
@@ -30,7 +29,7 @@ from toolyard.policy import build_refusal
 from toolyard.results import ResultLimits, fence_untrusted_text
 from toolyard.results.partial_read import ResultExcerpt, ResultReadError, read_lines, read_path, read_range
 from toolyard.results.result_store import ResultStore, StoredResult, make_handle
-from toolyard.types.call import Caller, OnProgress
+from toolyard.types.call import Caller, ToolCall
 from toolyard.types.decision import Surface
 from toolyard.types.result import Media, Result, TextBlock
 from toolyard.types.server import Trust
@@ -167,11 +166,8 @@ class MetaTools:
         self._token_costs: LruCache[Caller, tuple[Mapping[str, Definition], int]] = LruCache(
             _MAX_CACHED_CALLERS
         )
-        self._handlers: Mapping[
-            str, Callable[[ToolArguments, Caller, OnProgress | None], Awaitable[MetaToolReply]]
-        ] = {
+        self._handlers: Mapping[str, Callable[[ToolArguments, Caller], Awaitable[MetaToolReply]]] = {
             "result_read": self._read_result,
-            TOOLS_CALL_NAME: self._call_tool,
             "tools_describe": self._describe_tools,
             "tools_list": self._list_tools,
             "tools_search": self._search_tools,
@@ -231,36 +227,28 @@ class MetaTools:
         self._token_costs[caller] = cached
         return cached[1]
 
-    async def answer(self, name: str, arguments: object, caller: Caller) -> dict[str, Any]:
-        """Call a meta tool and return the body of its reply. Never raises, for any name and arguments."""
-        return (await self.call(name, arguments, caller)).body
-
     async def call(
         self,
-        name: str,
-        arguments: object,
+        call: ToolCall,
         caller: Caller,
+        connections: ConnectionStrategy | None = None,
         *,
-        on_progress: OnProgress | None = None,
         raise_approval_needed: bool = False,
-        route: CallRoute | None = None,
     ) -> MetaToolReply:
         """Call a meta tool and return its reply, with the media of a called tool's result.
 
-        With ``raise_approval_needed``, raise ApprovalNeeded instead of describing it, for callers that can
-        prompt a person. ``route`` delivers a call to its server.
+        Every failure becomes a reply, for any name and arguments. With ``raise_approval_needed``, raise
+        ApprovalNeeded instead of describing it, for callers that can prompt a person. ``connections`` are
+        those of a called tool.
         """
-        handler = (
-            self._handlers.get(name)
-            if route is None or name != TOOLS_CALL_NAME
-            else partial(self._call_tool, via=route)
-        )
-        if handler is None:
+        name = call.name
+        if name not in META_TOOLS:
             return _error_reply(f"unknown meta tool '{name[:64]}'", f"available: {', '.join(META_TOOLS)}")
         try:
-            return await handler(
-                ToolArguments(META_TOOLS[name], arguments), self._as_meta_caller(caller), on_progress
-            )
+            arguments = ToolArguments(META_TOOLS[name], call.arguments)
+            if name == TOOLS_CALL_NAME:
+                return await self._call_tool(arguments, call, self._as_meta_caller(caller), connections)
+            return await self._handlers[name](arguments, self._as_meta_caller(caller))
         except (InvalidToolArgument, ResultReadError) as error:
             return _error_reply(str(error))
         except ToolyardError as error:
@@ -278,24 +266,15 @@ class MetaTools:
 
     async def call_for_result(
         self,
-        name: str,
-        arguments: object,
+        call: ToolCall,
         caller: Caller,
+        connections: ConnectionStrategy | None = None,
         *,
-        on_progress: OnProgress | None = None,
         raise_approval_needed: bool = False,
-        route: CallRoute | None = None,
     ) -> Result:
         """Call a meta tool and return its reply as a result, with the JSON of the reply as text."""
         return _reply_to_result(
-            await self.call(
-                name,
-                arguments,
-                caller,
-                on_progress=on_progress,
-                raise_approval_needed=raise_approval_needed,
-                route=route,
-            )
+            await self.call(call, caller, connections, raise_approval_needed=raise_approval_needed)
         )
 
     def build_error_result(self, error: ToolyardError, caller: Caller) -> Result:
@@ -309,7 +288,7 @@ class MetaTools:
     # Handlers of the meta tools. Lists are not delayed by slow or unreachable servers beyond a short
     # deadline; their replies name the servers that are missing.
 
-    async def _search_tools(self, args: ToolArguments, caller: Caller, _: OnProgress | None) -> MetaToolReply:
+    async def _search_tools(self, args: ToolArguments, caller: Caller) -> MetaToolReply:
         query, limit = (
             args.require_text("query"),
             args.get_int("limit", _DEFAULT_SEARCH_LIMIT, 1, MAX_LISTED_TOOLS),
@@ -322,7 +301,7 @@ class MetaTools:
             body["hint"] = f"no tool matches; try other words, or list all {total:,} tools with tools_list"
         return self._reply_with_unlisted(body, caller)
 
-    async def _list_tools(self, args: ToolArguments, caller: Caller, _: OnProgress | None) -> MetaToolReply:
+    async def _list_tools(self, args: ToolArguments, caller: Caller) -> MetaToolReply:
         server, offset = args.get_text("server"), args.get_int("offset", 0, 0)
         limit = args.get_int("limit", _DEFAULT_LIST_LIMIT, 1, MAX_LISTED_TOOLS)
         only = (server,) if server is not None and self._call_path.can_reach(server, caller) else None
@@ -354,9 +333,7 @@ class MetaTools:
         hint = f"did you mean '{similar[0]}'?" if similar else "tools_list without a server lists all tools"
         return _error_reply(f"unknown server '{server[:64]}'", hint)
 
-    async def _describe_tools(
-        self, args: ToolArguments, caller: Caller, _: OnProgress | None
-    ) -> MetaToolReply:
+    async def _describe_tools(self, args: ToolArguments, caller: Caller) -> MetaToolReply:
         names = args.get_text_list("names", MAX_DESCRIBED_TOOLS)
         # Only visible tools decide which servers are refreshed: the response time must not reveal hidden
         # tools.
@@ -391,24 +368,23 @@ class MetaTools:
     async def _call_tool(
         self,
         args: ToolArguments,
+        call: ToolCall,
         caller: Caller,
-        on_progress: OnProgress | None,
-        via: CallRoute | None = None,
+        connections: ConnectionStrategy | None,
     ) -> MetaToolReply:
         name, arguments = args.require_text("name"), args.get_object("arguments")
         # Meta tools are not in the catalogue. Without this check the reply would be "there is no tool".
         if name in META_TOOLS:
             return _error_reply(f"call '{name}' directly, not through tools_call")
         try:
-            result = await self._call_path.call(
-                name,
-                arguments,
-                caller,
-                on_progress=on_progress,
+            target = replace(
+                call,
+                name=name,
+                arguments=arguments,
                 timeouts=self.call_timeout_seconds,
                 limits=ResultLimits(self._limits.result_chars),
-                route=via,
             )
+            result = await self._call_path.call(target, caller, connections)
         except CallTimeout as error:
             # Replace the hint only if the limit of the meta tools was exceeded. Listing the tools, and calls
             # with a shorter limit of their server, time out by the server's settings, which the error's hint
@@ -423,7 +399,7 @@ class MetaTools:
             body["handle"] = result.handle
         return MetaToolReply(body, result.media)
 
-    async def _read_result(self, args: ToolArguments, caller: Caller, _: OnProgress | None) -> MetaToolReply:
+    async def _read_result(self, args: ToolArguments, caller: Caller) -> MetaToolReply:
         handle, offset = args.require_text("handle"), args.get_int("offset", 0, 0)
         words, path = args.get_text("grep"), args.get_text("path")
         max_chars = self._limits.result_chars

@@ -6,12 +6,12 @@ parts. Start reading at ``shape.shape_and_store``, then ``result_store`` and ``p
 """
 
 from toolyard.results.error_result import error_to_result
-from toolyard.results.limits import ResultLimits
 from toolyard.results.redaction import redact_secrets
 from toolyard.results.result_store import MemoryResultStore, ResultStore, StoredResult
 from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.results.truncation import truncate_middle
 from toolyard.results.untrusted_text import fence_untrusted_text
+from toolyard.types.result import ResultLimits
 
 __all__ = [
     "MemoryResultStore",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from toolyard.errors import HttpStatus, RpcError, ServerError, ToolyardError, Unreachable
-from toolyard.results.limits import ResultLimits
 from toolyard.results.readable_json import to_readable_json
 from toolyard.results.redaction import redact_secrets
 from toolyard.results.truncation import truncate_middle
 from toolyard.results.untrusted_text import fence_length, fence_untrusted_text
-from toolyard.types.result import Result
+from toolyard.types.result import Result, ResultLimits
 from toolyard.types.server import Trust
 
 __all__ = ["UNREACHABLE_TEXT", "error_to_result", "format_error_details"]

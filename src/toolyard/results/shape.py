@@ -9,7 +9,6 @@ from functools import cache, partial
 from typing import Any, ParamSpec, TypeVar, cast
 
 from toolyard.results.full_text import NO_OUTPUT_TEXT, ParsedResult, parse_result
-from toolyard.results.limits import ResultLimits
 from toolyard.results.media import store_media
 from toolyard.results.readable_json import is_large
 from toolyard.results.redaction import redact_secrets
@@ -17,7 +16,7 @@ from toolyard.results.result_store import ResultStore, StoredResult, make_handle
 from toolyard.results.schema_check import find_schema_mismatch
 from toolyard.results.truncation import format_read_hint, truncate_middle
 from toolyard.results.untrusted_text import fence_length, fence_untrusted_text
-from toolyard.types.result import Result, TextBlock, TextResource
+from toolyard.types.result import Result, ResultLimits, TextBlock, TextResource
 from toolyard.types.server import Trust
 from toolyard.types.tool import JsonObject
 

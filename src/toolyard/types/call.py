@@ -1,19 +1,29 @@
-"""Calls: the caller, the request to a server, the request for approval, and the record of the outcome."""
+"""Calls: the caller, the call, the request to a server, the request for approval, and the record of the
+outcome."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from toolyard.types.account import TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.decision import Decision, Surface
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.result import ResultLimits
 from toolyard.types.server import Bundle, Timeouts
 from toolyard.types.tool import Definition, JsonObject
 
-__all__ = ["ApprovalRequest", "CallRecord", "Caller", "DeclaredClient", "McpRequest", "OnProgress"]
+__all__ = [
+    "ApprovalRequest",
+    "CallRecord",
+    "Caller",
+    "DeclaredClient",
+    "McpRequest",
+    "OnProgress",
+    "ToolCall",
+]
 
 OnProgress: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None] | None]
 """Called with the params of each progress notification of a call. May be a coroutine function."""
@@ -36,6 +46,22 @@ class Caller:
     """Limits of the API token that authenticated the call; None: no token was used."""
     chat: str | None = None
     """Id of the chat. Calls of a chat to instances use connections dedicated to that chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool, as an interface requests it."""
+
+    name: str
+    """The exposed name."""
+    arguments: JsonObject = field(default_factory=dict[str, Any])
+    meta: Mapping[str, Any] | None = None
+    """Keys for the ``_meta`` of the request, such as a trace context."""
+    on_progress: OnProgress | None = None
+    timeouts: Timeouts | float | None = None
+    """None: those of the server. A number of seconds only shortens them."""
+    limits: ResultLimits | None = None
+    """Limits of the shaped result. None: those of the settings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from toolyard.store import Database
 from toolyard.store.errors import StoreError
 from toolyard.types.agent import Agent
 from toolyard.types.audit import AuditEntry
-from toolyard.types.call import Caller, CallRecord
+from toolyard.types.call import Caller, CallRecord, ToolCall
 from toolyard.types.config import Configuration
 from toolyard.types.decision import Surface
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
@@ -407,7 +407,7 @@ class Services:
         await self.sync_instances(request_user)
         previous_user = self._current_user.set(request_user)
         try:
-            return await self.core.call_path.call(name, arguments, caller)
+            return await self.core.call_path.call(ToolCall(name, arguments), caller)
         finally:
             self._current_user.reset(previous_user)
 

@@ -19,7 +19,7 @@ from toolyard.core.composition import Core, build_core
 from toolyard.errors import OutcomeUnknown, ToolRefused
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller, CallRecord
+from toolyard.types.call import Caller, CallRecord, ToolCall
 from toolyard.types.decision import RuleOutcome, Surface, Verdict
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import NATIVE_SERVER_ID, Bundle
@@ -73,11 +73,15 @@ async def test_nobody_else_has_them(core: Core) -> None:
     caller = Caller()
     assert not set(ALL) & set(await shown(core, caller))
     with pytest.raises(ToolRefused, match="no tool named 'view_file' is available"):
-        await core.call_path.call("view_file", {"path": "README.md"}, caller)
+        await core.call_path.call(ToolCall("view_file", {"path": "README.md"}), caller)
     roster = await core.tool_directory.refresh(LOCAL_PRINCIPAL)
     assert "view_file" not in await core.meta_tools.search(roster, "view a file", caller, 10)
     assert "view_file" in await core.meta_tools.search(roster, "view a file", in_chat(), 10)
-    told = await core.meta_tools.answer("tools_call", {"name": "grep", "arguments": {"pattern": "x"}}, caller)
+    told = (
+        await core.meta_tools.call(
+            ToolCall("tools_call", {"name": "grep", "arguments": {"pattern": "x"}}), caller
+        )
+    ).body
     assert told["ok"] is False
 
 
@@ -92,7 +96,7 @@ async def test_why_says_that_they_are_for_chats(core: Core) -> None:
 
 
 async def test_no_list_status_or_door_speaks_of_their_server(core: Core) -> None:
-    await core.call_path.call("list_dir", {}, in_chat())
+    await core.call_path.call(ToolCall("list_dir"), in_chat())
     manager = core.manager
     assert list(manager.servers) == ["web"]
     assert list(manager.visible_servers(LOCAL_PRINCIPAL)) == ["web"]
@@ -103,7 +107,7 @@ async def test_no_list_status_or_door_speaks_of_their_server(core: Core) -> None
 
 async def test_nothing_of_them_is_stored(core: Core, tree: Tree) -> None:
     await shown(core, in_chat())
-    await core.call_path.call("list_dir", {}, in_chat())
+    await core.call_path.call(ToolCall("list_dir"), in_chat())
     await core.close()
     kept = [file.name for file in tree.data.rglob("*") if file.is_file() and b"@native" in file.read_bytes()]
     assert kept == []
@@ -125,7 +129,7 @@ async def test_without_a_workspace_root_only_pages_are_fetched(leaks: None, tmp_
     try:
         assert await shown(made, in_chat()) == ["web_fetch"]
         with pytest.raises(ToolRefused):
-            await made.call_path.call("view_file", {"path": "x"}, in_chat())
+            await made.call_path.call(ToolCall("view_file", {"path": "x"}), in_chat())
     finally:
         await made.close()
 
@@ -169,7 +173,7 @@ async def test_every_rule_of_the_chain_counts_for_them(
 
 async def test_a_call_goes_the_one_way_and_is_recorded(core: Core, records: list[CallRecord]) -> None:
     result = await core.call_path.call(
-        "view_file", {"path": "README.md", "offset": 2, "limit": "1"}, in_chat(principal=ANN)
+        ToolCall("view_file", {"path": "README.md", "offset": 2, "limit": "1"}), in_chat(principal=ANN)
     )
     assert result.text == "README.md, lines 2 to 2; continue with offset 3\n2\tfirst line"
     [record] = records
@@ -183,7 +187,7 @@ async def test_a_call_goes_the_one_way_and_is_recorded(core: Core, records: list
 
 async def test_all_callers_share_one_connection(core: Core) -> None:
     await asyncio.gather(
-        *(core.call_path.call("list_dir", {}, in_chat(principal=Principal(f"p{n}"))) for n in range(20))
+        *(core.call_path.call(ToolCall("list_dir"), in_chat(principal=Principal(f"p{n}"))) for n in range(20))
     )
     assert core.manager.connection(NATIVE_SERVER_ID).status().connects == 1
     assert core.manager.list_dedicated_connections("c1") == []
@@ -191,7 +195,7 @@ async def test_all_callers_share_one_connection(core: Core) -> None:
 
 async def test_each_tool_answers(core: Core) -> None:
     async def told(name: str, **arguments: Any) -> str:
-        result = await core.call_path.call(name, arguments, in_chat())
+        result = await core.call_path.call(ToolCall(name, arguments), in_chat())
         assert not result.is_error
         return result.text
 
@@ -205,7 +209,7 @@ async def test_each_tool_answers(core: Core) -> None:
 
 async def test_a_picture_reaches_the_caller_as_media(core: Core, tree: Tree) -> None:
     tree.write("pic.png", tree.png)
-    result = await core.call_path.call("view_file", {"path": "pic.png"}, in_chat())
+    result = await core.call_path.call(ToolCall("view_file", {"path": "pic.png"}), in_chat())
     [media] = result.media
     assert (media.kind, media.mime, base64.b64decode(media.data)) == ("image", "image/png", tree.png)
 
@@ -230,7 +234,7 @@ async def test_a_picture_reaches_the_caller_as_media(core: Core, tree: Tree) -> 
 async def test_what_cannot_be_done_is_an_error_result_in_words(
     core: Core, records: list[CallRecord], name: str, arguments: dict[str, Any], words: str
 ) -> None:
-    result = await core.call_path.call(name, arguments, in_chat())
+    result = await core.call_path.call(ToolCall(name, arguments), in_chat())
     assert result.is_error
     assert words in result.text
     assert records[-1].outcome == "tool error"
@@ -250,7 +254,7 @@ async def test_a_result_never_needs_a_handle(leaks: None, tree: Tree) -> None:
             ("view_file", {"path": "long.txt"}),
             ("grep", {"pattern": "line", "limit": 500}),
         ):
-            result = await made.call_path.call(name, arguments, in_chat())
+            result = await made.call_path.call(ToolCall(name, arguments), in_chat())
             assert (result.truncated, result.handle, result.is_error) == (False, None, False)
             assert 1000 < len(result.text) <= 2000
     finally:
@@ -261,20 +265,20 @@ async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
     core: Core, tree: Tree, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
-    task = asyncio.create_task(core.call_path.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
+    task = asyncio.create_task(core.call_path.call(ToolCall("grep", {"pattern": "(?=(a+)+b)x"}), in_chat()))
     await until(lambda: matchers() == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await until(lambda: matchers() == 0)
-    assert "README.md" in (await core.call_path.call("list_dir", {}, in_chat())).text
+    assert "README.md" in (await core.call_path.call(ToolCall("list_dir"), in_chat())).text
 
 
 async def test_closing_in_the_middle_ends_everything(
     core: Core, tree: Tree, until: Callable[..., Awaitable[None]]
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
-    task = asyncio.create_task(core.call_path.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
+    task = asyncio.create_task(core.call_path.call(ToolCall("grep", {"pattern": "(?=(a+)+b)x"}), in_chat()))
     await until(lambda: core.manager.connection(NATIVE_SERVER_ID).status().in_flight == 1)
     await core.close()
     with pytest.raises(OutcomeUnknown):
@@ -292,7 +296,7 @@ async def test_a_servers_tool_that_wants_a_reserved_name_gets_the_hash(core: Cor
         == f"web/fetch is exposed as '{renamed.name}': 'web_fetch' is reserved for a built-in tool"
     )
     assert roster.tools["web_fetch"].id == "@native/web_fetch"
-    result = await core.call_path.call(renamed.name, {}, in_chat())
+    result = await core.call_path.call(ToolCall(renamed.name), in_chat())
     assert result.text == "from the server"
 
 

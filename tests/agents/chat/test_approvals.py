@@ -22,6 +22,7 @@ from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NoSuchChat
 from toolyard.errors import ToolRefused
 from toolyard.types.agent import Agent
 from toolyard.types.approval import Approval
+from toolyard.types.call import ToolCall
 from toolyard.types.chat import Chat, ChatEvent, Kind, TurnState
 
 Opening = Callable[..., Awaitable[House]]
@@ -248,7 +249,7 @@ async def test_a_turn_whose_owner_is_gone_ends_with_the_answer(house: House) -> 
 
 async def test_without_a_chat_there_is_nobody_to_ask(house: House) -> None:
     with pytest.raises(ToolRefused, match="needs an approval, and nobody is available to ask"):
-        await house.core.call_path.call("s_put", {"text": "a"})
+        await house.core.call_path.call(ToolCall("s_put", {"text": "a"}))
 
 
 # Predicates.

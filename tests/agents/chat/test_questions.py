@@ -17,6 +17,7 @@ from toolyard.agents.chat.elicitation_request import (
     parse_elicitation,
 )
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
+from toolyard.types.call import ToolCall
 from toolyard.types.chat import Chat, ChatEvent, Kind
 
 Opening = Callable[..., Awaitable[House]]
@@ -158,7 +159,7 @@ async def test_a_question_ends_with_its_turn(house: House) -> None:
 
 
 async def test_a_question_of_a_call_without_a_chat_is_cancelled(house: House) -> None:
-    result = await house.core.call_path.call("s_ask", {})
+    result = await house.core.call_path.call(ToolCall("s_ask"))
     assert json.loads(result.text) == {"action": "cancel"}
 
 

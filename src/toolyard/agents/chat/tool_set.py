@@ -19,7 +19,7 @@ from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, MetaTools
 from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
 from toolyard.meta.tool_definitions import META_SERVER_ID
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller, OnProgress
+from toolyard.types.call import Caller, ToolCall
 from toolyard.types.chat import Chat
 from toolyard.types.decision import Decision, Surface, Verdict
 from toolyard.types.result import Result
@@ -228,14 +228,14 @@ class ToolSet:
 
     # Calling.
 
-    async def call(self, name: str, arguments: JsonObject, on_progress: OnProgress) -> CallOutcome:
+    async def call(self, call: ToolCall) -> CallOutcome:
         """Call a tool. Failures are returned as results that can be sent to a model, not raised."""
         if self._before_call is not None:
             self._before_call()
         try:
-            if name in META_TOOLS and self.caller.surface is not Surface.OPERATOR:
-                return await self._call_meta_tool(name, arguments, on_progress)
-            result = await self._call_path.call(name, arguments, self.caller, on_progress=on_progress)
+            if call.name in META_TOOLS and self.caller.surface is not Surface.OPERATOR:
+                return await self._call_meta_tool(call)
+            result = await self._call_path.call(call, self.caller)
             return CallOutcome(result, not result.is_error)
         except ToolyardError as error:
             return CallOutcome(
@@ -245,15 +245,15 @@ class ToolSet:
             )
         except Exception:
             # Boundary: this method promises not to raise. The turn continues, and the log has the details.
-            log.exception("the call of '%s' failed", name[:64])
+            log.exception("the call of '%s' failed", call.name[:64])
             result = Result(None, "the call failed inside Toolyard; see Toolyard's log", is_error=True)
             return CallOutcome(result, False)
 
-    async def _call_meta_tool(self, name: str, arguments: JsonObject, on_progress: OnProgress) -> CallOutcome:
-        result = await self._meta_tools.call_for_result(name, arguments, self.caller, on_progress=on_progress)
+    async def _call_meta_tool(self, call: ToolCall) -> CallOutcome:
+        result = await self._meta_tools.call_for_result(call, self.caller)
         body: object = result.structured
         ok = isinstance(body, dict) and cast("JsonObject", body).get("ok") is True
-        server_id = None if ok else self.describe(name, arguments).server_id
+        server_id = None if ok else self.describe(call.name, call.arguments).server_id
         needs_sign_in = server_id is not None and self._needs_sign_in(server_id)
         return CallOutcome(
             result, ok, self._get_instance_id(server_id) if server_id is not None and needs_sign_in else None

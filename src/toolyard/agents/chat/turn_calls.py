@@ -19,6 +19,7 @@ from toolyard.agents.chat.turn_limits import ChatLimits, find_refused_calls
 from toolyard.agents.chat.turn_snapshot import OpenCall, TurnSnapshot
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.types.approval import Approval, Grant
+from toolyard.types.call import ToolCall
 from toolyard.types.chat import Kind, NewChatEvent, TurnState
 
 __all__ = ["TurnCallRunner", "call_event"]
@@ -142,9 +143,13 @@ class TurnCallRunner:
             started_at = time.monotonic()
             with self._questions.track_call(active_call):
                 outcome = await self._tool_set.call(
-                    call.name,
-                    call.arguments,
-                    lambda params: self._turn_log.event_writer.report_progress(call.id, params),
+                    ToolCall(
+                        call.name,
+                        call.arguments,
+                        on_progress=lambda params: self._turn_log.event_writer.report_progress(
+                            call.id, params
+                        ),
+                    )
                 )
             event = result_event(
                 call.id,

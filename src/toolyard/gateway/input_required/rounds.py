@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
+from toolyard.clients.call_path import ConnectionStrategy
 from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.gateway import Gateway
@@ -14,68 +15,41 @@ from toolyard.gateway.input_required.suspended_call import MultiRoundCall
 from toolyard.gateway.upstream import needs_dedicated_connection
 from toolyard.protocol.constants import INVALID_PARAMS
 from toolyard.protocol.server import build_input_required_result
-from toolyard.types.principal import Principal
-from toolyard.types.server import Timeouts
+from toolyard.types.call import Caller, McpRequest
 
-__all__ = ["InputRequiredRunner", "SendUpstream", "UpstreamWork"]
-
-
-class SendUpstream(Protocol):
-    """Sends a request to a server, over the connection that fits the client."""
-
-    def __call__(
-        self,
-        server_id: str,
-        method: str,
-        params: Mapping[str, Any],
-        repeatable: bool = False,
-        timeouts: Timeouts | None = None,
-    ) -> Awaitable[dict[str, Any]]: ...
+__all__ = ["InputRequiredRunner", "UpstreamWork"]
 
 
-UpstreamWork: TypeAlias = Callable[[SendUpstream], Awaitable[dict[str, Any]]]
-"""Performs a request, with the given function for sending to servers."""
+UpstreamWork: TypeAlias = Callable[[ConnectionStrategy], Awaitable[dict[str, Any]]]
+"""Performs a request over the given connections."""
 
 
 class InputRequiredRunner:
-    """Runs requests of one principal."""
+    """Runs requests of one caller."""
 
-    def __init__(self, gateway: Gateway, principal: Principal) -> None:
+    def __init__(self, gateway: Gateway, caller: Caller) -> None:
         self._gateway = gateway
-        self._principal = principal
+        self._caller = caller
+        self._principal = caller.principal
 
-    async def run(self, request: ClientRequest, work: UpstreamWork) -> dict[str, Any]:
+    def run(self, request: ClientRequest, work: UpstreamWork) -> Awaitable[dict[str, Any]]:
         """Return the result, or ``input_required`` if the client has to answer a question.
 
         Raises what ``work`` raises, and RpcErrorResponse for a round that does not fit.
         """
         rounds = "requestState" in request.params or "inputResponses" in request.params
         if request.session is not None or not (rounds or needs_dedicated_connection(request)):
-            return await work(self.single_round_sender(request))
-        return await self._run_round(request, work)
+            return work(self._gateway.upstream.choose(request))
+        return self._run_round(request, work)
 
-    def single_round_sender(self, request: ClientRequest) -> SendUpstream:
-        """Return a sender for requests of a single round."""
-
-        async def send(
-            server_id: str,
-            method: str,
-            params: Mapping[str, Any],
-            repeatable: bool = False,
-            timeouts: Timeouts | None = None,
-        ) -> dict[str, Any]:
-            upstream = self._gateway.upstream
-            return await upstream.send_request(
-                server_id,
-                self._principal,
-                method,
-                params,
-                request,
-                repeatable=repeatable,
-                timeouts=timeouts,
-            )
-
-        return send
+    def forward(
+        self, request: ClientRequest, server_id: str, method: str, params: Mapping[str, Any]
+    ) -> Awaitable[dict[str, Any]]:
+        """Send a repeatable request to a server, and return its result like ``run``."""
+        forwarded = McpRequest(
+            method, params, repeatable=True, meta=request.meta, on_progress=request.on_progress
+        )
+        return self.run(request, lambda connections: connections.send(server_id, self._caller, forwarded))
 
     async def _run_round(self, request: ClientRequest, work: UpstreamWork) -> dict[str, Any]:
         # The state is sealed for this principal and request. A client can neither read nor change it, nor use
@@ -127,28 +101,10 @@ class InputRequiredRunner:
         if (state := content.get("upstream")) is not None:
             more["requestState"] = state
 
-        async def through(parked: MultiRoundCall) -> dict[str, Any]:
-            async def send(
-                server_id: str,
-                method: str,
-                params: Mapping[str, Any],
-                repeatable: bool = False,
-                timeouts: Timeouts | None = None,
-            ) -> dict[str, Any]:
-                upstream = self._gateway.upstream
-                return await upstream.send_suspendable_request(
-                    server_id,
-                    self._principal,
-                    method,
-                    {**params, **more},
-                    parked,
-                    repeatable=repeatable,
-                    timeouts=timeouts,
-                )
-
-            return await work(send)
-
-        return self._gateway.suspended_calls.start(request, through)
+        upstream = self._gateway.upstream
+        return self._gateway.suspended_calls.start(
+            request, lambda call: work(upstream.choose_for_rounds(call, more))
+        )
 
     def open_state(self, request: ClientRequest) -> Mapping[str, Any]:
         """Return the state of an earlier round of this request; empty in the first round. Raises

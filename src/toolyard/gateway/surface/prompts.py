@@ -45,9 +45,7 @@ class PromptHandlers:
         server_id, name = await self._locate_prompt(request.params.get("name"))
         params = {key: value for key, value in request.params.items() if key == "arguments"}
         params["name"] = name
-        result = await self._runner.run(
-            request, lambda send: send(server_id, "prompts/get", params, repeatable=True)
-        )
+        result = await self._runner.forward(request, server_id, "prompts/get", params)
         return downgrade_prompt(result, request)
 
     async def complete(self, request: ClientRequest, ref: dict[str, Any]) -> dict[str, Any]:
@@ -55,9 +53,7 @@ class PromptHandlers:
         server_id, name = await self._locate_prompt(ref.get("name"))
         params = {key: value for key, value in request.params.items() if key in ("argument", "context")}
         params["ref"] = {**ref, "name": name}
-        return await self._runner.run(
-            request, lambda send: send(server_id, "completion/complete", params, repeatable=True)
-        )
+        return await self._runner.forward(request, server_id, "completion/complete", params)
 
     async def _list_prompts(self, *, wait_for_all: bool = False) -> list[tuple[Server, list[dict[str, Any]]]]:
         offering = self._view

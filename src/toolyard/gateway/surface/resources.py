@@ -60,9 +60,7 @@ class ResourceHandlers:
             return kept
         server_id, own = await self.locate(uri)
         try:
-            return await self._runner.run(
-                request, lambda send: send(server_id, "resources/read", {"uri": own}, repeatable=True)
-            )
+            return await self._runner.forward(request, server_id, "resources/read", {"uri": own})
         except RpcError as error:
             if request.modern and error.code == _LEGACY_RESOURCE_NOT_FOUND:
                 raise resource_not_found(str(uri)) from None
@@ -80,9 +78,7 @@ class ResourceHandlers:
         server_id, own = found or await self.locate(uri)
         params = {key: value for key, value in request.params.items() if key in ("argument", "context")}
         params["ref"] = {**ref, "uri": own}
-        return await self._runner.run(
-            request, lambda send: send(server_id, "completion/complete", params, repeatable=True)
-        )
+        return await self._runner.forward(request, server_id, "completion/complete", params)
 
     async def subscribe(self, request: ClientRequest) -> dict[str, Any]:
         """Handle ``resources/subscribe`` of the legacy era. Raises RpcErrorResponse without a session."""

@@ -19,12 +19,11 @@ from toolyard.gateway.surface.result_links import (
     supports_resource_links,
 )
 from toolyard.results.content_blocks import ParsedBlock, parse_block
-from toolyard.results.limits import ResultLimits
 from toolyard.results.media import store_media_block
 from toolyard.results.readable_json import to_readable_json
 from toolyard.results.result_store import StoredResult, make_handle
 from toolyard.results.truncation import truncate_middle
-from toolyard.types.result import Media, TextBlock, TextResource
+from toolyard.types.result import Media, ResultLimits, TextBlock, TextResource
 from toolyard.types.server import Server
 
 __all__ = [

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
 from toolyard.catalog.tool_listing import ToolListing
+from toolyard.clients import ConnectionManager
+from toolyard.clients.call_path import ConnectionStrategy
 from toolyard.errors import ApprovalNeeded, ToolRefused, ToolyardError
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.client_request import ClientRequest, as_object
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.input_required.approval_prompt import ApprovalPrompt
-from toolyard.gateway.input_required.rounds import InputRequiredRunner, SendUpstream
+from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.surface.downgrade import downgrade_result
 from toolyard.gateway.surface.paging import paginate_items
 from toolyard.gateway.surface.result_limits import ResultLimiter, is_within_limits
@@ -27,8 +29,9 @@ from toolyard.policy import build_refusal
 from toolyard.protocol.codec import JsonFragment
 from toolyard.protocol.constants import INVALID_PARAMS
 from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
+from toolyard.types.call import Caller, McpRequest, ToolCall
 from toolyard.types.result import Result
-from toolyard.types.server import NATIVE_SERVER_ID, Server, Trust
+from toolyard.types.server import NATIVE_SERVER_ID, Trust
 from toolyard.types.tool import Definition
 
 __all__ = ["ToolHandlers"]
@@ -97,40 +100,35 @@ class ToolHandlers:
             raise RpcErrorResponse(INVALID_PARAMS, "name must be a string")
         if arguments is not None and not isinstance(arguments, dict):
             raise RpcErrorResponse(INVALID_PARAMS, "arguments must be an object")
-        given = cast("dict[str, Any] | None", arguments)
+        given = cast("dict[str, Any]", arguments or {})
         if name in META_TOOLS and name in self._select_offer(await self._view.fetch_tool_listing()).meta:
-            return await self._call_meta_tool(name, given, request)
+            return await self._call_meta_tool(
+                ToolCall(name, given, request.meta, request.on_progress), request
+            )
         exposed = await self._find_exposed_name(name)
+        call = ToolCall(exposed, given, request.meta, request.on_progress)
         try:
             if (
                 "requestState" in params
                 and (asked := await self._approval_prompt.apply_answer(request)) is not None
             ):
                 return asked
-            return await self._call_tool(exposed, given, request)
+            return await self._call_tool(call, request)
         except ApprovalNeeded as needed:
-            return await self._ask_approval(needed, exposed, given, request)
+            return await self._ask_approval(needed, call, request)
         except ToolRefused as error:
             return self._refusal_result(error, name, exposed)
 
-    async def _call_tool(
-        self, exposed: str, given: dict[str, Any] | None, request: ClientRequest
-    ) -> dict[str, Any]:
-        params = request.params
-        if needs_dedicated_connection(request) or "inputResponses" in params or "requestState" in params:
-            result = await self._runner.run(request, lambda send: self._pass_through(exposed, given, send))
-        elif self._core.manager.has_client_capabilities:
-            result = await self._pass_through(exposed, given, self._runner.single_round_sender(request))
-        else:
-            progress = request.send_progress if request.progress_token is not None else None
-            result = await self._core.call_path.call_raw(
-                exposed, given, self._view.caller, on_progress=progress, meta=request.meta
-            )
+    async def _call_tool(self, call: ToolCall, request: ClientRequest) -> dict[str, Any]:
+        call_path, caller = self._core.call_path, self._view.caller
+        result = await self._runner.run(
+            request, lambda connections: call_path.call_raw(call, caller, connections)
+        )
         result = downgrade_result(result, request)
         return (
             result
             if is_within_limits(result, self._limits)
-            else await self._limit_result(exposed, result, request)
+            else await self._limit_result(call.name, result, request)
         )
 
     async def _limit_result(
@@ -147,34 +145,26 @@ class ToolHandlers:
         return await fitting.limit(result, has_output_schema=definition.output_schema is not None)
 
     async def _ask_approval(
-        self, needed: ApprovalNeeded, exposed: str, given: dict[str, Any] | None, request: ClientRequest
+        self, needed: ApprovalNeeded, call: ToolCall, request: ClientRequest
     ) -> dict[str, Any]:
-        name = str(request.params.get("name"))
+        name, exposed = str(request.params.get("name")), call.name
         try:
-            again = partial(self._call_tool, exposed, given, request)
-            asked = await self._approval_prompt.ask_client(needed, request, given or {}, again)
+            again = partial(self._call_tool, call, request)
+            asked = await self._approval_prompt.ask_client(needed, request, call.arguments, again)
         except ToolRefused as error:
             return self._refusal_result(error, name, exposed)
         # Not raised again: the error and a frame that both holds and raised it would form a reference cycle.
         return self._refusal_result(needed, name, exposed) if asked is None else asked
 
-    async def _call_meta_tool(
-        self, name: str, arguments: dict[str, Any] | None, request: ClientRequest
-    ) -> dict[str, Any]:
+    async def _call_meta_tool(self, call: ToolCall, request: ClientRequest) -> dict[str, Any]:
         """Return a meta tool's answer. Results of called tools are shaped for a model; media are added beside
         the text."""
-        meta, caller, given = self._core.meta_tools, self._view.caller, arguments or {}
-        progress = request.send_progress if request.progress_token is not None else None
+        meta, caller = self._core.meta_tools, self._view.caller
 
         async def made() -> dict[str, Any]:
-            if name == TOOLS_CALL_NAME and self._needs_client_capabilities(request):
-                return await self._runner.run(request, partial(self._call_through_meta, given, request))
-            return _build_meta_result(
-                await meta.call_for_result(
-                    name, given, caller, on_progress=progress, raise_approval_needed=True
-                ),
-                request,
-            )
+            if call.name == TOOLS_CALL_NAME:
+                return await self._runner.run(request, partial(self._call_through_meta, call, request))
+            return _build_meta_result(await meta.call_for_result(call, caller), request)
 
         try:
             if (asked := await self._approval_prompt.apply_answer(request)) is not None:
@@ -183,7 +173,7 @@ class ToolHandlers:
                 return await made()
             except ApprovalNeeded as needed:
                 asked = await self._approval_prompt.ask_client(
-                    needed, request, as_object(given.get("arguments")), made
+                    needed, request, as_object(call.arguments.get("arguments")), made
                 )
                 return (
                     _build_meta_result(meta.build_error_result(needed, caller), request)
@@ -193,55 +183,23 @@ class ToolHandlers:
         except ToolRefused as error:
             return _build_meta_result(meta.build_error_result(error, caller), request)
 
-    def _needs_client_capabilities(self, request: ClientRequest) -> bool:
-        """Return whether servers must be told this client's capabilities, or that it has none."""
-        rounds = "inputResponses" in request.params or "requestState" in request.params
-        return rounds or needs_dedicated_connection(request) or self._core.manager.has_client_capabilities
-
     async def _call_through_meta(
-        self, given: dict[str, Any], request: ClientRequest, send: SendUpstream
+        self, call: ToolCall, request: ClientRequest, connections: ConnectionStrategy
     ) -> dict[str, Any]:
-        """Call a tool through the meta tools for a client with capabilities.
+        """Call a tool through the meta tools.
 
         Returns the server's question as it came, if there is one, else the result, shaped for a model.
         """
-        asked: list[dict[str, Any]] = []
-
-        async def send_call(
-            server: Server, definition: Definition, arguments: Mapping[str, Any], repeatable: bool
-        ) -> dict[str, Any]:
-            params = {"name": definition.name, "arguments": arguments}
-            within, way = server.timeouts.within(meta.call_timeout_seconds), send
-            if server.trust is Trust.UNTRUSTED:
-                # Untrusted servers may not ask questions.
-                way = self._runner.single_round_sender(
-                    replace(request, capabilities={}, log_level=None, session=None)
-                )
-            elif needs_dedicated_connection(request):
-                # A person may have to answer, which takes time. The silence timeout of the server stays the
-                # same.
-                within = replace(within, call=max(within.call, server.timeouts.call))
-            raw = await way(server.id, "tools/call", params, repeatable, within)
-            if raw.get("resultType") == "input_required":
-                asked.append(raw)
-            return raw
-
-        meta, caller = self._core.meta_tools, self._view.caller
-        result = await meta.call_for_result(
-            TOOLS_CALL_NAME, given, caller, raise_approval_needed=True, route=send_call
+        meta_connections = _MetaToolConnections(
+            self._core.manager,
+            connections,
+            self._view.gateway.upstream.without_capabilities,
+            may_ask=needs_dedicated_connection(request),
         )
-        return asked[0] if asked else _build_meta_result(result, request)
-
-    async def _pass_through(
-        self, exposed: str, arguments: dict[str, Any] | None, send: SendUpstream
-    ) -> dict[str, Any]:
-        async def send_call(
-            server: Server, definition: Definition, arguments: Mapping[str, Any], repeatable: bool
-        ) -> dict[str, Any]:
-            params = {"name": definition.name, "arguments": arguments}
-            return await send(server.id, "tools/call", params, repeatable)
-
-        return await self._core.call_path.call_raw(exposed, arguments, self._view.caller, route=send_call)
+        result = await self._core.meta_tools.call_for_result(
+            call, self._view.caller, meta_connections, raise_approval_needed=True
+        )
+        return meta_connections.question or _build_meta_result(result, request)
 
     async def _find_exposed_name(self, name: str) -> str:
         """Return the exposed name of a tool; for an unknown tool the name itself, which does not exist
@@ -300,6 +258,32 @@ class ToolHandlers:
         if definition is None and (located := await rosters.locate_tool(exposed, principal)) is not None:
             definition = located[1]
         return exposed, definition
+
+
+@dataclass(slots=True)
+class _MetaToolConnections:
+    """Connections of a tool called through the meta tools. Untrusted servers may not ask questions."""
+
+    manager: ConnectionManager
+    connections: ConnectionStrategy
+    without_capabilities: ConnectionStrategy
+    may_ask: bool
+    """Whether servers may ask the client questions."""
+    question: dict[str, Any] | None = None
+    """The server's question to a modern client, if it asked one."""
+
+    async def send(self, server_id: str, caller: Caller, request: McpRequest) -> dict[str, Any]:
+        server = self.manager.find(server_id, caller.principal)
+        if server is None or server.trust is Trust.UNTRUSTED:
+            return await self.without_capabilities.send(server_id, caller, request)
+        if self.may_ask and (limits := request.timeouts) is not None:
+            # A person may have to answer, which takes time. The silence timeout of the server stays the same.
+            limits = replace(limits, call=max(limits.call, server.timeouts.call))
+            request = replace(request, timeouts=limits)
+        result = await self.connections.send(server_id, caller, request)
+        if result.get("resultType") == "input_required":
+            self.question = result
+        return result
 
 
 def _build_meta_result(result: Result, request: ClientRequest) -> dict[str, Any]:
