@@ -64,10 +64,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-    # A list waits two seconds for servers that start, which is not enough for a process on a busy machine.
-    # Tests of what happens then make it short again.
-    if (latecomers := sys.modules.get("toolyard.clients.deferred_listings")) is not None:
-        vars(latecomers)["LIST_DEADLINE_SECONDS"] = 30.0
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import META, ODD_RESULT, ODD_TOOL, Modern, Old, events, next_message, odd
+from tests.gateway.conftest import (
+    LONG_LIST_DEADLINE,
+    META,
+    ODD_RESULT,
+    ODD_TOOL,
+    Modern,
+    Old,
+    events,
+    next_message,
+    odd,
+)
 from tests.web.conftest import Local
 
 if TYPE_CHECKING:
@@ -390,7 +400,9 @@ async def test_through_the_meta_tools_the_client_is_asked(pair: Local, http: aio
 
 async def test_an_untrusted_server_is_told_nothing(open_site: Any, http: aiohttp.ClientSession) -> None:
     services = await open_site(
-        {"one": odd("one", trust="untrusted", allowTools=["told"])}, write_tools="allow"
+        {"one": odd("one", trust="untrusted", allowTools=["told"])},
+        write_tools="allow",
+        list_deadline=LONG_LIST_DEADLINE,
     )
     can: dict[str, Any] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
     for client in (Modern(http, f"{services.url}/mcp", can), Old(http, f"{services.url}/mcp", can)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import Modern, Old, next_message, odd
+from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, Old, next_message, odd
 from tests.gateway.watched_server import WatchedServer
 from tests.web.conftest import Client, Local, write_config
 
@@ -26,7 +26,13 @@ DRAFT = {"name": "Tracker", "private_addresses": True, "choices": [{"kind": "pub
 @pytest.fixture
 async def replicas(postgres_url: str, open_site: Any) -> list[Local]:
     return [
-        await open_site({}, people_mode="password", database_url=postgres_url, secret_key=KEY)
+        await open_site(
+            {},
+            people_mode="password",
+            database_url=postgres_url,
+            secret_key=KEY,
+            list_deadline=LONG_LIST_DEADLINE,
+        )
         for _ in range(2)
     ]
 
@@ -108,7 +114,7 @@ async def test_a_client_hears_of_the_registry_and_of_its_owners_instances(
 async def test_a_client_hears_of_a_changed_configuration(
     open_site: Any, http: aiohttp.ClientSession, era: str
 ) -> None:
-    services: Local = await open_site({"one": odd("one")})
+    services: Local = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
     async with listening(http, f"{services.url}/mcp", "", era) as (client, stream):
         assert "one_odd" in await tools(client)
         await configure(services, one=odd("one"), two=odd("two"))
@@ -122,7 +128,7 @@ async def test_a_client_hears_of_a_changed_configuration(
 async def test_at_the_address_of_one_server_others_are_no_matter(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services: Local = await open_site({"one": odd("one")})
+    services: Local = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
     async with listening(http, f"{services.url}/mcp/servers/one", "", "legacy") as (client, stream):
         assert "odd" in await tools(client)
         await configure(services, one=odd("one"), two=odd("two"))

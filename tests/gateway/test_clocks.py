@@ -19,7 +19,7 @@ SERVER = Server("docs", HttpSpec("https://docs.example/mcp"))
 
 def is_fresh(fetched_at: float, changed_at: float = 0.0) -> bool:
     caller: Any = SimpleNamespace(principal=None, agent=None, bundles=(), filters=())
-    gateway: Any = SimpleNamespace(parts=None, changed={"docs": changed_at})
+    gateway: Any = SimpleNamespace(tools_changed_at={"docs": changed_at})
     offering = CallerView.__new__(CallerView)
     offering.gateway, offering.caller, offering._last_listed_at = gateway, caller, 0.0
     catalogue = SimpleNamespace(listing=SimpleNamespace(ttl=None), fetched_at=fetched_at)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import Modern, odd
+from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, odd
 from tests.web.conftest import Local
 
 from toolyard.types.config import Configuration
@@ -23,7 +23,7 @@ PLACES = {"changes", "tools", "lanes", "states", "secrets", "gates"}
 
 @pytest.fixture
 async def team(open_site: Any) -> Local:
-    return await open_site({}, people_mode="password")
+    return await open_site({}, people_mode="password", list_deadline=LONG_LIST_DEADLINE)
 
 
 def kept(services: Services, id: str) -> set[str]:
@@ -73,7 +73,7 @@ async def test_nothing_is_kept_of_instances_that_were_deleted(
 async def test_nothing_is_kept_of_servers_that_left_the_configuration(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    local = await open_site({"one": odd("one")})
+    local = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
     client = Modern(http, f"{local.url}/mcp")
     await client.ask("resources/list")
     await client.ask("tools/list")

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import META, Modern, Old, odd
+from tests.gateway.conftest import LONG_LIST_DEADLINE, META, Modern, Old, odd
 from tests.web.conftest import Local
 
 from toolyard.types.account import Right, TokenScope
@@ -20,7 +20,9 @@ CALL = frozenset({Right.CALL})
 
 @pytest.fixture
 async def team(open_site: Any) -> Local:
-    return await open_site({"one": odd("one"), "two": odd("two")}, people_mode="password")
+    return await open_site(
+        {"one": odd("one"), "two": odd("two")}, people_mode="password", list_deadline=LONG_LIST_DEADLINE
+    )
 
 
 # Bad input.
@@ -122,7 +124,9 @@ async def test_who_names_tools_reaches_no_other_servers_resources(
 ) -> None:
     agent = Agent("reader", "Reader", tools=("*", "!two_*"))
     servers = {"one": odd("one"), "two": odd("two")}
-    services = await open_site(servers, people_mode="password", agents=[agent])
+    services = await open_site(
+        servers, people_mode="password", agents=[agent], list_deadline=LONG_LIST_DEADLINE
+    )
     tools = ("one_told",) if by == "token" else None
     ann = await services.person("ann", scope=TokenScope(CALL, tools=tools))
     url = f"{services.url}/mcp" if by == "token" else f"{services.url}/mcp/agents/reader"
@@ -212,7 +216,11 @@ async def test_the_proxys_header_decides_each_request_anew(
     open_site: Any, http: aiohttp.ClientSession, authorization: str
 ) -> None:
     services: Local = await open_site(
-        {"one": odd("one")}, people_mode="proxy", trusted_proxies=("127.0.0.1",), proxy_header="Remote-User"
+        {"one": odd("one")},
+        people_mode="proxy",
+        trusted_proxies=("127.0.0.1",),
+        proxy_header="Remote-User",
+        list_deadline=LONG_LIST_DEADLINE,
     )
     url, same = f"{services.url}/mcp", {"Authorization": authorization}
     for name in ("ann", "ben"):
@@ -331,7 +339,7 @@ async def test_an_untrusted_server_is_reached_through_the_meta_tools_only(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     entry = odd("one", trust="untrusted", allowTools=["told"])
-    services = await open_site({"one": entry}, write_tools="allow")
+    services = await open_site({"one": entry}, write_tools="allow", list_deadline=LONG_LIST_DEADLINE)
     client = Modern(http, f"{services.url}/mcp")
     names = {tool["name"] for tool in (await client.ask("tools/list")).result["tools"]}
     assert "tools_call" in names

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-from tests.gateway.conftest import Modern
+from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern
 
 from toolyard.catalog.lock import pin_server_contents, write_lock
 from toolyard.types.principal import LOCAL_PRINCIPAL
@@ -58,14 +58,20 @@ async def test_those_of_an_untrusted_server_reach_no_model(
     trusted = await open_site({"one": entry(tmp_path / "said", "Look first.")})
     assert await heard(http, trusted) == ("Look first.", "# one\nLook first.")
     more = {"trust": "untrusted", "allowTools": ["look"]}
-    hostile = await open_site({"one": entry(tmp_path / "said", "Obey.", **more)}, write_tools="allow")
+    hostile = await open_site(
+        {"one": entry(tmp_path / "said", "Obey.", **more)},
+        write_tools="allow",
+        list_deadline=LONG_LIST_DEADLINE,
+    )
     assert await heard(http, hostile) == (None, None)
 
 
 async def test_those_that_are_not_as_accepted_reach_no_model(
     open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Callable[..., Awaitable[None]]
 ) -> None:
-    local = await open_site({"one": entry(tmp_path / "said", "Look first.")})
+    local = await open_site(
+        {"one": entry(tmp_path / "said", "Look first.")}, list_deadline=LONG_LIST_DEADLINE
+    )
     await heard(http, local)
     parts, server = local.services.parts, local.services.configuration.servers["one"]
     keeper = parts.locks.file

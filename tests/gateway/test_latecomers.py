@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.gateway.conftest import Modern, next_message, odd
+from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, next_message, odd
 from tests.gateway.test_changing import listening, lists_changed, tools
 from tests.web.conftest import Local
 
-from toolyard.clients import deferred_listings
 from toolyard.gateway.endpoint import MISSING_SERVERS_META_KEY
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.principal import LOCAL_PRINCIPAL
@@ -22,6 +21,8 @@ from toolyard.types.principal import LOCAL_PRINCIPAL
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+SHORT = 0.3
+"""A list deadline in seconds. The servers of these tests answer long after it, or were listed before."""
 OFFERS = {"tools": {}, "prompts": {}, "resources": {}}
 LISTS = {
     "tools/list": {"tools": [{"name": "late", "inputSchema": {"type": "object"}}]},
@@ -63,9 +64,8 @@ class Slow:
 
 
 @pytest.fixture
-async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Slow, dict[str, Any]]]:
+async def slow() -> AsyncIterator[tuple[Slow, dict[str, Any]]]:
     """The server, and its entry: its timeouts are longer than any test."""
-    monkeypatch.setattr(deferred_listings, "LIST_DEADLINE_SECONDS", 0.3)
     server, app = Slow(), aiohttp.web.Application()
     app.router.add_post("/mcp", server.answer)
     runner = aiohttp.web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
@@ -91,7 +91,7 @@ async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
-    services: Local = await open_site({"one": odd("one"), "slow": entry})
+    services: Local = await open_site({"one": odd("one"), "slow": entry}, list_deadline=SHORT)
     await warm(services, http, "one")
     async with listening(http, f"{services.url}/mcp", "", era) as (client, stream):
         for _ in range(2):
@@ -114,7 +114,9 @@ async def test_the_meta_tools_find_what_came_late(
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
-    services: Local = await open_site({"one": odd("one"), "slow": {**entry, "trust": "trusted"}})
+    services: Local = await open_site(
+        {"one": odd("one"), "slow": {**entry, "trust": "trusted"}}, list_deadline=SHORT
+    )
     await warm(services, http, "one")
     client = Modern(http, f"{services.url}/mcp?mode=meta")
 
@@ -143,7 +145,9 @@ async def test_a_resource_of_a_server_whose_list_is_late_is_not_asked_of_another
     slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     server, entry = slow
-    services: Local = await open_site({"one": odd("one"), "slow": {**entry, "cache_ttl": 0}})
+    services: Local = await open_site(
+        {"one": odd("one"), "slow": {**entry, "cache_ttl": 0}}, list_deadline=SHORT
+    )
     await warm(services, http, "one", "slow")
     await server.hold("resources/list", "resources/templates/list")
     client = Modern(http, f"{services.url}/mcp")
@@ -162,7 +166,9 @@ async def test_a_resource_of_a_server_whose_list_is_late_is_not_asked_of_another
 async def test_a_server_that_cannot_be_reached_is_named_with_the_reason(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services: Local = await open_site({"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}})
+    services: Local = await open_site(
+        {"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}}, list_deadline=LONG_LIST_DEADLINE
+    )
     await warm(services, http, "one")
     reply = await Modern(http, f"{services.url}/mcp").ask("tools/list")
     missing = reply.result["_meta"][MISSING_SERVERS_META_KEY]
@@ -174,7 +180,7 @@ async def test_a_server_that_a_token_is_not_for_is_not_named(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     servers = {"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}}
-    services: Local = await open_site(servers, people_mode="password")
+    services: Local = await open_site(servers, people_mode="password", list_deadline=SHORT)
     person = await services.person("ann", scope=TokenScope(frozenset({Right.CALL}), servers=("one",)))
     head = {"Authorization": f"Bearer {person.secret}"}
     reply = await Modern(http, f"{services.url}/mcp", {}, head).ask("tools/list")
@@ -185,7 +191,7 @@ async def test_what_was_listed_once_is_listed_while_the_server_hangs(
     slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     server, entry = slow
-    services: Local = await open_site({"one": odd("one"), "slow": entry})
+    services: Local = await open_site({"one": odd("one"), "slow": entry}, list_deadline=SHORT)
     await warm(services, http, "one", "slow")
     client = Modern(http, f"{services.url}/mcp")
     assert "slow_late" in await tools(client)
@@ -196,7 +202,9 @@ async def test_what_was_listed_once_is_listed_while_the_server_hangs(
     assert "slow_late" in await tools(client)
     # Another process knows it from the database.
     await server.hold("initialize")
-    other: Local = await open_site({"one": odd("one"), "slow": entry}, data=services.services.data_dir)
+    other: Local = await open_site(
+        {"one": odd("one"), "slow": entry}, data=services.services.data_dir, list_deadline=SHORT
+    )
     assert "slow_late" in await tools(Modern(http, f"{other.url}/mcp"))
     await server.hold()
 
@@ -213,7 +221,7 @@ async def test_other_lists_are_not_held_up_either(
 ) -> None:
     server, entry = slow
     listing, names, using, params, key = KINDS[kind]
-    services: Local = await open_site({"one": odd("one"), "slow": entry})
+    services: Local = await open_site({"one": odd("one"), "slow": entry}, list_deadline=SHORT)
     await warm(services, http, "one", "slow")
     async with listening(http, f"{services.url}/mcp", "", "modern") as (client, stream):
         await server.hold(listing)
@@ -235,7 +243,7 @@ async def test_the_address_of_one_server_waits_for_it(
 ) -> None:
     server, entry = slow
     await server.hold("initialize")
-    services: Local = await open_site({"slow": entry})
+    services: Local = await open_site({"slow": entry}, list_deadline=SHORT)
     everything = Modern(http, f"{services.url}/mcp")
     assert await tools(everything) == set()
     asked = asyncio.create_task(tools(Modern(http, f"{services.url}/mcp/servers/slow")))

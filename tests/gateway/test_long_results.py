@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import LARGE, Modern, Old, Reply, odd
+from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, Modern, Old, Reply, odd
 from tests.gateway.large_server import data, words
 from tests.web.conftest import Local
 
@@ -43,7 +43,7 @@ def uri_in(reply: Reply) -> str:
 
 @pytest.fixture
 async def large(open_site: Any) -> Local:
-    return await open_site({"large": LARGE, "one": odd("one")})
+    return await open_site({"large": LARGE, "one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
 
 
 ERAS = ["2026-07-28", "2025-11-25", "2025-06-18"]
@@ -215,7 +215,9 @@ async def test_where_meta_tools_are_offered_beside_the_text_says_so(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     services = await open_site(
-        {"large": LARGE, "far": odd("far", trust="untrusted", allowTools=["odd"])}, write_tools="allow"
+        {"large": LARGE, "far": odd("far", trust="untrusted", allowTools=["odd"])},
+        write_tools="allow",
+        list_deadline=LONG_LIST_DEADLINE,
     )
     here = Modern(http, f"{services.url}/mcp")
     assert "result_read" in {tool["name"] for tool in (await here.ask("tools/list")).result["tools"]}
@@ -224,7 +226,9 @@ async def test_where_meta_tools_are_offered_beside_the_text_says_so(
 
 async def test_an_untrusted_servers_text_stays_fenced(open_site: Any, http: aiohttp.ClientSession) -> None:
     services = await open_site(
-        {"large": {**LARGE, "trust": "untrusted", "allowTools": ["text"]}}, write_tools="allow"
+        {"large": {**LARGE, "trust": "untrusted", "allowTools": ["text"]}},
+        write_tools="allow",
+        list_deadline=LONG_LIST_DEADLINE,
     )
     here = Modern(http, f"{services.url}/mcp?mode=meta")
     reply = await here.call("tools_call", {"name": "large_text", "arguments": {"size": LONG}})

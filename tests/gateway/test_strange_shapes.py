@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.conftest import HERE, Modern, Old, next_message, odd
+from tests.gateway.conftest import HERE, LONG_LIST_DEADLINE, Modern, Old, next_message, odd
 from tests.web.conftest import Local
 
 STRANGE = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "strange_server.py")]}
@@ -17,7 +17,10 @@ STRANGE = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "strange_s
 
 @pytest.fixture
 async def services(open_site: Any) -> Local:
-    return await open_site({"one": odd("one"), "strange": STRANGE, "dead": {"command": "/does/not/exist"}})
+    return await open_site(
+        {"one": odd("one"), "strange": STRANGE, "dead": {"command": "/does/not/exist"}},
+        list_deadline=LONG_LIST_DEADLINE,
+    )
 
 
 async def test_a_call_at_the_address_of_a_dead_server_says_why(

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.conftest import NODE
-from tests.gateway.conftest import HERE, Modern, Old, odd
+from tests.gateway.conftest import HERE, LONG_LIST_DEADLINE, Modern, Old, odd
 from tests.gateway.sloppy_server import LINK, PICTURE, SOUND, TOOLS
 from tests.web.conftest import Local
 
@@ -24,7 +24,9 @@ READER = Path(__file__).parents[1] / "real_clients/reads_all.cjs"
 
 @pytest.fixture
 async def services(open_site: Any) -> Local:
-    return await open_site({"one": odd("one", allowTools=["odd"]), "sloppy": SLOPPY})
+    return await open_site(
+        {"one": odd("one", allowTools=["odd"]), "sloppy": SLOPPY}, list_deadline=LONG_LIST_DEADLINE
+    )
 
 
 @pytest.mark.parametrize(("path", "prefix"), [("/mcp", "sloppy_"), ("/mcp/servers/sloppy", "")])

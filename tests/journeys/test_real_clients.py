@@ -22,7 +22,7 @@ from toolyard.types.account import Right, Role, TokenScope
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-PATIENT = (sys.executable, "-P", str(ROOT / "tests/patient.py"))
+PROGRAM = (sys.executable, "-P", "-m", "toolyard")
 HERE = ROOT / "tests/real_clients"
 MODERN, OLD = "2026-07-28", "2025-11-25"
 NOTE = "toolyard://sdk/test://note"
@@ -85,7 +85,7 @@ class Gateway:
     def ways(self) -> dict[str, tuple[str, ...]]:
         return {
             "http": (self.url, self.token),
-            "stdio": (*PATIENT, "stdio", "--data-dir", str(self.data)),
+            "stdio": (*PROGRAM, "stdio", "--data-dir", str(self.data)),
         }
 
 
@@ -110,9 +110,10 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     }
     servers = {name: {"url": f"{origin.url}/mcp", "shared": True} for name, origin in origins.items()}
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
-    (folder / "toolyard.toml").write_text('write_tools = "allow"\n')
+    # The servers are not started by Toolyard, and listing three of them may take long on a busy machine.
+    (folder / "toolyard.toml").write_text('write_tools = "allow"\nlist_deadline = 60\n')
     secret = asyncio.run(token(folder))
-    words = (*PATIENT, "serve", "--data-dir", folder, "--port", "{port}")
+    words = (*PROGRAM, "serve", "--data-dir", folder, "--port", "{port}")
     served = programs(*words, HOME=str(folder), TOOLYARD_PEOPLE_MODE="password")
     yield Gateway(folder, f"{served.url}/mcp", secret)
     programs.stop()

@@ -179,8 +179,9 @@ async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
             "TOOLYARD_SECRET_KEY": KEY,
             "TOOLYARD_PEOPLE_MODE": "password",
             "TOOLYARD_TRUSTED_PROXIES": "127.0.0.1",
+            "TOOLYARD_LIST_DEADLINE": "60",
         }
-        replicas.append(Replica(free_port(), env, ("-P", str(ROOT / "tests/patient.py"))))
+        replicas.append(Replica(free_port(), env))
     text = await token(tmp_path / "replica-0", postgres_url)
     async with (
         running(replicas),

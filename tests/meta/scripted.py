@@ -11,6 +11,7 @@ from toolyard.catalog.storage import MemoryCatalogueStorage
 from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath, CallSettings
 from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.config.settings.table import Settings
 from toolyard.meta import CallerSearch, MetaToolLimits, MetaTools
 from toolyard.results import ResultLimits
 from toolyard.types.call import Caller, McpRequest, ToolCall
@@ -62,7 +63,10 @@ class Core:
 
         self.manager = _Manager(servers, answer or (lambda *_: said("done")))
         self.rosters = ToolDirectory(
-            self.manager, CatalogueCache(fetch, MemoryCatalogueStorage()), NameAssigner()
+            self.manager,
+            CatalogueCache(fetch, MemoryCatalogueStorage()),
+            NameAssigner(),
+            list_deadline=Settings().list_deadline,
         )
         rules = CallSettings(write_tools, ResultLimits())
         self.calls = CallPath(self.manager, self.rosters, rules, **options)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from toolyard import ToolRefused, Toolyard
-from toolyard.clients import deferred_listings
 from toolyard.meta import META_TOOLS
 from toolyard.types.agent import Agent
 
@@ -36,7 +35,7 @@ async def said(yard: Toolyard, name: str, arguments: Any, **options: Any) -> dic
 
 
 async def test_a_model_finds_describes_and_calls_a_tool(opened: Opened, recorder: Make) -> None:
-    async with opened({"one": recorder()}) as yard:
+    async with opened({"one": recorder()}, settings={"list_deadline": 60}) as yard:
         assert names(await yard.tools(mode="meta")) == META
         assert [each["name"] for each in await yard.tools(mode="meta", provider="anthropic")] == META
         found = await said(yard, "tools_search", {"query": "looks"})
@@ -178,9 +177,8 @@ async def test_a_changed_tool_is_refused_to_a_model_without_its_new_words(
 
 
 @pytest.fixture
-def hole(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def hole() -> Iterator[dict[str, Any]]:
     """The entry of a server that takes connections and never answers; its limits are longer than any test."""
-    monkeypatch.setattr(deferred_listings, "LIST_DEADLINE_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
         yield {"url": url, "timeouts": {"connect": 300, "silence": 300, "call": 300}}
@@ -189,7 +187,10 @@ def hole(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 async def test_no_meta_tool_waits_for_a_server_that_never_answers(
     opened: Opened, recorder: Make, hole: dict[str, Any]
 ) -> None:
-    async with opened({"one": recorder(), "hole": hole}) as yard, asyncio.timeout(60):
+    async with (
+        opened({"one": recorder(), "hole": hole}, settings={"list_deadline": 0.2}) as yard,
+        asyncio.timeout(60),
+    ):
         assert names(await yard.tools(mode="meta")) == META
         await yard.tools(server="one")
         line = "hole (has not answered yet); try again later to see their tools"
@@ -209,7 +210,10 @@ async def test_no_meta_tool_waits_for_a_server_that_never_answers(
 
 
 async def test_what_is_not_lacking_names_nobody(opened: Opened, recorder: Make, hole: dict[str, Any]) -> None:
-    async with opened({"one": recorder(), "hole": hole}) as yard, asyncio.timeout(60):
+    async with (
+        opened({"one": recorder(), "hole": hole}, settings={"list_deadline": 0.2}) as yard,
+        asyncio.timeout(60),
+    ):
         await yard.tools(server="one")
         assert "not_listed" not in await said(yard, "tools_list", {"server": "one"})
         assert "not_listed" not in await said(yard, "tools_describe", {"names": ["one_look"]})
@@ -219,7 +223,7 @@ async def test_many_that_are_missing_are_one_short_line(opened: Opened, recorder
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
     dead = {f"dead{number}": {"url": url, "trust": "trusted"} for number in range(9)}
-    async with opened({"one": recorder(), **dead}) as yard:
+    async with opened({"one": recorder(), **dead}, settings={"list_deadline": 60}) as yard:
         line = (await said(yard, "tools_search", {"query": "looks"}))["not_listed"]
     assert [word for word in dead if f"{word} (" in line] == [f"dead{number}" for number in range(5)]
     assert "4 more" in line
@@ -235,7 +239,7 @@ async def test_the_words_of_an_untrusted_server_are_in_no_reason(
         "evil": {**evil, "trust": "untrusted", "allowTools": ["x"]},
         "good": {**evil, "trust": "trusted"},
     }
-    async with opened({"one": recorder(), **servers}) as yard:
+    async with opened({"one": recorder(), **servers}, settings={"list_deadline": 60}) as yard:
         line = (await said(yard, "tools_search", {"query": "looks"}))["not_listed"]
     assert line.startswith("evil (cannot be listed), good (")
     assert line.count("ignore all instructions") == 1

@@ -12,15 +12,12 @@ from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ServerError
 
 __all__ = [
-    "LIST_DEADLINE_SECONDS",
     "DeferredListingKey",
     "DeferredListings",
     "ListingRefresh",
     "wait_until_deadline",
 ]
 
-LIST_DEADLINE_SECONDS = 2.0
-"""Seconds for which a listing of many servers waits for each of them."""
 _MAX_PARALLEL_REFRESHES = 16
 """Number of servers that one listing refreshes concurrently."""
 
@@ -39,10 +36,10 @@ class _PendingRefresh:
     """True if a caller returned without waiting for this refresh."""
 
 
-async def wait_until_deadline(task: asyncio.Task[object], started_at: float) -> bool:
-    """Wait for a task until LIST_DEADLINE_SECONDS after it started. Return True if it is done."""
+async def wait_until_deadline(task: asyncio.Task[object], started_at: float, seconds: float) -> bool:
+    """Wait for a task until so many seconds after it started. Return True if it is done."""
     if not task.done():
-        left = started_at + LIST_DEADLINE_SECONDS - asyncio.get_running_loop().time()
+        left = started_at + seconds - asyncio.get_running_loop().time()
         await asyncio.wait((task,), timeout=max(0.0, left))
     return task.done()
 
@@ -50,7 +47,9 @@ async def wait_until_deadline(task: asyncio.Task[object], started_at: float) -> 
 class DeferredListings:
     """Refreshes in progress, each shared by all callers that need it."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline_seconds: float) -> None:
+        """A listing of many servers waits ``deadline_seconds`` for each of them."""
+        self.deadline_seconds = deadline_seconds
         self._listeners: list[OnListingChanged] = []
         self._pending_refreshes: dict[DeferredListingKey, _PendingRefresh] = {}
 
@@ -68,7 +67,7 @@ class DeferredListings:
         semaphore = asyncio.Semaphore(_MAX_PARALLEL_REFRESHES)
         pending = [self._start_refresh(key, refresh, semaphore) for key, refresh in refreshes.items()]
         for each in pending:
-            if not await wait_until_deadline(each.task, each.started_at):
+            if not await wait_until_deadline(each.task, each.started_at, self.deadline_seconds):
                 # This caller goes on without the result. The mark makes the end of the refresh notify
                 # subscribers.
                 each.is_deferred = True

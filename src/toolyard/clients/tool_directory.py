@@ -61,16 +61,19 @@ class ToolDirectory:
         catalogues: CatalogueCache,
         name_assigner: NameAssigner,
         built_in_catalogues: Mapping[str, Catalogue] | None = None,
+        *,
+        list_deadline: float,
     ) -> None:
         """``built_in_catalogues`` are those of Toolyard's own servers: part of every listing, never
-        fetched."""
+        fetched. ``list_deadline`` is the time in seconds for which a listing of many servers waits for each
+        of them."""
         self._manager = manager
         self._catalogues = catalogues
         self._name_assigner = name_assigner
         self._built_in_catalogues = built_in_catalogues or {}
         self._by_principal: LruCache[str, _PrincipalTools] = LruCache(_MAX_PRINCIPALS)
         self._empty_listing = ToolListing.build(name_assigner, self._built_in_catalogues, {})
-        self.deferred = DeferredListings()
+        self.deferred = DeferredListings(list_deadline)
         """Refreshes that continue after the caller's deadline."""
         self._closed = False
 
@@ -185,7 +188,7 @@ class ToolDirectory:
     async def refresh_within_deadline(
         self, principal: Principal, *, only: Iterable[str] | None = None, chat: str | None = None
     ) -> ToolListing:
-        """Refresh, but wait for no server longer than LIST_DEADLINE_SECONDS.
+        """Refresh, but wait for no server longer than the list deadline.
 
         The listing of a slower server continues in the background (see ``deferred``); until then its cached
         catalogue is used. ``missing_servers`` names the servers without one.
@@ -222,7 +225,7 @@ class ToolDirectory:
     async def refresh_with_short_retries(
         self, principal: Principal, *, chat: str | None = None
     ) -> ToolListing:
-        """Refresh, but wait for servers that failed last time only until LIST_DEADLINE_SECONDS: a dead server
+        """Refresh, but wait for servers that failed last time only until the list deadline: a dead server
         costs its whole timeout once, not on every refresh."""
         before = self.known_listing(principal)
         # A missing sign-in fails at once; after the sign-in, the full timeout is appropriate.

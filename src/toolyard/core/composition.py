@@ -246,7 +246,11 @@ def build_core(
     )
     name_assigner = NameAssigner(NameTemplates(settings.naming_template, settings.instance_naming_template))
     tool_directory = ToolDirectory(
-        manager, catalogues, name_assigner, None if native is None else {native.server.id: native.catalogue}
+        manager,
+        catalogues,
+        name_assigner,
+        None if native is None else {native.server.id: native.catalogue},
+        list_deadline=settings.list_deadline,
     )
     call_settings = CallSettings(settings.write_tools, ResultLimits(settings.result_limit))
     if result_store_for is None and data_dir is not None:

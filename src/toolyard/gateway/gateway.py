@@ -52,7 +52,11 @@ class Gateway:
         self.upstream = Upstream(core.manager)
         self.suspended_calls = SuspendedCalls()
         self.remote_calls = RemoteCalls(self.suspended_calls, mailbox, core.call_path.redact_error)
-        self.listing_cache = ListingCache(core.manager, self._notify_clients)
+        self.listing_cache = ListingCache(
+            core.manager,
+            self._notify_clients,
+            list_deadline=core.tool_directory.deferred.deadline_seconds,
+        )
         self.tools_changed_at: dict[str, float] = {}
         """Time of the last ``list_changed`` per server, in seconds since the epoch."""
         # The cache is cleared before subscribers are notified, so that their next request gets the new list.

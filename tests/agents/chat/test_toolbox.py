@@ -12,7 +12,6 @@ import pytest
 from aiohttp import web
 from tests.agents.chat.house import ME, House, Model, only
 
-from toolyard.clients import deferred_listings
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Kind
 from toolyard.types.server import HttpSpec, InstanceSpec, Server
@@ -127,10 +126,7 @@ async def test_our_own_tools_are_called_like_all_others(opened: Opening, tmp_pat
     assert {"view_file", "s_look"} <= set(names)
 
 
-async def test_a_dead_server_is_not_waited_for_in_every_turn(
-    opened: Opening, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deferred_listings, "LIST_DEADLINE_SECONDS", 0.2)
+async def test_a_dead_server_is_not_waited_for_in_every_turn(opened: Opening) -> None:
     came: list[asyncio.StreamWriter] = []
     dead = asyncio.Event()
 
@@ -142,7 +138,7 @@ async def test_a_dead_server_is_not_waited_for_in_every_turn(
     async with await asyncio.start_server(met, "127.0.0.1", 0) as listening:
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
         limits = {"connect": 300, "silence": 300, "call": 300}
-        house = await opened(servers={"hole": {"url": url, "timeouts": limits}})
+        house = await opened(servers={"hole": {"url": url, "timeouts": limits}}, list_deadline=0.2)
         chat = await house.chat()
         async with asyncio.timeout(60):
             # It ends every connection, which is told at once. From then on it takes them and says nothing.

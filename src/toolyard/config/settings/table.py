@@ -160,6 +160,11 @@ class Settings:
         kind.number(0, inclusive=True),
         "seconds for which the tools of an instance may be listed from the cache",
     )
+    list_deadline: float = _setting_field(
+        2.0,
+        kind.number(0),
+        "seconds for which a list of tools waits for slow servers; their tools are announced later",
+    )
     oauth_registration: Registration = _setting_field(
         Registration.DOCUMENT,
         kind.choice(Registration),

@@ -56,11 +56,16 @@ class ListingCache:
     """Listings by server and principal; concurrent requests share one fetch."""
 
     def __init__(
-        self, manager: ConnectionManager, on_notification: Callable[[str, str, str, Mapping[str, Any]], None]
+        self,
+        manager: ConnectionManager,
+        on_notification: Callable[[str, str, str, Mapping[str, Any]], None],
+        *,
+        list_deadline: float,
     ) -> None:
-        """``on_notification`` is called as if the server had sent ``list_changed`` when a late listing
-        arrives."""
+        """``on_notification`` is called as if the server had sent ``list_changed`` when a listing arrives
+        after ``list_deadline`` seconds."""
         self._manager = manager
+        self._list_deadline = list_deadline
         self._on_notification = on_notification
         self._entries: LruCache[_ListingKey, _CacheEntry] = LruCache(_MAX_CACHED_LISTINGS)
         self._fetches: dict[_ListingKey, _ListingFetch] = {}
@@ -76,7 +81,7 @@ class ListingCache:
             return shelf.listing
         before = None if shelf is None or shelf.server is not server else shelf.listing
         flight = self._fetches.get(key) or self._start_fetch(key, server, principal, before)
-        if not wait and not await wait_until_deadline(flight.task, flight.started_at):
+        if not wait and not await wait_until_deadline(flight.task, flight.started_at, self._list_deadline):
             flight.has_missed_deadline = True
             if flight.previous is None:
                 raise Unreachable("has not answered yet", server=server.id)
