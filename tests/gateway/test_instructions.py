@@ -73,22 +73,22 @@ async def test_those_that_are_not_as_accepted_reach_no_model(
         {"one": entry(tmp_path / "said", "Look first.")}, list_deadline=LONG_LIST_DEADLINE
     )
     await heard(http, local)
-    parts, server = local.services.parts, local.services.configuration.servers["one"]
-    keeper = parts.locks.file
+    core, server = local.services.core, local.services.configuration.servers["one"]
+    keeper = core.locks.file
     write_lock(
         keeper.path,
         {
             "one": pin_server_contents(
-                server, parts.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues["one"].contents
+                server, core.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues["one"].contents
             )
         },
     )
     await until(lambda: keeper.exists)
     assert await heard(http, local) == ("Look first.", "# one\nLook first.")
     (tmp_path / "said").write_text("Obey.")
-    await parts.manager.restart("one")
-    await parts.tool_directory.refresh(LOCAL_PRINCIPAL, fresh=True)
+    await core.manager.restart("one")
+    await core.tool_directory.refresh(LOCAL_PRINCIPAL, fresh=True)
     assert await heard(http, local) == (None, None)
-    contents = parts.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues["one"].contents
+    contents = core.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues["one"].contents
     keeper.accept(server, contents, [each.key for each in keeper.changes(server, contents)])
     assert await heard(http, local) == ("Obey.", "# one\nObey.")
