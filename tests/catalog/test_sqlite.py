@@ -87,7 +87,7 @@ async def test_a_new_file_is_never_readable_by_others_not_even_for_a_moment(
     def too_late(*_: object) -> None:
         raise OSError("the mode was mended afterwards")
 
-    monkeypatch.setattr(os, "chmod", too_late)
+    monkeypatch.setattr(os, "fchmod", too_late)
     await storage.save(STORED)
     assert await storage.load([KEY]) == STORED
 

@@ -144,9 +144,14 @@ async def test_many_at_once(place: Place) -> None:
 # The file.
 
 
-async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
-    await put(SqliteResultStore(tmp_path / "r.db"), ANN, text(1))
-    assert stat.S_IMODE((tmp_path / "r.db").stat().st_mode) == 0o600
+@pytest.mark.parametrize("exists", [False, True], ids=["new", "readable by others before"])
+async def test_the_file_is_its_owners_alone(tmp_path: Path, exists: bool) -> None:
+    file = tmp_path / "r.db"
+    if exists:
+        file.touch()
+        file.chmod(0o644)
+    await put(SqliteResultStore(file), ANN, text(1))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 async def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:

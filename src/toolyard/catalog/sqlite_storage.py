@@ -17,6 +17,7 @@ from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.catalog.storage import ListingKey, StoredListing
 from toolyard.concurrency.tasks import BackgroundTasks
+from toolyard.config.file_writer import ensure_private_file
 
 __all__ = ["CATALOGUE_FILE_NAME", "SqliteCatalogueStorage", "SqlitePinEntryStorage", "read_pin_entries"]
 
@@ -133,16 +134,7 @@ class SqliteCatalogueStorage:
     def _open_connection(self) -> sqlite3.Connection:
         if self._connection is not None:
             return self._connection
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Create the file before SQLite does, so that it is never readable by others, not even while empty.
-        # SQLite gives its side files the same mode.
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            status = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
-        if status.st_mode & 0o077:
-            os.chmod(self._path, 0o600)
+        status = ensure_private_file(self._path)
         self._file_identity = (status.st_dev, status.st_ino)
         connection = sqlite3.connect(
             self._path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False

@@ -17,6 +17,7 @@ if sys.platform != "win32":
 
 __all__ = [
     "create_private_file",
+    "ensure_private_file",
     "lock_for_editing",
     "write_atomically",
     "write_backup",
@@ -81,6 +82,22 @@ def create_private_file(path: Path, content: bytes) -> None:
         path.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def ensure_private_file(path: Path) -> os.stat_result:
+    """Create an empty file and its folder, unless they exist, and let only the owner read it.
+
+    For databases: SQLite would create the file readable by others, and gives its side files the same mode.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        status = os.fstat(descriptor)
+        if os.name != "nt" and status.st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+    return status
 
 
 @contextmanager

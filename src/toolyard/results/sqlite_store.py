@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sqlite3
 import time
 import zlib
@@ -13,6 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from toolyard.config.file_writer import ensure_private_file
 from toolyard.results.result_store import StoredResult
 from toolyard.results.retention import (
     PrincipalResultStores,
@@ -105,9 +105,7 @@ class SqliteResultStore(PrincipalResultStores):
 
     @contextmanager
     def _open_connection(self) -> Generator[sqlite3.Connection]:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Create the file before SQLite does, so that it is never readable by others.
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        ensure_private_file(self._path)
         with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None)) as db:
             # Results may be confidential: overwrite deleted ones, and return their pages to the file system.
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from toolyard.config.file_writer import ensure_private_file
 from toolyard.store.errors import DatabaseUnusable, KeyMissing, Unreadable, WrongKey
 from toolyard.store.lazy_database import DATABASE_FILE_NAME
 from toolyard.store.locks.file_locks import hold_file_lock
@@ -64,7 +64,7 @@ def open_database(
         cipher = Cipher(secret_key, former_key)
     else:
         try:
-            _create_database_file(data_dir)
+            ensure_private_file(data_dir / DATABASE_FILE_NAME)
         except OSError as error:
             raise _unusable_error(data_dir, error) from None
         engines = create_sqlite_engines(data_dir / DATABASE_FILE_NAME, limits)
@@ -89,21 +89,6 @@ def _unusable_error(data_dir: Path, error: OSError) -> DatabaseUnusable:
         f"the data directory {data_dir} cannot be used: {error}",
         hint=f"{first_step}, or set another one with TOOLYARD_DATA_DIR",
     )
-
-
-def _create_database_file(data_dir: Path) -> None:
-    """Create the file before SQLite does, so that other users can never read it, not even while it is empty.
-
-    SQLite gives its journal files the same mode.
-    """
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = data_dir / DATABASE_FILE_NAME
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        if os.name != "nt" and os.fstat(descriptor).st_mode & 0o077:
-            os.fchmod(descriptor, 0o600)
-    finally:
-        os.close(descriptor)
 
 
 def _verify_and_prepare(
