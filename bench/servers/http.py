@@ -14,7 +14,7 @@ import uuid
 
 import orjson
 
-from servers.answers import ERAS, Answers, Core, modern_version
+from servers.answers import ERAS, Answers, Parts, modern_version
 
 PHRASES = {200: b"OK", 202: b"Accepted", 400: b"Bad Request", 404: b"Not Found", 405: b"Method Not Allowed"}
 HEADER_MISMATCH = -32020
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self.services.sessions.add(session)
         return session
 
-    def _send(self, status: int, body: Core = (), headers: bytes = b"") -> None:
+    def _send(self, status: int, body: Parts = (), headers: bytes = b"") -> None:
         kind = b"Content-Type: application/json\r\n" if body else b""
         head = b"HTTP/1.1 %d %b\r\n%b%bContent-Length: %d\r\n\r\n"
         length = sum(map(len, body))
@@ -121,7 +121,7 @@ def _mismatch(head: bytes, message: dict) -> str | None:
     return None
 
 
-def _event(message: Core) -> bytes:
+def _event(message: Parts) -> bytes:
     event = b"event: message\ndata: %b\n\n" % b"".join(message)
     return b"%x\r\n%b\r\n" % (len(event), event)
 

@@ -10,7 +10,7 @@ import sys
 
 import orjson
 
-from servers.answers import Answers, Core, modern_version
+from servers.answers import Answers, Parts, modern_version
 
 CHUNK = 1 << 20
 
@@ -25,14 +25,14 @@ def serve(answers: Answers) -> None:
                 _write(_reply(answers, orjson.loads(line)))
 
 
-def _reply(answers: Answers, message: dict) -> Core:
+def _reply(answers: Answers, message: dict) -> Parts:
     listens = message.get("method") == "subscriptions/listen"
     if listens and modern_version(message) and answers.era != "legacy":
         return (answers.acknowledged(message),)
     return answers.answer(message)[1]
 
 
-def _write(reply: Core) -> None:
+def _write(reply: Parts) -> None:
     if reply:
         *large, last = reply
         for part in (*large, last + b"\n"):
