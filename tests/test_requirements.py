@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = Path(os.environ.get("TOOLYARD_SOURCES", "no-such-folder"))
+SOURCES = Path(os.environ.get("TOOLYARD_SOURCES") or "no-such-folder")
 
 
 def _manifest() -> ModuleType:
@@ -32,7 +32,7 @@ def _manifest() -> ModuleType:
 manifest = _manifest()
 
 needs_sources = pytest.mark.skipif(
-    not SOURCES.is_dir(), reason="TOOLYARD_SOURCES names no folder with the source documents"
+    not SOURCES.is_dir(), reason="TOOLYARD_SOURCES does not name the folder of the source documents"
 )
 
 
