@@ -103,7 +103,7 @@ async def test_what_is_anns_is_not_bobs(place: Place) -> None:
 
 async def test_a_text_expires(place: Place) -> None:
     place.now = 1_000_000.0
-    store = place.store(seconds=60)
+    store = place.store(max_age_seconds=60)
     handle = await put(store, ANN, text(1))
     place.now += 30
     # Put in once more, it is kept from then on.
