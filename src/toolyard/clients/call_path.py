@@ -30,7 +30,7 @@ from toolyard.types.call import ApprovalRequest, Caller, CallRecord, McpRequest,
 from toolyard.types.decision import Decision, Surface, Verdict, WriteTools
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.result import Result
-from toolyard.types.server import Server, Timeouts, Trust
+from toolyard.types.server import Server, Trust
 from toolyard.types.status import Status
 from toolyard.types.tool import Definition
 
@@ -288,11 +288,14 @@ class CallPath:
             await self._authorize_call(server, definition, call, caller)
             if self._before_call is not None:
                 await self._before_call(tool, name, caller)
+            timeouts = call.timeouts
+            if isinstance(timeouts, int | float):
+                timeouts = server.timeouts.within(timeouts)
             request = McpRequest(
                 "tools/call",
                 {"name": definition.name, "arguments": call.arguments},
                 _is_repeatable(server, definition),
-                _resolve_timeouts(server, call.timeouts),
+                timeouts,
                 call.meta,
                 call.on_progress,
             )
@@ -489,12 +492,6 @@ def _describe_outcome(raw: Mapping[str, Any]) -> str:
     if raw.get("resultType") == "input_required":
         return "input required"
     return "tool error" if raw.get("isError") is True else "ok"
-
-
-def _resolve_timeouts(server: Server, timeouts: Timeouts | float | None) -> Timeouts | None:
-    if timeouts is None or isinstance(timeouts, Timeouts):
-        return timeouts
-    return server.timeouts.within(timeouts)
 
 
 def _is_repeatable(server: Server, definition: Definition) -> bool:

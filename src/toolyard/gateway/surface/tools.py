@@ -232,11 +232,18 @@ class ToolHandlers:
         up, since the call will report why."""
         if not isinstance(name, str):
             return ()
+        directory, principal = self._core.tool_directory, self._view.principal
         try:
-            exposed, definition = await self._find_definition(name)
+            exposed = await self._find_exposed_name(name)
+            if exposed in META_TOOLS:
+                return ()
+            definition = directory.known_listing(principal).tools.get(exposed)
+            if definition is None:
+                located = await directory.locate_tool(exposed, principal)
+                if located is None:
+                    return ()
+                definition = located[1]
         except ToolyardError:
-            return ()
-        if definition is None:
             return ()
         known = self._header_params.get(exposed)
         if known is None or known[0] is not definition:
@@ -246,18 +253,6 @@ class ToolHandlers:
                 known = (definition, ())
             self._header_params[exposed] = known
         return known[1]
-
-    async def _find_definition(self, name: str) -> tuple[str, Definition | None]:
-        """Return a tool's exposed name and its definition; None for a meta tool or an unknown tool. Raises
-        ServerError."""
-        rosters, principal = self._core.tool_directory, self._view.principal
-        exposed = await self._find_exposed_name(name)
-        if exposed in META_TOOLS:
-            return exposed, None
-        definition = rosters.known_listing(principal).tools.get(exposed)
-        if definition is None and (located := await rosters.locate_tool(exposed, principal)) is not None:
-            definition = located[1]
-        return exposed, definition
 
 
 @dataclass(slots=True)
