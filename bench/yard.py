@@ -57,7 +57,7 @@ SECTIONS = (
         "Startup",
         (
             Column("import.cpu", "import, CPU, ms", decimals=1),
-            Column("face.cpu", "import of Toolyard, CPU, ms", decimals=1),
+            Column("face.cpu", "import of a client, CPU, ms", decimals=1),
             Column("help.cpu", "--help, CPU, ms", decimals=1, compared=False),
             Column("tools.wall", "tools(agent), a new agent, ms", decimals=1, compared=False),
             Column("again.wall", "the same again, ms", decimals=2, compared=False),

@@ -373,7 +373,7 @@ class MetaTools:
         connections: ConnectionStrategy | None,
     ) -> MetaToolReply:
         name, arguments = args.require_text("name"), args.get_object("arguments")
-        # Meta tools are not in the catalogue. Without this check the reply would be "there is no tool".
+        # Meta tools are not in the catalogue. Without this check the reply would be "no tool named …".
         if name in META_TOOLS:
             return _error_reply(f"call '{name}' directly, not through tools_call")
         try:
