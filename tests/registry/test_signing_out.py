@@ -135,4 +135,4 @@ async def move_grant(office: Office, old: str, new: str) -> None:
         moving = update(auth_grants).where(auth_grants.c.digest == compute_digest(old))
         connection.execute(moving.values(digest=compute_digest(new)))
 
-    await office.database._executor.write(work)
+    await office.database.executor.write(work)

@@ -104,7 +104,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         return
     url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
     database = await Database.open(tmp_path, url=url, secret_key="a key for tests, long enough")
-    workshop = database._executor
+    workshop = database.executor
 
     async def delete() -> None:
         await workshop.write(lambda connection: connection.exec_driver_sql("DELETE FROM results"))

@@ -47,12 +47,12 @@ class Place:
     def store(self, **bounds: Any) -> PrincipalResultStores:
         if self._database is None:
             return SqliteResultStore(self._file, Retention(**bounds), self.clock)
-        return DatabaseResultStore(self._database._executor, self.clock, Retention(**bounds))
+        return DatabaseResultStore(self._database.executor, self.clock, Retention(**bounds))
 
     async def count(self) -> int:
         query = "SELECT count(*) FROM result"
         if self._database is not None:
-            return await self._database._executor.read(lambda c: c.exec_driver_sql(f"{query}s").scalar_one())
+            return await self._database.executor.read(lambda c: c.exec_driver_sql(f"{query}s").scalar_one())
         with closing(sqlite3.connect(self._file)) as db:
             return db.execute(query).fetchone()[0]
 

@@ -215,7 +215,7 @@ def rows(database: Database) -> Callable[[str], Awaitable[list[dict[str, Any]]]]
     async def found(table: str) -> list[dict[str, Any]]:
         from sqlalchemy import text
 
-        all_rows = await database._executor.read(
+        all_rows = await database.executor.read(
             lambda connection: connection.execute(text(f"SELECT * FROM {table}")).mappings().all()
         )
         plain = [dict(row) for row in all_rows]

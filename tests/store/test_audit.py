@@ -66,14 +66,14 @@ async def test_those_who_write_at_the_same_time_share_a_transaction(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transactions = 0
-    write = database._executor.write
+    write = database.executor.write
 
     async def counted(work: Any) -> Any:
         nonlocal transactions
         transactions += 1
         return await write(work)
 
-    monkeypatch.setattr(database._executor, "write", counted)
+    monkeypatch.setattr(database.executor, "write", counted)
     await asyncio.gather(*(database.audit.write(entry(number)) for number in range(100)))
     assert transactions < 5
     assert [one.at - NOW for one in await page(database)] == list(range(99, -1, -1))
@@ -159,14 +159,14 @@ async def test_entries_wait_while_the_database_is_away(
 ) -> None:
     monkeypatch.setattr(audit, "_RETRY_SECONDS", 0.01)
     away = True
-    write = database._executor.write
+    write = database.executor.write
 
     async def sometimes(work: Any) -> Any:
         if away:
             raise DatabaseUnavailable("it is away")
         return await write(work)
 
-    monkeypatch.setattr(database._executor, "write", sometimes)
+    monkeypatch.setattr(database.executor, "write", sometimes)
     database.audit.record(entry(1))
     with pytest.raises(DatabaseUnavailable):
         await database.audit.write(entry(2))

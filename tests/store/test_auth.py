@@ -113,13 +113,13 @@ async def test_a_record_of_an_older_or_newer_version_is_read(database: Database,
     from toolyard.store.sql.tables import auth_grants
 
     await database.auth.put_grant("k", grant)
-    row = await database._executor.read(lambda c: c.execute(auth_grants.select()).one())
+    row = await database.executor.read(lambda c: c.execute(auth_grants.select()).one())
     place = f"auth_grants.body:{row.digest}"
     body = orjson.loads(database.cipher.decrypt(row.body, place))
     del body["wanted"]
     body["of_tomorrow"] = ["x"]
     sealed = database.cipher.encrypt(orjson.dumps(body), place)
-    await database._executor.write(lambda c: c.execute(update(auth_grants).values(body=sealed)))
+    await database.executor.write(lambda c: c.execute(update(auth_grants).values(body=sealed)))
     assert await database.auth.get_grant("k") == replace(grant, wanted=())
 
 
@@ -135,7 +135,7 @@ async def test_a_body_that_was_moved_to_another_row_does_not_open(
     await database.auth.put_grant("instance:bob", grant)
     other = select(auth_grants.c.body).where(auth_grants.c.key == "instance:ann").scalar_subquery()
     moving = update(auth_grants).where(auth_grants.c.key == "instance:bob").values(body=other)
-    await database._executor.write(lambda c: c.execute(moving))
+    await database.executor.write(lambda c: c.execute(moving))
     assert await database.auth.get_grant("instance:ann") == grant
     with pytest.raises(Unreadable, match="auth_grants"):
         await database.auth.get_grant("instance:bob")
@@ -149,7 +149,7 @@ async def test_a_client_that_does_not_open_is_not_there_and_that_is_told(
     from toolyard.store.sql.tables import auth_clients
 
     await database.auth.put_client(client)
-    await database._executor.write(lambda c: c.execute(update(auth_clients).values(body=b"of another key")))
+    await database.executor.write(lambda c: c.execute(update(auth_clients).values(body=b"of another key")))
     assert await database.auth.get_client(client.issuer, client.redirect_uri) is None
     [told] = [record.getMessage() for record in caplog.records if record.name == "toolyard.store.auth"]
     assert client.issuer in told

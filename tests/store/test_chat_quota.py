@@ -30,7 +30,7 @@ async def stored_bytes(database: Database, owner: str = "local") -> int:
         )
         return int(connection.execute(text(query), {"owner": owner}).scalar_one())
 
-    return await database._executor.read(work)
+    return await database.executor.read(work)
 
 
 async def test_the_counter_is_what_is_stored(database: Database) -> None:
@@ -105,5 +105,5 @@ async def test_an_upgrade_counts_the_chats_that_are_there(database: Database) ->
         with Operations.context(MigrationContext.configure(connection)):
             revision["upgrade"]()
 
-    await database._executor.write(again)
+    await database.executor.write(again)
     assert (await database.chats.usage("local")).bytes == expected

@@ -382,14 +382,14 @@ async def test_many_who_append_at_once_share_few_writes(
     for number in range(50):
         await begun(database, chat(number))
     writes = 0
-    write = database._executor.write
+    write = database.executor.write
 
     async def counted(work: Any) -> Any:
         nonlocal writes
         writes += 1
         return await write(work)
 
-    monkeypatch.setattr(database._executor, "write", counted)
+    monkeypatch.setattr(database.executor, "write", counted)
     await asyncio.gather(*(database.chats.append(f"chat-{number}", ME, [said("x")]) for number in range(50)))
     assert writes == 1
 

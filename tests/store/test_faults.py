@@ -49,7 +49,7 @@ def end_all(postgres_url: str) -> int:
 
 
 async def test_every_connection_is_bounded(replica: Database) -> None:
-    for run in (replica._executor.read, replica._executor.write):
+    for run in (replica.executor.read, replica.executor.write):
         for name, value in (("statement_timeout", "30s"), ("idle_in_transaction_session_timeout", "1min")):
             assert await run(lambda c, name=name: c.execute(text(f"SHOW {name}")).scalar()) == value
 
@@ -77,7 +77,7 @@ async def test_transactions_that_block_each_other_are_tried_again(replica: Datab
 
         return work
 
-    await asyncio.gather(replica._executor.write(both(ann, bob)), replica._executor.write(both(bob, ann)))
+    await asyncio.gather(replica.executor.write(both(ann, bob)), replica.executor.write(both(bob, ann)))
     assert next(tries) > 3
 
 
@@ -136,7 +136,7 @@ async def test_closing_does_not_wait_for_a_database_that_hangs(
         begin.set()
         connection.execute(text("SELECT pg_sleep(300)"))
 
-    ways = (database._executor.read, database._executor.write) * (len(begun) // 2)
+    ways = (database.executor.read, database.executor.write) * (len(begun) // 2)
     pairs = zip(ways, begun, strict=True)
     work = [asyncio.ensure_future(way(partial(hang, begin=begin))) for way, begin in pairs]
     late = asyncio.ensure_future(database.ping())
@@ -191,8 +191,8 @@ async def test_a_new_database_that_is_locked_for_too_long_is_said(
 async def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
     await database.accounts.add_user("Ann", Role.USER)
-    pages = await database._executor.write(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar())
-    await database._executor.write(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar())
+    pages = await database.executor.write(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar())
+    await database.executor.write(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar())
     from toolyard.types.registry import RegistryServer
 
     large = RegistryServer("s", "S", "http://x", description="x" * 900_000)
@@ -201,7 +201,7 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path: Path) -
     assert "free some disk space" in str(caught.value.hint)
     assert [user.name for user in await database.accounts.list_users()] == ["Ann"]
     assert await database.registry.list_servers() == []
-    await database._executor.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 100000").scalar())
+    await database.executor.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 100000").scalar())
     await database.registry.add_server(large)
     await database.close()
 
@@ -230,5 +230,5 @@ async def test_readers_cannot_write(tmp_path: Path) -> None:
     """A change that is run as a read would skip the queue of the one writer."""
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
     with pytest.raises(DatabaseUnavailable, match="readonly"):
-        await database._executor.read(lambda c: c.execute(users.delete()))
+        await database.executor.read(lambda c: c.execute(users.delete()))
     await database.close()

@@ -108,7 +108,7 @@ async def test_a_slow_statement_of_a_server_that_answers_is_ended_by_the_server(
     monkeypatch.setattr(dialects, "POSTGRESQL_SESSION_SETUP", short)
     database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
     with pytest.raises(DatabaseUnavailable, match="statement timeout"):
-        await database._executor.read(lambda c: c.execute(text("SELECT pg_sleep(300)")).scalar())
+        await database.executor.read(lambda c: c.execute(text("SELECT pg_sleep(300)")).scalar())
     # That is no frozen server: nobody else is refused.
     assert await asyncio.gather(*(database.accounts.list_users() for _ in range(20))) == [[]] * 20
     await database.close()
@@ -234,7 +234,7 @@ async def test_work_that_begins_in_time_is_not_ended_by_the_limit_of_the_queue(t
         end.wait(30)
         return "done"
 
-    running = asyncio.ensure_future(database._executor.write(work))
+    running = asyncio.ensure_future(database.executor.write(work))
     assert await asyncio.to_thread(begun.wait, 30)
     await asyncio.sleep(0.3)
     end.set()

@@ -30,15 +30,15 @@ async def test_letters_are_taken_once_and_in_order(database: Database) -> None:
 
 async def test_a_letter_is_sealed_for_its_box(database: Database) -> None:
     await database.mailbox.post("a", b"a word for you alone")
-    stored = await database._executor.read(lambda c: c.execute(select(letters.c.body)).scalar_one())
+    stored = await database.executor.read(lambda c: c.execute(select(letters.c.body)).scalar_one())
     assert b"alone" not in stored
-    await database._executor.write(lambda c: c.execute(update(letters).values(box="b")))
+    await database.executor.write(lambda c: c.execute(update(letters).values(box="b")))
     assert await database.mailbox.take("b") == []
 
 
 async def test_what_nobody_took_is_thrown_away(database: Database) -> None:
     await database.mailbox.post("gone", b"old")
-    await database._executor.write(lambda c: c.execute(update(letters).values(sent_at=1.0)))
+    await database.executor.write(lambda c: c.execute(update(letters).values(sent_at=1.0)))
     await database.mailbox.post("a", b"new")
     assert await database.mailbox.take("gone") == ()
     assert await database.mailbox.take("a") == [b"new"]

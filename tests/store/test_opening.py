@@ -76,7 +76,7 @@ async def test_nothing_is_left_beside_the_database_and_its_key(tmp_path: Path) -
 
 async def test_what_was_answered_is_on_the_disk(tmp_path: Path) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=None)
-    settings = await database._executor.write(
+    settings = await database.executor.write(
         lambda c: [
             c.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -313,7 +313,7 @@ async def test_the_scripts_make_the_tables_that_the_code_uses(database: Database
     def differences(connection: Any) -> list[Any]:
         return compare_metadata(MigrationContext.configure(connection), metadata)
 
-    assert await database._executor.read(differences) == []
+    assert await database.executor.read(differences) == []
 
 
 async def test_columns_that_differ_are_noticed(database: Database) -> None:
@@ -328,8 +328,8 @@ async def test_columns_that_differ_are_noticed(database: Database) -> None:
         connection.execute(text("ALTER TABLE users ADD COLUMN more INTEGER"))
         connection.execute(text("DROP INDEX ix_sessions_user_id"))
 
-    await database._executor.write(change)
-    found = await database._executor.read(lambda c: compare_metadata(MigrationContext.configure(c), metadata))
+    await database.executor.write(change)
+    found = await database.executor.read(lambda c: compare_metadata(MigrationContext.configure(c), metadata))
     assert {difference[0] for difference in found} == {"remove_column", "add_index"}
 
 
@@ -338,14 +338,14 @@ async def test_a_database_of_a_later_version_is_refused_and_left_alone(
 ) -> None:
     from sqlalchemy import text
 
-    await database._executor.write(
+    await database.executor.write(
         lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     )
     with pytest.raises(DatabaseNewer, match=rf"later version of Toolyard .*9999.*{migrate.HEAD}") as caught:
         await open_close(tmp_path / "data", url=database_url, secret_key=KEY)
     assert "update Toolyard" in str(caught.value.hint)
     query = text("SELECT version_num FROM alembic_version")
-    assert await database._executor.read(lambda c: c.execute(query).scalar()) == "9999"
+    assert await database.executor.read(lambda c: c.execute(query).scalar()) == "9999"
 
 
 async def test_a_database_of_another_program_is_refused(database_url: str | None, tmp_path: Path) -> None:

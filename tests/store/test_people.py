@@ -226,8 +226,9 @@ async def test_a_later_invite_for_the_same_user_voids_the_earlier(database: Data
 
 
 async def test_the_oldest_attempts_are_forgotten_where_there_are_too_many(database: Database) -> None:
-    people = database.accounts
-    small = SqlAccountStorage(people._executor, people._cipher, lambda: NOW, people._signals, max_attempts=5)
+    small = SqlAccountStorage(
+        database.executor, database.cipher, lambda: NOW, database.signals, max_attempts=5
+    )
     for number in range(12):
         await small.add_attempt(f"name {number}", NOW)
     counted = [(await small.count_attempts(f"name {number}", NOW - 1)).count for number in range(12)]

@@ -347,7 +347,7 @@ async def test_a_list_takes_the_same_few_queries_however_long_it_is(
     def count(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         statements.append(statement)
 
-    reader = database._executor.engines.reader
+    reader = database.executor.engines.reader
     event.listen(reader, "before_cursor_execute", count)
     assert len(await database.registry.list_instances(ann.id)) == 31
     assert len(statements) == 3

@@ -102,7 +102,7 @@ async def test_who_forgets_the_former_key_too_early_is_told(reopen: Open, grant:
 async def test_what_no_key_opens_is_counted_and_left(reopen: Open, grant: OAuthGrant) -> None:
     between = await reopen(**BETWEEN)
     damaged = update(auth_grants).values(body=b"\x01" + b"damaged" * 5)
-    await between._executor.write(lambda connection: connection.execute(damaged))
+    await between.executor.write(lambda connection: connection.execute(damaged))
     assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=5, unreadable=1)
     after = await reopen(secret_key=NEW)
     with pytest.raises(Unreadable):

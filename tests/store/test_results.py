@@ -44,8 +44,8 @@ async def test_while_the_database_is_away_memory_serves(
 
     ann, bob = (database.results.for_principal(Principal(name)) for name in ("ann", "bob"))
     with monkeypatch.context() as patched:
-        patched.setattr(database._executor, "write", away)
-        patched.setattr(database._executor, "read", away)
+        patched.setattr(database.executor, "write", away)
+        patched.setattr(database.executor, "read", away)
         await ann.save("h", KEPT)
         assert await ann.read("h") == KEPT
         assert await ann.has_any()

@@ -24,7 +24,7 @@ Rows = Callable[[str], Awaitable[list[dict[str, Any]]]]
 
 
 def accounts(database: Database, **limits: int) -> SqlAccountStorage:
-    return SqlAccountStorage(database._executor, database.cipher, time.time, database.signals, **limits)
+    return SqlAccountStorage(database.executor, database.cipher, time.time, database.signals, **limits)
 
 
 async def test_the_least_recently_used_session_of_a_user_ends_beyond_the_limit(
@@ -48,7 +48,7 @@ async def test_pending_sign_ins_are_limited_for_one_server_and_at_the_identity_p
     database: Database, pending: PendingSignIn, rows: Rows
 ) -> None:
     locks: RefreshLocks = database.auth._locks
-    auth = SqlAuthStorage(database._executor, database.cipher, locks, max_pending_per_key=2)
+    auth = SqlAuthStorage(database.executor, database.cipher, locks, max_pending_per_key=2)
     await auth.put_pending(replace(pending, state="other", key="instance:2"))
     for number in range(4):
         await auth.put_pending(replace(pending, state=f"state-{number}", began_at=pending.began_at + number))
@@ -63,7 +63,7 @@ async def test_pending_sign_ins_are_limited_for_one_server_and_at_the_identity_p
 async def test_answered_approvals_and_standing_ones_are_limited_and_open_ones_stay(
     database: Database, rows: Rows
 ) -> None:
-    store = SqlApprovalStore(database._executor, max_answered_per_owner=2, max_grants_per_owner=3)
+    store = SqlApprovalStore(database.executor, max_answered_per_owner=2, max_grants_per_owner=3)
     for number in range(6):
         await store.add(approval(number))
     for number in range(5):

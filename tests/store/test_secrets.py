@@ -46,7 +46,7 @@ async def everything(database: Database, database_url: str | None, tmp_path: Pat
                 found += [bytes(x) if isinstance(x, bytes | memoryview) else str(x).encode() for x in row]
         return b"\0".join(found)
 
-    return await database._executor.read(dump)
+    return await database.executor.read(dump)
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ async def listening(database: Database, until: Any, channel: str = "c") -> Async
 
 
 def is_sqlite(database: Database) -> bool:
-    return database._executor.engines.kind == "sqlite"
+    return database.executor.engines.kind == "sqlite"
 
 
 async def test_everybody_here_hears_it_once(
@@ -108,7 +108,7 @@ async def test_what_is_not_kept_is_not_told(
             raise StoreError("it failed")
 
         with pytest.raises(StoreError, match="it failed"):
-            await database._executor.write(work)
+            await database.executor.write(work)
         await database.signals.send("c", "kept")
         await until(lambda: listener.words == ["kept"])
 
@@ -120,7 +120,7 @@ async def test_what_is_said_to_others_only_is_not_heard_here(
     async with listening(database, until) as here, listening(other, until) as there:
         before = len(there.heard)
         work: Any = lambda connection: database.signals.notify(connection, "c", "a", include_local=False)  # noqa: E731
-        await database._executor.write(work)
+        await database.executor.write(work)
         if not is_sqlite(database):
             await until(lambda: len(there.heard) > before)
         await database.signals.send("c", "b")
@@ -208,7 +208,7 @@ async def test_what_we_write_ourselves_is_no_reason_to_look_again(
     tmp_path: Path, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
-    looks, look = 0, database._executor.file_version
+    looks, look = 0, database.executor.file_version
 
     async def counted() -> object:
         nonlocal looks
@@ -216,7 +216,7 @@ async def test_what_we_write_ourselves_is_no_reason_to_look_again(
         looks += 1
         return seen
 
-    monkeypatch.setattr(database._executor, "file_version", counted)
+    monkeypatch.setattr(database.executor, "file_version", counted)
     async with listening(database, until) as listener:
         # Once because it begins to listen, and once after the first look.
         await until(lambda: listener.heard == ["", ""])
@@ -253,7 +253,7 @@ async def test_after_a_lost_connection_everybody_looks_again(
         await until(lambda: there.heard == ["", ""])
         for _ in range(2):
             before = len(there.heard)
-            await here._executor.write(lambda connection: connection.execute(killing).all())
+            await here.executor.write(lambda connection: connection.execute(killing).all())
             await until(lambda before=before: len(there.heard) > before)
             assert there.heard[-1] == ""
             await here.signals.send("c", "a")
@@ -277,7 +277,7 @@ async def test_a_file_that_cannot_be_looked_at_for_a_while_is_looked_at_again(
     async with listening(database, until) as listener:
         before = len(listener.heard)
         with monkeypatch.context() as patched:
-            patched.setattr(database._executor, "file_version", broken)
+            patched.setattr(database.executor, "file_version", broken)
             await asyncio.wait_for(failed.wait(), 30)
         await until(lambda: len(listener.heard) > before)
         assert listener.heard[-1] == ""

@@ -25,7 +25,7 @@ Open = Callable[..., Awaitable[Database]]
 
 async def count(database: Database, table: Any) -> int:
     query = select(func.count()).select_from(table)
-    return await database._executor.read(lambda connection: connection.execute(query).scalar_one())
+    return await database.executor.read(lambda connection: connection.execute(query).scalar_one())
 
 
 async def noted(database: Database, *days: float) -> None:
@@ -103,7 +103,7 @@ async def test_two_replicas_do_not_sweep_at_once(postgres_url: str, tmp_path: Pa
         loop.call_soon_threadsafe(held.set)
         asyncio.run_coroutine_threadsafe(go.wait(), loop).result(60)
 
-    holding = asyncio.create_task(then._executor.write(hold))
+    holding = asyncio.create_task(then.executor.write(hold))
     await held.wait()
     assert await other.expiry.delete_expired(90) == 0
     go.set()
@@ -120,7 +120,7 @@ def approval(id: str, at: float) -> Approval:
 async def test_nothing_is_deleted_for_a_day_after_the_clock_was_set(reopen: Open) -> None:
     now, elapsed = NOW, 0.0
     database = await reopen(clock=lambda: now)
-    sweeper = expiry.ExpiredRowCleanup(database._executor, lambda: now, monotonic=lambda: elapsed)
+    sweeper = expiry.ExpiredRowCleanup(database.executor, lambda: now, monotonic=lambda: elapsed)
     await noted(database, 1.0, 80.0)
     now, elapsed = NOW + 366 * DAY, 60.0
     assert await sweeper.delete_expired(90) == 0

@@ -23,7 +23,7 @@ async def open_database(data: Path, url: str | None) -> Database:
 
 
 async def tables(database: Database) -> set[str]:
-    return await database._executor.read(lambda c: set(inspect(c).get_table_names()))
+    return await database.executor.read(lambda c: set(inspect(c).get_table_names()))
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ async def test_a_database_at_the_first_revision_gets_the_other_tables(
         return compare_metadata(MigrationContext.configure(connection), metadata)
 
     database = await open_database(tmp_path, database_url)
-    assert await database._executor.read(migrate.read_schema_version) == migrate.HEAD
+    assert await database.executor.read(migrate.read_schema_version) == migrate.HEAD
     assert await tables(database) >= SINCE_0001
-    assert await database._executor.read(differences) == []
+    assert await database.executor.read(differences) == []
     assert await database.accounts.get_user(old) is not None
     await database.chats.create(Chat("chat-1", old, "", 1.0, 1.0))
     await database.accounts.delete_user(old)
@@ -94,7 +94,7 @@ async def test_roles_that_were_granted_and_open_invites_survive_the_upgrade(
         for module in (migrate, open):
             patched.setattr(module, "HEAD", "0004")
         before = await open_database(tmp_path, database_url)
-        await before._executor.write(fill)
+        await before.executor.write(fill)
         await before.close()
     database = await open_database(tmp_path, database_url)
     roles = {user.id: user.role for user in await database.accounts.list_users()}
@@ -134,5 +134,5 @@ async def test_whoever_comes_while_another_changes_the_tables_waits_however_long
                 await asyncio.sleep(0.05)
         await other.execute("SELECT pg_advisory_unlock(%s)", (migrate._MIGRATION_LOCK_ID,))
         database = await opening_it
-    assert await database._executor.read(migrate.read_schema_version) == migrate.HEAD
+    assert await database.executor.read(migrate.read_schema_version) == migrate.HEAD
     await database.close()

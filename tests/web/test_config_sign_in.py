@@ -333,7 +333,7 @@ async def damage(town: Town) -> None:
     """As a disk or a backup does that is not whole."""
     for table in (auth_grants, auth_clients):
         spoiling = update(table).values(body=b"\x01 not what was written")
-        await town.local.services.database._executor.write(lambda c, spoiling=spoiling: c.execute(spoiling))
+        await town.local.services.database.executor.write(lambda c, spoiling=spoiling: c.execute(spoiling))
 
 
 @pytest.mark.parametrize("way", ["again", "out"])

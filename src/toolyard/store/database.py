@@ -46,7 +46,8 @@ class Database:
     def __init__(
         self, executor: DatabaseExecutor, cipher: Cipher, locks: RefreshLocks, clock: Callable[[], float]
     ) -> None:
-        self._executor = executor
+        self.executor = executor
+        """Runs transactions of the repositories, and of tests that look at rows."""
         self.cipher = cipher
         self.signals = Signals(executor)
         self.accounts = SqlAccountStorage(executor, cipher, clock, self.signals)
@@ -113,7 +114,7 @@ class Database:
         would be unreadable once the former key is unset.
         """
         try:
-            await self._executor.read(lambda connection: check_key(connection, self.cipher))
+            await self.executor.read(lambda connection: check_key(connection, self.cipher))
         except WrongKey as error:
             if self.cipher.retire():
                 _log.error("no more secrets are stored by this process: %s; %s", error.cause, error.hint)
@@ -132,7 +133,7 @@ class Database:
         await self.chats.close()
         await self.signals.close()
         await self.audit.close()
-        await self._executor.close()
+        await self.executor.close()
 
 
 def _dispose_when_opened(future: asyncio.Future[tuple[Engines, Cipher]]) -> None:
