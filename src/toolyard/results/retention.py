@@ -27,8 +27,9 @@ __all__ = [
 class Retention:
     """Limits on the age and size of stored results.
 
-    A result expires ``seconds`` after it was last stored. If all results take more than ``max_total_bytes``,
-    or those of one principal more than ``max_principal_bytes``, the oldest are deleted, but never the newest.
+    A result expires ``max_age_seconds`` after it was last stored. If all results take more than
+    ``max_total_bytes``, or those of one principal more than ``max_principal_bytes``, the oldest are deleted,
+    but never the newest.
     """
 
     max_age_seconds: float = 86_400.0
