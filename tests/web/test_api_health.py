@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.web.server import metrics
+from toolyard.web.server import health
 
 if TYPE_CHECKING:
     from tests.web.conftest import Local
@@ -40,7 +40,7 @@ async def test_it_is_not_ready_without_its_database(team: Local, monkeypatch: py
 
 
 async def test_it_is_not_ready_while_its_database_hangs(team: Local, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "_DATABASE_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(health, "_DATABASE_TIMEOUT_SECONDS", 0.05)
     monkeypatch.setattr(team.services.database, "ping", asyncio.Event().wait)
     async with asyncio.timeout(30):
         answer = await team.client().get("/readyz")
