@@ -12,9 +12,10 @@ import select
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -269,3 +270,10 @@ def chatting(cli: Cli, tmp_path: Path, model_program: Listening) -> Chatting:
     entry = f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model_program.url}/v1"\napi_key = "good"\n'
     (made.data / "toolyard.toml").write_text(entry)
     return made
+
+
+@pytest.fixture
+def user_folder() -> Generator[Path]:
+    """A folder outside that of pytest, which every new session closes to other users."""
+    with tempfile.TemporaryDirectory(prefix="toolyard-") as name:
+        yield Path(name)

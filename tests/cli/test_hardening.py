@@ -35,12 +35,12 @@ SECRETS = {"TOOLYARD_SECRET_KEY": "visible-to-nobody", "TOKEN_OF_A_SERVER": "vis
 
 
 @pytest.fixture
-def spying(tmp_path: Path) -> Path:
+def spying(user_folder: Path) -> Path:
     """A folder with a configuration of one server, the spy."""
     config = {"mcpServers": {"spy": {"command": "python3", "args": ["spy.py"]}}}
-    (tmp_path / "spy.py").write_text(SPY)
-    (tmp_path / "mcp.json").write_text(json.dumps(config))
-    return tmp_path
+    (user_folder / "spy.py").write_text(SPY)
+    (user_folder / "mcp.json").write_text(json.dumps(config))
+    return user_folder
 
 
 def test_a_server_of_the_same_user_reads_neither_environment_nor_memory(spying: Path) -> None:
