@@ -646,6 +646,7 @@ import asyncio, sys, uvloop
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.clients import ConnectionManager
 from toolyard.errors import ServerError
+from toolyard.types.call import McpRequest
 from toolyard.types.server import Server, StdioSpec
 
 async def main():
@@ -654,8 +655,9 @@ async def main():
     servers += [Server(name, StdioSpec(f"/bin/{name}")) for name in ("cat", "false", "none")]
     manager = ConnectionManager(servers)
     states = [record.state for record in await manager.connect()]
-    await asyncio.gather(*(call_tool(manager, f"good{n}", "echo") for n in range(4)))
-    waiting = asyncio.ensure_future(call_tool(manager, "good0", "wait"))
+    request = lambda tool: McpRequest("tools/call", {"name": tool, "arguments": {}})
+    await asyncio.gather(*(manager.connection(f"good{n}").request(request("echo")) for n in range(4)))
+    waiting = asyncio.ensure_future(manager.connection("good0").request(request("wait")))
     if sys.argv[3] == "closed":
         await manager.close_all()
         (outcome,) = await asyncio.gather(waiting, return_exceptions=True)
