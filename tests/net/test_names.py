@@ -84,7 +84,7 @@ PROGRAM = textwrap.dedent("""
         server = Server("far", HttpSpec("http://far.silent/mcp"), timeouts=Timeouts(connect=0.5))
         async with ConnectionManager([server]) as manager:
             try:
-                await call_tool(manager, "far", "x", {})
+                await manager.ensure_connected("far")
             except Unreachable as error:
                 print(error.cause)
 
