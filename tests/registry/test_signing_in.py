@@ -169,7 +169,7 @@ async def test_an_instance_that_was_deleted_meanwhile_keeps_nothing(office: Offi
     await office.database.auth.put_pending(pending)
     error = await failure(office, response)
     assert isinstance(error, NotFound)
-    assert "deleted while you signed in" in error.cause
+    assert "deleted while you were signing in" in error.cause
     assert not await office.program.log("token")
     assert await nothing_kept(office, instance)
 

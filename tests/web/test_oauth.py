@@ -188,7 +188,7 @@ async def test_a_state_that_was_used(team: Team) -> None:
     assert (await team.ann.browser.get(path)).status == 303
     page = await team.ann.browser.get(path)
     assert page.status == 400
-    problem(page, "unknown or was finished before")
+    problem(page, "unknown or has already been completed")
     assert await team.kept(instance)
     assert await team.state(instance) is InstanceState.READY
 
@@ -232,7 +232,7 @@ async def test_nobody_is_signed_in(team: Team) -> None:
 async def test_the_record_was_lost(team: Team) -> None:
     path = await team.agree(await team.begin(await team.instance()))
     await team.local.services.database.auth.take_pending(URL(path).query["state"])
-    problem(await team.ann.browser.get(path), "unknown or was finished before")
+    problem(await team.ann.browser.get(path), "unknown or has already been completed")
 
 
 async def test_the_issuer_is_another(team: Team) -> None:
@@ -278,7 +278,7 @@ async def test_the_instance_was_deleted_meanwhile(team: Team) -> None:
     await storage.put_pending(pending)
     page = await team.ann.browser.get(path)
     assert page.status == 404
-    problem(page, "Instance not found", "deleted while you signed in")
+    problem(page, "Instance not found", "deleted while you were signing in")
     assert not await team.kept(instance)
 
 

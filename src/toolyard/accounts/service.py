@@ -403,7 +403,7 @@ class AccountService:
                 )
                 if existing is not None:
                     return existing
-        raise NameTaken(f"every name like '{name}' is taken")
+        raise NameTaken(f"'{name}' and its numbered variants are taken")
 
     async def _touch_user(self, user: User, now: float) -> None:
         if _is_last_seen_stale(user.last_seen, now):

@@ -129,7 +129,7 @@ class SignInFlow:
         # Removed before it is checked: each state can be tried once, whether or not the response is valid.
         pending = await self._storage.take_pending(state)
         if pending is None:
-            raise AnswerRejected("this sign-in is unknown or was finished before", hint="start again")
+            raise AnswerRejected("this sign-in is unknown or has already been completed", hint="start again")
         # Otherwise an attacker could send the victim a response of a sign-in that the attacker has begun, and
         # connect the victim to the attacker's account (login CSRF).
         if not hmac.compare_digest(pending.owner.encode(), owner.encode()):

@@ -418,5 +418,5 @@ def _verify_and_parse(
     server_id: str, stored: StoredListing, schema_check: SchemaCheck | None
 ) -> ValidatedListing:
     if body_hash(stored.body) != stored.content_hash:
-        raise ValueError("its bytes do not match their hash")
+        raise ValueError("the stored content does not match its hash")
     return parse_stored_listing(server_id, stored.body, schema_check)

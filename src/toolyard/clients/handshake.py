@@ -150,7 +150,9 @@ async def negotiate_era(session: McpSession, timeouts: Timeouts) -> HandshakeRes
         if isinstance(outcome, HandshakeResult):
             return await complete_handshake(session, outcome)
         if outcome is InconclusiveProbe.INCOMPATIBLE:
-            raise BadAnswer("uses a version of MCP that Toolyard does not support")
+            raise BadAnswer(
+                "uses a version of MCP that Toolyard does not support", hint="update the server or Toolyard"
+            )
         return await complete_handshake(session, await (initialize_task or initialize(session, timeouts)))
     finally:
         await cancel_tasks(task for task in (probe, initialize_task) if task is not None)

@@ -59,7 +59,7 @@ class ServerTable:
         new = {server.id: server for server in servers}
         for server in new.values():
             if server.instance is None or server.instance.owner != owner:
-                raise ValueError(f"'{server.id}' is not an instance of '{owner}'")
+                raise ValueError(f"the instance '{server.id}' does not belong to '{owner}'")
         changes = self._replace_servers(self._instances_by_owner.setdefault(owner, {}), new)
         if not new:
             del self._instances_by_owner[owner]

@@ -302,7 +302,7 @@ class _Decoder:
 
     def _require_token(self, token: int) -> None:
         if not self._expected & token:
-            raise ValueError("not JSON: a token in the wrong place")
+            raise ValueError("not valid JSON: unexpected token")
 
     def _count_values(self, values: int) -> None:
         self._values_left -= values

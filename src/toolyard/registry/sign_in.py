@@ -119,7 +119,7 @@ class InstanceSignIns:
             instance, server = await self._registry.get_instance(user_id, parse_grant_key(pending.key))
         except NotFound:
             raise NotFound(
-                "the instance was deleted while you signed in",
+                "the instance was deleted while you were signing in",
                 hint="create it again; the sign-in was not stored",
             ) from None
         choice = server.find_choice(instance.choice_id)

@@ -71,7 +71,10 @@ class SseTransport:
             if response.status != 200:
                 raise await read_error_response(response)
             response.close()
-            raise BadAnswer(f"answered with {response.content_type} instead of an event stream")
+            raise BadAnswer(
+                f"answered with {response.content_type} instead of an event stream",
+                hint="check that the URL is the server's MCP endpoint",
+            )
         self._receiver = receiver
         loop = asyncio.get_running_loop()
         self._endpoint_future = loop.create_future()

@@ -104,12 +104,12 @@ def test_a_tool_without_parameters_is_strict() -> None:
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"properties": {"m": {"type": "object"}}}, "m has properties of any name"),
+        ({"properties": {"m": {"type": "object"}}}, "m allows properties with any name"),
         (
             {"properties": {"m": {"type": "object", "additionalProperties": {"type": "string"}}}},
-            "m has properties of any name",
+            "m allows properties with any name",
         ),
-        ({"properties": {"a": {"type": "string"}}, "additionalProperties": True}, "the root has properties"),
+        ({"properties": {"a": {"type": "string"}}, "additionalProperties": True}, "the root allows properties"),
         ({"properties": {"a": {}}}, "a accepts anything"),
         ({"properties": {"a": {"type": "array"}}}, "the items of a may be anything"),
         ({"properties": {"a": {"oneOf": [{"type": "string"}]}}}, "a has oneOf"),

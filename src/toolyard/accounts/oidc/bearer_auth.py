@@ -136,4 +136,6 @@ class BearerAuthenticator:
             except SignInRefused as error:
                 raise NotSignedIn(error.cause, hint=error.hint) from None
         # A forged token may name any key, so this is not reported as a fault of the provider.
-        raise NotSignedIn("this access token is not accepted: its key is unknown", hint="sign in again")
+        raise NotSignedIn(
+            "this access token is not accepted: it was signed with an unknown key", hint="sign in again"
+        )

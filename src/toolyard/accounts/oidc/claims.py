@@ -65,4 +65,4 @@ async def _create_account(storage: AccountStorage, identity: Identity) -> User:
             # A concurrent first sign-in may have created the account.
             if (existing := await storage.find_user_by_subject(identity.subject)) is not None:
                 return existing
-    raise NameTaken(f"every name like '{identity.name}' is taken")
+    raise NameTaken(f"'{identity.name}' and its numbered variants are taken")

@@ -118,7 +118,7 @@ class OidcSignIn:
             )
         if body is None:
             raise NeverBegun(
-                "this sign-in is unknown, was finished before, or took too long", hint="sign in again"
+                "this sign-in is unknown, has already been completed, or has expired", hint="sign in again"
             )
         pending: dict[str, str] = orjson.loads(body)
         if not browser or not hmac.compare_digest(pending["browser"], hash_secret(browser)):

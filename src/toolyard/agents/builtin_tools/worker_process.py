@@ -98,4 +98,6 @@ class WorkerProcess:
                 raise ValueError("too long")
             return await process.stdout.readexactly(length)
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            raise NativeToolError("the worker process failed, probably at a resource limit") from None
+            raise NativeToolError(
+                "the worker process failed, probably because it reached a resource limit"
+            ) from None

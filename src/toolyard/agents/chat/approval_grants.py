@@ -129,7 +129,7 @@ def create_grant(approval: Approval, remember: GrantScope | None, now: float) ->
     else:
         uses = None
     if not 0 < remember.seconds <= _MAX_GRANT_SECONDS:
-        raise ChatRefused("an approval can be remembered for more than 0 seconds and up to 366 days")
+        raise ChatRefused("an approval must be remembered for more than 0 seconds and at most 366 days")
     return Grant(
         id=secrets.token_hex(12),
         owner=approval.owner,

@@ -177,7 +177,7 @@ class FirstUseLock:
                     )
                 return accepted
         raise Outdated(
-            "someone else accepted changes at the same time: nothing was accepted", hint="try again"
+            "someone else accepted changes in the meantime, so yours were not accepted", hint="try again"
         )
 
     def _find_verdict(self, contents: ValidatedListing) -> _Verdict | None:

@@ -157,7 +157,7 @@ class RegistryLock:
             if await self._storage.save(pin_key, entry, notify=True):
                 return accepted
         raise Outdated(
-            "someone else accepted changes at the same time: nothing was accepted", hint="try again"
+            "someone else accepted changes in the meantime, so yours were not accepted", hint="try again"
         )
 
     async def _load_changes(self, pin_key: PinKey, name: str) -> tuple[list[Change], PinEntry, ServerPins]:

@@ -178,7 +178,7 @@ class _StrictConversion:
         properties: dict[str, Schema] = schema.get("properties", {})
         extra = schema.get("additionalProperties")
         if extra is not False and (not properties or extra is not None):
-            raise NotStrictError(f"{where} has properties of any name")
+            raise NotStrictError(f"{where} allows properties with any name")
         if level > _MAX_OBJECT_LEVELS:
             raise NotStrictError(f"it has more than {_MAX_OBJECT_LEVELS} levels of objects")
         self._property_count += len(properties)

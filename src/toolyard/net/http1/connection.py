@@ -187,7 +187,7 @@ class Http1Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._response is None:
-            raise HttpProtocolError("it sent more responses than requests")
+            raise HttpProtocolError("it sent a response that no request was waiting for")
         self._reason = b""
 
     def on_status(self, status: bytes) -> None:
