@@ -109,7 +109,10 @@ def test_a_tool_without_parameters_is_strict() -> None:
             {"properties": {"m": {"type": "object", "additionalProperties": {"type": "string"}}}},
             "m allows properties with any name",
         ),
-        ({"properties": {"a": {"type": "string"}}, "additionalProperties": True}, "the root allows properties"),
+        (
+            {"properties": {"a": {"type": "string"}}, "additionalProperties": True},
+            "the root allows properties with any name",
+        ),
         ({"properties": {"a": {}}}, "a accepts anything"),
         ({"properties": {"a": {"type": "array"}}}, "the items of a may be anything"),
         ({"properties": {"a": {"oneOf": [{"type": "string"}]}}}, "a has oneOf"),
