@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from tests.tasks import cancel
 
-from toolyard.net import resolver
 from toolyard.net.resolver import DaemonThreadResolver
 
 
@@ -62,9 +61,8 @@ async def test_names_that_nobody_answers_for_hold_up_nothing_else(silent: list[s
     assert {type(outcome) for outcome in outcomes} == {asyncio.CancelledError}
 
 
-async def test_there_are_only_so_many_at_a_time(silent: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolver, "_MAX_CONCURRENT_LOOKUPS", 3)
-    looking = DaemonThreadResolver()
+async def test_concurrent_lookups_are_limited(silent: list[str]) -> None:
+    looking = DaemonThreadResolver(max_lookups=3)
     waiting = [asyncio.create_task(looking.resolve(f"n{each}.silent")) for each in range(3)]
     await asyncio.sleep(0)
     with pytest.raises(socket.gaierror, match="too many DNS lookups"):

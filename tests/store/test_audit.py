@@ -11,7 +11,7 @@ import pytest
 
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed
-from toolyard.store.repositories import audit
+from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.types.audit import AuditEntry
 
 if TYPE_CHECKING:
@@ -139,14 +139,13 @@ async def test_after_closing_nothing_is_taken_and_nothing_raised(
         await database.audit.write(entry())
 
 
-async def test_when_too_many_wait_the_oldest_are_lost_and_counted(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(audit, "_MAX_PENDING_ENTRIES", 10)
+async def test_the_oldest_entries_of_a_full_queue_are_dropped_and_counted(database: Database) -> None:
+    log = SqlAuditLog(database.executor, max_pending=10)
     for number in range(25):
-        database.audit.record(entry(number))
-    await database.audit.write(entry(99))
-    exported = [one async for one in database.audit.export()]
+        log.record(entry(number))
+    await log.write(entry(99))
+    exported = [one async for one in log.export()]
+    await log.close()
     assert (exported[0].action, exported[0].details) == ("audit.lost", {"count": 15})
     assert [one.at - NOW for one in exported[1:]] == [*range(15, 25), 99]
 
@@ -157,7 +156,7 @@ async def test_entries_wait_while_the_database_is_away(
     caplog: pytest.LogCaptureFixture,
     until: Callable[..., Awaitable[None]],
 ) -> None:
-    monkeypatch.setattr(audit, "_RETRY_SECONDS", 0.01)
+    log = SqlAuditLog(database.executor, retry_seconds=0.01)
     away = True
     write = database.executor.write
 
@@ -167,12 +166,13 @@ async def test_entries_wait_while_the_database_is_away(
         return await write(work)
 
     monkeypatch.setattr(database.executor, "write", sometimes)
-    database.audit.record(entry(1))
+    log.record(entry(1))
     with pytest.raises(DatabaseUnavailable):
-        await database.audit.write(entry(2))
+        await log.write(entry(2))
     await until(lambda: "the audit log cannot be written (1 queued): it is away" in caplog.text)
     away = False
-    await database.audit.write(entry(3))
+    await log.write(entry(3))
+    await log.close()
     assert [one.at - NOW for one in await page(database)] == [3, 1]
 
 

@@ -17,8 +17,8 @@ from sqlalchemy import text, update
 from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed
-from toolyard.store.locks import refresh_locks
-from toolyard.store.sql import dialects, executor
+from toolyard.store.sql import dialects
+from toolyard.store.sql.dialects import TimeLimits
 from toolyard.store.sql.tables import users
 from toolyard.types.account import Role, User
 
@@ -113,10 +113,9 @@ async def test_a_database_that_goes_away_is_said_and_comes_back(
 
 
 async def test_a_lock_that_is_held_for_too_long_is_said(
-    database: Database, reopen: Callable[..., Awaitable[Database]], monkeypatch: pytest.MonkeyPatch
+    database: Database, reopen: Callable[..., Awaitable[Database]]
 ) -> None:
-    other: Database = await reopen()
-    monkeypatch.setattr(refresh_locks, "_LOCK_TIMEOUT_SECONDS", 0.2)
+    other: Database = await reopen(limits=TimeLimits(lock=0.2))
     async with database.auth.refresh_lock("k"):
         with pytest.raises(DatabaseUnavailable, match=r"has held the lock .* for more than 0.2 s") as caught:
             async with other.auth.refresh_lock("k"):
@@ -124,11 +123,8 @@ async def test_a_lock_that_is_held_for_too_long_is_said(
         assert "hangs" in str(caught.value.hint)
 
 
-async def test_closing_does_not_wait_for_a_database_that_hangs(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(executor, "_CLOSE_TIMEOUT_SECONDS", 0.2)
-    database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
+async def test_closing_does_not_wait_for_a_database_that_hangs(postgres_url: str, tmp_path: Path) -> None:
+    database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=TimeLimits(close=0.2))
     begun = [threading.Event() for _ in range(dialects._POSTGRESQL_POOL_SIZE)]
 
     def hang(connection: Any, begin: threading.Event) -> None:
@@ -157,11 +153,8 @@ async def test_closing_does_not_wait_for_a_database_that_hangs(
 # SQLite.
 
 
-async def test_a_database_that_is_locked_for_too_long_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dialects, "_BUSY_TIMEOUT_SECONDS", 0.2)
-    database = await Database.open(tmp_path, url=None, secret_key=KEY)
+async def test_a_database_that_is_locked_for_too_long_is_said(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path, url=None, secret_key=KEY, limits=TimeLimits(busy=0.2))
     other = sqlite3.connect(tmp_path / "toolyard.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(DatabaseUnavailable, match="locked") as caught:
@@ -175,14 +168,11 @@ async def test_a_database_that_is_locked_for_too_long_is_said(
     await database.close()
 
 
-async def test_a_new_database_that_is_locked_for_too_long_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dialects, "_BUSY_TIMEOUT_SECONDS", 0.2)
+async def test_a_new_database_that_is_locked_for_too_long_is_said(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "toolyard.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(DatabaseUnavailable, match="locked") as caught:
-        await Database.open(tmp_path, url=None, secret_key=KEY)
+        await Database.open(tmp_path, url=None, secret_key=KEY, limits=TimeLimits(busy=0.2))
     assert "another process holds it" in str(caught.value.hint)
     other.close()
     await (await Database.open(tmp_path, url=None, secret_key=KEY)).close()

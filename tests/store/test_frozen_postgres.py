@@ -17,13 +17,12 @@ from tests.proxies import FreezableProxy, freezable
 from toolyard.store import Database, transfer
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.store.locks import refresh_locks
 from toolyard.store.sql import dialects, migrate
 from toolyard.store.sql.dialects import TimeLimits
 from toolyard.types.account import Role
 
 KEY = "a key for tests, long enough"
-LIMITS = TimeLimits(answer=1.0, queue=30.0, heartbeat=0.5)
+LIMITS = TimeLimits(answer=1.0, queue=30.0, heartbeat=0.5, lock=0.5)
 HANG_GUARD = 60
 
 
@@ -114,10 +113,7 @@ async def test_a_slow_statement_of_a_server_that_answers_is_ended_by_the_server(
     await database.close()
 
 
-async def test_a_lock_between_replicas_is_not_waited_for(
-    replica: Database, proxy: FreezableProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(refresh_locks, "_LOCK_TIMEOUT_SECONDS", 0.5)
+async def test_a_lock_between_replicas_is_not_waited_for(replica: Database, proxy: FreezableProxy) -> None:
     proxy.freeze_on = b"pg_advisory_lock"
     async with asyncio.timeout(HANG_GUARD):
         with pytest.raises(DatabaseUnavailable, match="did not answer"):
@@ -206,10 +202,10 @@ async def test_moving_to_a_server_that_freezes_ends(proxy: FreezableProxy, url: 
 
 
 async def test_no_write_waits_in_the_queue_without_end_where_another_process_holds_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(dialects, "_BUSY_TIMEOUT_SECONDS", 2.0)
-    database = await Database.open(tmp_path, url=None, secret_key=KEY, limits=TimeLimits(queue=0.2))
+    limits = TimeLimits(queue=0.2, busy=2.0)
+    database = await Database.open(tmp_path, url=None, secret_key=KEY, limits=limits)
     other = sqlite3.connect(tmp_path / "toolyard.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     outcomes: list[Any] = await asyncio.gather(

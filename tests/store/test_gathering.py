@@ -10,7 +10,6 @@ import pytest
 from tests.tasks import cancel
 
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed, Unstorable
-from toolyard.store.sql import write_batcher
 from toolyard.store.sql.write_batcher import WriteBatcher
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ async def held(disk: Disk, shared: WriteBatcher[int, str], until: Any) -> asynci
     return first
 
 
-async def test_whoever_comes_while_one_is_written_goes_with_the_next(
+async def test_items_put_during_a_write_form_the_next_batch(
     disk: Disk, shared: WriteBatcher[int, str], until: Callable[..., Awaitable[None]]
 ) -> None:
     first = await held(disk, shared, until)
@@ -73,16 +72,11 @@ async def test_whoever_comes_while_one_is_written_goes_with_the_next(
     assert shared._task is None
 
 
-@pytest.mark.parametrize(("name", "limit"), [("_MAX_BATCH_ITEMS", 2), ("_MAX_BATCH_BYTES", 15)])
+@pytest.mark.parametrize("limits", [{"max_items": 2}, {"max_bytes": 15}], ids=["items", "bytes"])
 async def test_a_batch_has_bounds(
-    disk: Disk,
-    shared: WriteBatcher[int, str],
-    until: Callable[..., Awaitable[None]],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    limit: int,
+    disk: Disk, until: Callable[..., Awaitable[None]], limits: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(write_batcher, name, limit)
+    shared: WriteBatcher[int, str] = WriteBatcher(disk.write, lambda item: item, **limits)
     first = await held(disk, shared, until)
     later = put(shared, 10, 11, 12, 13, 14)
     await asyncio.sleep(0)
@@ -91,7 +85,7 @@ async def test_a_batch_has_bounds(
     assert [len(batch) for batch in disk.batches] == [1, 2, 2, 1]
 
 
-async def test_whoever_gave_up_is_left_out(
+async def test_a_cancelled_item_is_not_written(
     disk: Disk, shared: WriteBatcher[int, str], until: Callable[..., Awaitable[None]]
 ) -> None:
     first = await held(disk, shared, until)
@@ -150,8 +144,7 @@ async def test_closing_waits_for_those_who_wait_but_not_for_ever(
     with pytest.raises(StoreClosed):
         await shared.put(2)
 
-    monkeypatch.setattr(write_batcher, "_CLOSE_TIMEOUT_SECONDS", 0.01)
-    other: WriteBatcher[int, str] = WriteBatcher(disk.write, lambda item: item)
+    other: WriteBatcher[int, str] = WriteBatcher(disk.write, lambda item: item, close_timeout=0.01)
     disk.batches.clear()
     third = await held(disk, other, until)
     (fourth,) = put(other, 1)

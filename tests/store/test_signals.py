@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from tests.tasks import cancel
 
 from toolyard.store import Database
-from toolyard.store.change_feed import signals
+from toolyard.store.change_feed.signals import Signals
 from toolyard.store.errors import StoreClosed, StoreError
 from toolyard.types.account import Role
 
@@ -127,19 +127,19 @@ async def test_what_is_said_to_others_only_is_not_heard_here(
         await until(lambda: here.words == ["b"])
 
 
-async def test_a_slow_listener_is_told_to_look_again(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(signals, "_MAX_PENDING_MESSAGES", 3)
-    heard = database.signals.listen("c")
+async def test_a_slow_listener_is_told_to_look_again(database: Database) -> None:
+    channels = Signals(database.executor, max_pending=3)
+    heard = channels.listen("c")
     assert await anext(heard) == ""
-    await database.signals.send("c", "same")
-    await database.signals.send("c", "same")
+    await channels.send("c", "same")
+    await channels.send("c", "same")
     for number in range(20):
-        await database.signals.send("c", str(number))
-    listener = next(iter(database.signals._listeners["c"]))
-    assert list(listener._pending) == [""]
+        await channels.send("c", str(number))
+    assert await anext(heard) == ""
+    await channels.send("c", "last")
+    assert await anext(heard) == "last"
     await heard.aclose()
+    await channels.close()
 
 
 async def test_equal_texts_that_wait_are_one(

@@ -41,27 +41,21 @@ async def then(reopen: Open) -> Database:
     return await reopen(clock=lambda: NOW)
 
 
-async def test_old_entries_of_the_audit_log_go_in_batches(
-    then: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(expiry, "_BATCH_ROWS", 3)
-    monkeypatch.setattr(expiry, "_BATCH_PAUSE_SECONDS", 0.0)
+async def test_old_entries_of_the_audit_log_go_in_batches(then: Database) -> None:
+    cleanup = expiry.ExpiredRowCleanup(then.executor, lambda: NOW, batch_rows=3, pause_seconds=0.0)
     await noted(then, *[100.0] * 7, 90.5, 89.5, 1.0)
-    assert await then.expiry.delete_expired(90) == 8
+    assert await cleanup.delete_expired(90) == 8
     assert [(NOW - each.at) / DAY async for each in then.audit.export()] == [89.5, 1.0, 0.0]
-    assert await then.expiry.delete_expired(90) == 0
+    assert await cleanup.delete_expired(90) == 0
 
 
-async def test_entries_of_a_clock_that_was_ahead_stop_nothing_and_go_with_the_next(
-    then: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(expiry, "_BATCH_ROWS", 3)
-    monkeypatch.setattr(expiry, "_BATCH_PAUSE_SECONDS", 0.0)
+async def test_entries_of_a_clock_that_was_ahead_stop_nothing_and_go_with_the_next(then: Database) -> None:
+    cleanup = expiry.ExpiredRowCleanup(then.executor, lambda: NOW, batch_rows=3, pause_seconds=0.0)
     await noted(then, 100.0, *[-3_000.0] * 8, 95.0, 93.0, -3_000.0, 80.0, -3_000.0)
-    assert await then.expiry.delete_expired(90) == 11
+    assert await cleanup.delete_expired(90) == 11
     left = [-3_000.0, 80.0, -3_000.0, 0.0]
     assert [(NOW - each.at) / DAY async for each in then.audit.export()] == left
-    assert await then.expiry.delete_expired(90) == 0
+    assert await cleanup.delete_expired(90) == 0
 
 
 async def test_nothing_waits_for_a_time_that_a_wrong_clock_set(

@@ -14,9 +14,6 @@ from aiohttp.resolver import ThreadedResolver
 
 __all__ = ["DaemonThreadResolver"]
 
-_MAX_CONCURRENT_LOOKUPS = 256
-"""Maximum number of concurrent lookups, including abandoned ones that are still running."""
-
 
 class DaemonThreadResolver(AbstractResolver):
     """Resolves names with the system's resolver, each in its own daemon thread.
@@ -25,8 +22,9 @@ class DaemonThreadResolver(AbstractResolver):
     program ends. Names without an answer would block that work and delay the exit.
     """
 
-    def __init__(self) -> None:
-        self._lookup_threads = _LookupThreads()
+    def __init__(self, *, max_lookups: int = 256) -> None:
+        """``max_lookups`` limits concurrent lookups, including abandoned ones that are still running."""
+        self._lookup_threads = _LookupThreads(max_lookups)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -43,8 +41,8 @@ class DaemonThreadResolver(AbstractResolver):
 class _LookupThreads:
     """The two lookup methods of an event loop, run in daemon threads."""
 
-    def __init__(self) -> None:
-        self._free_slots = threading.BoundedSemaphore(_MAX_CONCURRENT_LOOKUPS)
+    def __init__(self, max_lookups: int) -> None:
+        self._free_slots = threading.BoundedSemaphore(max_lookups)
 
     async def getaddrinfo(self, host: str, port: int, **options: Any) -> list[Any]:
         return await self._run_lookup(lambda: socket.getaddrinfo(host, port, **options))

@@ -34,9 +34,6 @@ __all__ = ["ExpiredRowCleanup"]
 _log = logging.getLogger("toolyard.store")
 
 _DAY_SECONDS = 86_400.0
-_BATCH_ROWS = 1_000
-_BATCH_PAUSE_SECONDS = 0.1
-"""Pause between two batches, in which other transactions can run."""
 _EXPIRY_LOCK_ID = 0x746F6F6C79617265
 """Id of the PostgreSQL advisory lock held by the process that deletes."""
 
@@ -50,10 +47,15 @@ class ExpiredRowCleanup:
         clock: Callable[[], float],
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        batch_rows: int = 1_000,
+        pause_seconds: float = 0.1,
     ) -> None:
+        """Other transactions can run in the pause of ``pause_seconds`` between two batches."""
         self._executor = executor
         self._clock = clock
         self._monotonic = monotonic
+        self._batch_rows = batch_rows
+        self._pause_seconds = pause_seconds
         self._clock_offset = clock() - monotonic()
         self._paused_until = 0.0
 
@@ -75,7 +77,7 @@ class ExpiredRowCleanup:
                 lambda connection, after=after: self._delete_audit_batch(connection, audit_days, after)
             )
             deleted += count
-            await asyncio.sleep(_BATCH_PAUSE_SECONDS if after is not None else 0)
+            await asyncio.sleep(self._pause_seconds if after is not None else 0)
         return deleted
 
     def _is_paused_after_clock_change(self) -> bool:
@@ -104,7 +106,10 @@ class ExpiredRowCleanup:
         if not _try_expiry_lock(connection):
             return 0, None
         query = (
-            select(audit.c.id, audit.c.at).where(audit.c.id > after).order_by(audit.c.id).limit(_BATCH_ROWS)
+            select(audit.c.id, audit.c.at)
+            .where(audit.c.id > after)
+            .order_by(audit.c.id)
+            .limit(self._batch_rows)
         )
         oldest = connection.execute(query).all()
         before, ahead = self._clock() - days * _DAY_SECONDS, self._clock() + _DAY_SECONDS

@@ -57,8 +57,6 @@ KEY_CHANNEL = "key"
 MAILBOX_CHANNEL = "letters"
 """Name of the mailbox that got a message."""
 
-_MAX_PENDING_MESSAGES = 1_000
-"""Maximum number of queued messages for one listener. Beyond it the listener must check everything."""
 _MAX_MESSAGE_BYTES = 7_000
 """Maximum size of a message; PostgreSQL allows 8,000 bytes including our prefix."""
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.2, 5.0
@@ -82,8 +80,11 @@ class ChangeListener(Protocol):
 class Signals:
     """Sends and receives notifications by channel. One background task receives those of other processes."""
 
-    def __init__(self, executor: DatabaseExecutor) -> None:
+    def __init__(self, executor: DatabaseExecutor, *, max_pending: int = 1_000) -> None:
+        """``max_pending`` is the maximum number of queued messages for one listener. Beyond it the listener
+        must check everything."""
         self._executor = executor
+        self._max_pending = max_pending
         self._sender_id = secrets.token_hex(4)
         self._listeners: dict[str, set[_SubscriberQueue]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -124,7 +125,7 @@ class Signals:
         """
         if self._closed:
             return
-        listener = _SubscriberQueue()
+        listener = _SubscriberQueue(self._max_pending)
         self._listeners.setdefault(channel, set()).add(listener)
         self._start_listener()
         try:
@@ -219,7 +220,8 @@ def _fits_in_notification(message: str) -> bool:
 class _SubscriberQueue:
     """Queue of one listener, without duplicates. An empty message replaces all others."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_pending: int) -> None:
+        self._max_pending = max_pending
         self._pending: dict[str, None] = {}
         self._pending_event = asyncio.Event()
         self._ended = False
@@ -227,7 +229,7 @@ class _SubscriberQueue:
     def enqueue(self, message: str) -> None:
         # The empty message covers all others, so that a slow listener costs bounded memory and still misses
         # nothing.
-        if message == "" or len(self._pending) >= _MAX_PENDING_MESSAGES:
+        if message == "" or len(self._pending) >= self._max_pending:
             self._pending = {"": None}
         elif "" not in self._pending:
             self._pending[message] = None

@@ -27,8 +27,6 @@ __all__ = ["AdvisoryLocks", "RefreshLocks", "create_refresh_locks"]
 
 
 _LOCK_FOLDER_NAME = "locks"
-_LOCK_TIMEOUT_SECONDS = 120.0
-"""Maximum wait for another process. A refresh calls one server, with shorter timeouts."""
 
 
 class ProcessLocks(Protocol):
@@ -44,8 +42,10 @@ class RefreshLocks:
     processes, so a queue of tasks costs one connection or one polling loop.
     """
 
-    def __init__(self, process_locks: ProcessLocks) -> None:
+    def __init__(self, process_locks: ProcessLocks, timeout_seconds: float) -> None:
+        """``timeout_seconds`` is the maximum wait for another process."""
         self._process_locks = process_locks
+        self._timeout_seconds = timeout_seconds
         self._queues: dict[str, _KeyQueue] = {}
 
     @asynccontextmanager
@@ -54,7 +54,7 @@ class RefreshLocks:
         queue = self._queues.setdefault(key, _KeyQueue())
         queue.length += 1
         try:
-            async with queue.lock, self._process_locks.hold(key, _LOCK_TIMEOUT_SECONDS):
+            async with queue.lock, self._process_locks.hold(key, self._timeout_seconds):
                 yield
         finally:
             queue.length -= 1
@@ -73,8 +73,8 @@ class _KeyQueue:
 def create_refresh_locks(engines: Engines, data_dir: Path) -> RefreshLocks:
     """Return locks for the type of database."""
     if engines.kind == "sqlite":
-        return RefreshLocks(FileLocks(data_dir / _LOCK_FOLDER_NAME))
-    return RefreshLocks(AdvisoryLocks(engines))
+        return RefreshLocks(FileLocks(data_dir / _LOCK_FOLDER_NAME), engines.limits.lock)
+    return RefreshLocks(AdvisoryLocks(engines), engines.limits.lock)
 
 
 _MAX_LOCK_CONNECTIONS = 10

@@ -27,13 +27,9 @@ from toolyard.types.audit import AuditEntry
 
 __all__ = ["SqlAuditLog"]
 
-_MAX_PENDING_ENTRIES = 20_000
-"""Maximum number of queued entries."""
 _MAX_BATCH_ENTRIES = 500
 _BATCH_DELAY_SECONDS = 0.2
 """Delay in which entries are collected, so that one transaction writes many."""
-_RETRY_SECONDS = 1.0
-"""Pause between attempts while the database is unavailable."""
 _MAX_DETAILS_BYTES = 100_000
 _MAX_PAGE_ENTRIES = 1_000
 _MAX_ENTRY_ID = 2**63 - 1
@@ -50,8 +46,14 @@ class SqlAuditLog:
     oldest entries are dropped, and an entry with their number is written later.
     """
 
-    def __init__(self, executor: DatabaseExecutor) -> None:
+    def __init__(
+        self, executor: DatabaseExecutor, *, max_pending: int = 20_000, retry_seconds: float = 1.0
+    ) -> None:
+        """``max_pending`` is the maximum number of queued entries. Writing is retried after
+        ``retry_seconds`` while the database is unavailable."""
         self._executor = executor
+        self._max_pending = max_pending
+        self._retry_seconds = retry_seconds
         self._pending: deque[AuditEntry] = deque()
         self._lost_count = 0
         self._write_lock = asyncio.Lock()
@@ -92,7 +94,7 @@ class SqlAuditLog:
             _log.warning("the audit log is closed; entry not written: %s by %s", entry.action, entry.actor)
             return
         # Bound the memory that an unavailable database can cost, and keep the latest entries.
-        if len(self._pending) >= _MAX_PENDING_ENTRIES:
+        if len(self._pending) >= self._max_pending:
             self._pending.popleft()
             self._lost_count += 1
         self._pending.append(entry)
@@ -167,7 +169,7 @@ class SqlAuditLog:
                 self._warning.warn(
                     f"the audit log cannot be written ({len(self._pending)} queued): {error.cause}"
                 )
-                pause = _RETRY_SECONDS
+                pause = self._retry_seconds
                 if self._closed:
                     # The flush event stays set after ``close``, so the pause above no longer waits.
                     await asyncio.sleep(_BATCH_DELAY_SECONDS)

@@ -54,8 +54,6 @@ __all__ = [
 ]
 
 
-_BUSY_TIMEOUT_SECONDS = 30
-"""Maximum wait for SQLite's write lock while another process holds it."""
 _SQLITE_READ_CONNECTIONS = 4
 _POSTGRESQL_POOL_SIZE = 8
 
@@ -81,6 +79,12 @@ class TimeLimits:
     """For a free connection."""
     heartbeat: float = 15.0
     """Between two checks that the connection receiving notifications still works."""
+    busy: float = 30.0
+    """For SQLite's write lock while another process holds it."""
+    lock: float = 120.0
+    """For the refresh of a token by another process, which calls one server, with shorter timeouts."""
+    close: float = 10.0
+    """For running work when the database is closed."""
     migration: float = 3600.0
     """For one statement of a migration, including the wait for a migration by another replica."""
 
@@ -131,7 +135,7 @@ class Engines:
 def create_sqlite_engines(file: Path, limits: TimeLimits = TimeLimits()) -> Engines:  # noqa: B008 - frozen
     """Create engines for a file, with one writer, since SQLite allows only one. Opens no connection."""
     url = URL.create("sqlite", database=str(file))
-    driver_args: dict[str, Any] = {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
+    driver_args: dict[str, Any] = {"timeout": limits.busy, "check_same_thread": False}
     writer = create_engine(url, pool_size=1, max_overflow=0, connect_args=driver_args, hide_parameters=True)
     reader = create_engine(
         url,

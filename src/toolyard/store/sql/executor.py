@@ -76,8 +76,6 @@ DatabaseWork = Callable[[Connection], _T]
 """Function that runs statements. It may be retried, so it must have no effects outside the database."""
 
 _MAX_ATTEMPTS = 3
-_CLOSE_TIMEOUT_SECONDS = 10.0
-"""Time that ``close`` allows for running work."""
 _SIGNALS_INFO_KEY = "toolyard.said"
 """Key of ``Connection.info`` for the signals queued in the current transaction."""
 _log = logging.getLogger("toolyard.store.working")
@@ -147,7 +145,7 @@ class DatabaseExecutor:
         """
         self._closed = True
         shutdown = asyncio.ensure_future(asyncio.to_thread(self._shut_down))
-        await asyncio.wait([shutdown], timeout=_CLOSE_TIMEOUT_SECONDS)
+        await asyncio.wait([shutdown], timeout=self.engines.limits.close)
         if not shutdown.done():
             _log.warning(
                 "the database %s does not answer; closing its connections", self.engines.display_name

@@ -18,21 +18,26 @@ __all__ = ["WriteBatcher"]
 _I = TypeVar("_I")
 _O = TypeVar("_O")
 
-_MAX_BATCH_ITEMS = 500
-_MAX_BATCH_BYTES = 32_000_000
-"""Size at which no more items are added to a batch."""
-_CLOSE_TIMEOUT_SECONDS = 10.0
-"""Time that ``close`` allows for writing the queue."""
-
 
 class WriteBatcher(Generic[_I, _O]):
     """Passes items to ``write`` in order of submission, in batches, one batch at a time."""
 
     def __init__(
-        self, write: Callable[[Sequence[_I]], Awaitable[Sequence[_O]]], size_of: Callable[[_I], int]
+        self,
+        write: Callable[[Sequence[_I]], Awaitable[Sequence[_O]]],
+        size_of: Callable[[_I], int],
+        *,
+        max_items: int = 500,
+        max_bytes: int = 32_000_000,
+        close_timeout: float = 10.0,
     ) -> None:
+        """No more items are added to a batch of ``max_items`` items or ``max_bytes`` bytes. ``close_timeout``
+        is the time in seconds that ``close`` allows for writing the queue."""
         self._write = write
         self._size_of = size_of
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._close_timeout = close_timeout
         self._queue: deque[tuple[_I, asyncio.Future[_O]]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -50,10 +55,10 @@ class WriteBatcher(Generic[_I, _O]):
         return await future
 
     async def close(self) -> None:
-        """Write the queue; items that are not written within some seconds fail with StoreClosed."""
+        """Write the queue; items that are not written in time fail with StoreClosed."""
         self._closed = True
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=_CLOSE_TIMEOUT_SECONDS)
+            await asyncio.wait([self._task], timeout=self._close_timeout)
         while self._queue:
             _fail_future(self._queue.popleft()[1], _store_closed_error())
 
@@ -72,7 +77,7 @@ class WriteBatcher(Generic[_I, _O]):
     def _take_batch(self) -> list[tuple[_I, asyncio.Future[_O]]]:
         batch: list[tuple[_I, asyncio.Future[_O]]] = []
         total_bytes = 0
-        while self._queue and len(batch) < _MAX_BATCH_ITEMS and total_bytes < _MAX_BATCH_BYTES:
+        while self._queue and len(batch) < self._max_items and total_bytes < self._max_bytes:
             item, future = self._queue.popleft()
             # A cancelled caller has left its item in the queue. It is dropped only here, before it is
             # written; afterwards it is too late.
