@@ -60,7 +60,7 @@ async def test_an_answer_works_once(world: World) -> None:
     started = await world.flow().begin("k", world.target())
     answer = await world.browse(started.url)
     await world.flow().finish(answer)
-    with pytest.raises(AnswerRejected, match="unknown or was finished"):
+    with pytest.raises(AnswerRejected, match="unknown or has already been completed"):
         await world.flow().finish(answer)
     assert len(await world.log("token")) == 1
 

@@ -111,7 +111,7 @@ async def test_a_provider_with_a_key_needs_no_entry(tmp_path: Path, variable: st
     models = of(tmp_path, **{variable: KEY})
     assert access(models, wanted) == (None, KEY)
     assert models.pick(wanted).choice.id == wanted
-    with pytest.raises(NoSuchModel, match="no key is set for its provider") as caught:
+    with pytest.raises(NoSuchModel, match="no API key is set for its provider") as caught:
         of(tmp_path).pick(wanted)
     assert "_API_KEY" in (caught.value.hint or "")
 
