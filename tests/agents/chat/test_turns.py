@@ -336,7 +336,7 @@ async def test_a_model_that_is_not_there_is_refused_at_once(house: House) -> Non
     chat = await house.chat()
     with pytest.raises(NoSuchModel):
         await house.chats.change(ME, chat.id, model="nobody")
-    with pytest.raises(ChatRefused, match="no agent 'nobody'"):
+    with pytest.raises(ChatRefused, match="unknown agent 'nobody'"):
         await house.chats.change(ME, chat.id, agent="nobody")
     assert (await house.chats.get(ME, chat.id)).model is None
 
