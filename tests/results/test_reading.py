@@ -195,5 +195,5 @@ def test_words_that_would_be_an_endless_pattern_take_no_time() -> None:
 
 
 def test_no_words_are_refused() -> None:
-    with pytest.raises(ResultReadError, match="no words"):
+    with pytest.raises(ResultReadError, match="the search text is empty"):
         read_lines(kept("x"), "  ", 0, 100)
