@@ -447,7 +447,7 @@ async def test_a_message_that_is_too_long_is_told_before_it_is_sent(
 async def test_a_tool_is_found_filled_in_and_run_in_place(chromium: Browser, yard: ChatYard) -> None:
     async with looking_at(chromium, yard, "/ui/chat?run=") as looking:
         page = looking.page
-        await page.get_by_label("Find a tool").fill("put a journey together")
+        await page.get_by_label("Find a tool").fill("plan a journey with stops")
         await expect(page.locator(".tool-choices a").first).to_contain_text("Plan a trip")
         await page.get_by_label("Find a tool").press("Enter")
         console = page.locator("#console")
