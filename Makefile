@@ -137,10 +137,6 @@ lint: .venv/.dev
 types: .venv/.dev
 	.venv/bin/pyright --warnings
 
-# The tests compare the requirements with their source documents where those stand in a folder beside this one.
-TOOLYARD_SOURCES ?= $(abspath $(dir $(firstword $(wildcard ../sources/toolloop-spec-*.md ../*/sources/toolloop-spec-*.md))))
-export TOOLYARD_SOURCES
-
 TESTED_WITH := .venv/.dev .envs/legacy/.done .envs/bench-fastmcp/.done .envs/node/.done .envs/conformance/.done .envs/local/.done .envs/browser.done .envs/nginx.done
 
 # Two workers more than most machines have cores: tests wait for processes, disks and clocks as often as they work.

@@ -1,10 +1,10 @@
 """Every sentence of the source documents that Toolyard is built from, and the tests that show it.
 
-Where the variable TOOLYARD_SOURCES names the folder of the documents, the quotes are checked too; ``make``
-sets it if the documents are in a folder ``sources`` beside the checkout. A sentence has the tests that assert
-it, or the reason why it has none: it is no behaviour (history, names of another program's files, a reason),
-the design overrules it, or it comes later. Names that the design changed (``CODEX_TOOLLOOP_…`` became
-``TOOLYARD_…``) are the same behaviour under another name. ``tests/test_requirements.py`` keeps all this true.
+The quotes are checked too where the documents are in a folder ``sources`` beside the checkout, or in the
+folder that the variable TOOLYARD_SOURCES names. A sentence has the tests that assert it, or the reason why
+it has none: it is no behaviour (history, names of another program's files, a reason), the design overrules
+it, or it comes later. Names that the design changed (``CODEX_TOOLLOOP_…`` became ``TOOLYARD_…``) are the
+same behaviour under another name. ``tests/test_requirements.py`` keeps all this true.
 """
 
 from __future__ import annotations

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import tomllib
 from pathlib import Path
 
-import pytest
 from tests.conftest import ROOT
 
 
@@ -25,23 +23,6 @@ def test_a_python_that_is_too_old_is_told_and_leaves_nothing(tmp_path: Path) -> 
         "Toolyard needs Python 3.11 or newer, which false is not: make PYTHON=python3.11 setup" in done.stdout
     )
     assert not (tmp_path / ".venv").exists()
-
-
-@pytest.mark.parametrize("folder", ["sources", "documents/sources", None])
-def test_source_documents_beside_the_checkout_are_found(tmp_path: Path, folder: str | None) -> None:
-    checkout = tmp_path / "checkout"
-    checkout.mkdir()
-    shutil.copy(ROOT / "Makefile", checkout)
-    # A folder of another project with the same name.
-    (tmp_path / "another" / "sources").mkdir(parents=True)
-    if folder is not None:
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "toolloop-spec-010.md").touch()
-    make = ["make", "-C", str(checkout), "--eval", "show: ; @echo found: $$TOOLYARD_SOURCES", "show"]
-    env = {name: value for name, value in os.environ.items() if name != "TOOLYARD_SOURCES"}
-    done = subprocess.run(make, capture_output=True, text=True, timeout=60, check=True, env=env)
-    expected = "" if folder is None else f" {tmp_path / folder}"
-    assert f"found:{expected}\n" in done.stdout
 
 
 def test_everything_that_is_installed_is_pinned_by_hash(tmp_path: Path) -> None:

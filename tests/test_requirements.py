@@ -15,7 +15,18 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = Path(os.environ.get("TOOLYARD_SOURCES") or "no-such-folder")
+
+
+def find_sources(checkout: Path) -> Path | None:
+    """Return the folder of the source documents: the one that is named, or one beside the checkout."""
+    if named := os.environ.get("TOOLYARD_SOURCES"):
+        return Path(named)
+    beside = checkout.parent
+    documents = (*beside.glob("sources/toolloop-spec-*.md"), *beside.glob("*/sources/toolloop-spec-*.md"))
+    return documents[0].parent if documents else None
+
+
+SOURCES = find_sources(ROOT)
 
 
 def _manifest() -> ModuleType:
@@ -32,7 +43,7 @@ def _manifest() -> ModuleType:
 manifest = _manifest()
 
 needs_sources = pytest.mark.skipif(
-    not SOURCES.is_dir(), reason="TOOLYARD_SOURCES does not name the folder of the source documents"
+    SOURCES is None, reason="the source documents are not beside the checkout, nor named by TOOLYARD_SOURCES"
 )
 
 
@@ -42,6 +53,7 @@ def flat(text: str) -> str:
 
 @cache
 def source(name: str) -> str:
+    assert SOURCES is not None
     return flat((SOURCES / name).read_text("utf-8"))
 
 

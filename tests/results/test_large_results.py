@@ -30,7 +30,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_a_large_value_is_written_as_a_small_one(value: Any) -> None:
-    assert "".join(readable_module._dump_in_pieces(value)) == json.dumps(value, ensure_ascii=False)
+    assert "".join(readable_module._dump_in_pieces(value, None)) == json.dumps(value, ensure_ascii=False)
 
 
 @given(VALUES, st.integers(1, 30))
