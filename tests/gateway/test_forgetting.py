@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FORMS = {"elicitation": {"form": {}}}
 CHANGED = "notifications/tools/list_changed"
-PLACES = {"changes", "tools", "lanes", "states", "secrets", "gates"}
+PLACES = {"changes", "tools", "connections", "states", "secrets", "gates"}
 """Where an instance is kept whose server lists tools and nothing else."""
 
 
@@ -34,7 +34,7 @@ def kept(services: Services, id: str) -> set[str]:
         "changes": gateway.tools_changed_at,
         "tools": vars(gateway)["_encoded_tools"],
         "lists": vars(gateway.listing_cache)["_entries"],
-        "lanes": vars(gateway.upstream)["_idle_connections"],
+        "connections": vars(vars(gateway.upstream)["_pool"])["_idle_connections"],
         "states": vars(services.instance_sync)["_stored_since_by_server"],
         "secrets": vars(calls)["_secrets"],
         "gates": [key for each in gates._by_policy.values() for key in each._by_server_and_state],
