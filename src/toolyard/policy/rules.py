@@ -55,7 +55,7 @@ def token_rule(scope: TokenScope, server: Server, agent: Agent | None) -> Rule:
         )
     if scope.tools is None:
         return ConstantRule(TOKEN_RULE_TITLE, RuleOutcome.PASS, "the token includes all tools of this server")
-    return _TokenPatternRule(compile_patterns(scope.tools))
+    return _PatternRule(TOKEN_RULE_TITLE, "the token", compile_patterns(scope.tools))
 
 
 def scope_covers_server(scope: TokenScope | None, server: Server) -> bool:
@@ -69,9 +69,13 @@ def scope_covers_slug(scope: TokenScope | None, slug: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _TokenPatternRule:
+class _PatternRule:
+    """Hides tools that the patterns of a token or an agent do not allow."""
+
+    title: str
+    owner: str
+    """Name of the token or agent in reasons."""
     patterns: ToolPatterns
-    title: str = TOKEN_RULE_TITLE
     fail_outcome: RuleOutcome = RuleOutcome.HIDE
 
     def passes(self, tool: Candidate) -> bool:
@@ -80,8 +84,8 @@ class _TokenPatternRule:
     def reason(self, tool: Candidate) -> str:
         text = self.patterns.deciding_pattern(tool.name)
         if text is None:
-            return f"no pattern of the token matches '{tool.name}'"
-        return f"'{text}' is the last pattern of the token that matches '{tool.name}'"
+            return f"no pattern of {self.owner} matches '{tool.name}'"
+        return f"'{text}' is the last pattern of {self.owner} that matches '{tool.name}'"
 
 
 AGENT_RULE_TITLE = "agent"
@@ -99,24 +103,7 @@ def agent_rule(agent: Agent | None, surface: Surface) -> Rule:
         return ConstantRule(
             AGENT_RULE_TITLE, RuleOutcome.PASS, f"agent '{agent.id}' has no tools list, so it has all tools"
         )
-    return _AgentPatternRule(agent.id, compile_patterns(agent.tools))
-
-
-@dataclass(frozen=True, slots=True)
-class _AgentPatternRule:
-    agent: str
-    patterns: ToolPatterns
-    title: str = AGENT_RULE_TITLE
-    fail_outcome: RuleOutcome = RuleOutcome.HIDE
-
-    def passes(self, tool: Candidate) -> bool:
-        return self.patterns.allows(tool.name)
-
-    def reason(self, tool: Candidate) -> str:
-        text = self.patterns.deciding_pattern(tool.name)
-        if text is None:
-            return f"no pattern of agent '{self.agent}' matches '{tool.name}'"
-        return f"'{text}' is the last pattern of agent '{self.agent}' that matches '{tool.name}'"
+    return _PatternRule(AGENT_RULE_TITLE, f"agent '{agent.id}'", compile_patterns(agent.tools))
 
 
 BUNDLES_RULE_TITLE = "bundles"
