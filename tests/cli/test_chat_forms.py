@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from toolyard.cli.chat.elicitation_forms import InvalidFieldInput, parse_field_input, parse_fields
+from toolyard.catalog.schemas.form_fields import InvalidInput, read_schema_fields
+from toolyard.cli.chat.approval_prompts import format_field_prompt, parse_field_input
 
 
 def field(schema: Any, *, required: bool = False) -> Any:
     names = ["x"] if required else []
-    (found,) = parse_fields({"type": "object", "properties": {"x": schema}, "required": names})
+    (found,) = read_schema_fields({"type": "object", "properties": {"x": schema}, "required": names})
     return found
 
 
@@ -73,7 +74,7 @@ def test_what_is_typed_becomes_what_the_schema_says(schema: Any, typed: str, val
         ({"type": "number", "maximum": 3.5}, "4", "at most 3.5"),
         ({"type": "number"}, "nan", "a number"),
         ({"type": "number"}, "1e999", "a number"),
-        ({"type": "boolean"}, "perhaps", "y or n"),
+        ({"type": "boolean"}, "perhaps", "yes or no"),
         (TITLED, "3", "one of the choices"),
         (SEVERAL, "a,b,c", "at most 2"),
         (SEVERAL, "a,", "one of the choices"),
@@ -82,19 +83,22 @@ def test_what_is_typed_becomes_what_the_schema_says(schema: Any, typed: str, val
     ids=str,
 )
 def test_what_does_not_fit_says_why(schema: Any, typed: str, why: str) -> None:
-    with pytest.raises(InvalidFieldInput, match=why):
+    with pytest.raises(InvalidInput, match=why):
         parse_field_input(field(schema), typed)
 
 
 def test_what_is_needed_must_be_given() -> None:
-    with pytest.raises(InvalidFieldInput, match="this field is required"):
+    with pytest.raises(InvalidInput, match="this field is required"):
         parse_field_input(field({"type": "string"}, required=True), " ")
 
 
 def test_defaults_are_shown_as_people_would_type_them() -> None:
-    assert field({**TITLED, "default": "g"}).default_text == "Green"
-    assert field({**SEVERAL, "default": ["a", "c"]}).default_text == "a, c"
-    assert field({"type": "boolean", "default": True}).default_text == "y"
+    for schema, default in (
+        ({**TITLED, "default": "g"}, "Green"),
+        ({**SEVERAL, "default": ["a", "c"]}, "a, c"),
+        ({"type": "boolean", "default": True}, "y"),
+    ):
+        assert format_field_prompt(field(schema)).endswith(f" [{default}]: ")
 
 
 @pytest.mark.parametrize(
@@ -114,11 +118,10 @@ def test_defaults_are_shown_as_people_would_type_them() -> None:
     ids=str,
 )
 def test_whatever_a_server_sends_is_borne(schema: Any) -> None:
-    for found in parse_fields(schema):
-        assert found.label.isprintable()
-        assert isinstance(found.default_text, str)
+    for found in read_schema_fields(schema):
+        assert format_field_prompt(found).isprintable()
         parse_field_input(found, '"text"')
 
 
-def test_a_form_without_end_ends() -> None:
-    assert len(parse_fields({"properties": {str(n): {"type": "string"} for n in range(10_000)}})) == 100
+def test_a_form_with_too_many_fields_has_none() -> None:
+    assert read_schema_fields({"properties": {str(n): {"type": "string"} for n in range(10_000)}}) == ()

@@ -246,7 +246,7 @@ def test_a_form_of_a_real_server_is_asked_field_by_field(
     for question, answer in (
         ("String: ", "Ann"),
         ("Boolean (y/n, optional): ", "maybe"),
-        ("error: Boolean: y or n\nBoolean (y/n, optional): ", "y"),
+        ("error: Boolean: yes or no\nBoolean (y/n, optional): ", "y"),
         ("String with default (optional) [It was a dark and stormy night.]: ", ""),
         ("String with email format (optional): ", "nobody"),
         ("error: String with email format: an email address\n", "ann@example.org"),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from toolyard.catalog.schemas.form_fields import SchemaField, read_schema_fields
 from toolyard.web.ui.components.forms import SubmittedForm
 from toolyard.web.ui.tools.form import ToolForm
-from toolyard.web.ui.tools.schema_fields import SchemaField, read_schema_fields
 from toolyard.web.ui.tools.schema_form import (
     BadArguments,
     apply_edit_button,
@@ -22,7 +22,7 @@ from toolyard.web.ui.tools.schema_form import (
 )
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
 )
 SCHEMA: dict[str, Any] = {
@@ -110,8 +110,8 @@ def test_fields_come_from_the_schema_the_required_first() -> None:
         ("free", "json", False),
     ]
     assert fields[0].help == "A text"
-    assert fields[2].default == "3"
-    assert [each.value for each in fields[3].options] == ['"a"', "1", "null"]
+    assert fields[2].default == 3
+    assert [each.json for each in fields[3].options] == ['"a"', "1", "null"]
 
 
 def test_what_is_nested_has_fields_of_its_own() -> None:
@@ -135,7 +135,7 @@ def test_choices_have_the_names_that_the_schema_gives_them() -> None:
     )
     assert [each.label for each in fields[0].options] == ["Red", "Green"]
     assert [each.label for each in fields[1].options] == ["Alpha", "Beta"]
-    assert fields[2].input == "email"
+    assert fields[2].format == "email"
 
 
 @given(JSON)

@@ -24,7 +24,7 @@ from toolyard.catalog.schemas.schema_merge import (
 )
 from toolyard.types.tool import JsonObject
 
-__all__ = ["normalize_schema"]
+__all__ = ["normalize_schema", "resolve_reference"]
 
 _MAX_SCHEMA_DEPTH = 100
 _MAX_DATA_DEPTH = 32
@@ -99,7 +99,7 @@ class _SchemaExpansion:
         if not reference.startswith("#"):
             self.notes.append(f"{_describe_reference(reference)} is outside the schema and is never fetched")
             return {}
-        target = _resolve_reference(self._root, reference)
+        target = resolve_reference(self._root, reference)
         if target is None:
             self.notes.append(f"{_describe_reference(reference)} refers to nothing")
             return {}
@@ -239,7 +239,7 @@ def _apply_nullable(result: Schema) -> Schema:
     return result
 
 
-def _resolve_reference(root: JsonObject, reference: str) -> object | None:
+def resolve_reference(root: JsonObject, reference: str) -> object | None:
     """Return the target of a reference within the document, a JSON Pointer or an anchor, or None."""
     if reference in ("#", "#/"):
         return root

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from toolyard.agents.chat.approval_grants import GrantScope
-from toolyard.cli.chat.elicitation_forms import (
-    ElicitationField,
-    InvalidFieldInput,
-    parse_field_input,
-    parse_fields,
+from toolyard.catalog.schemas.form_fields import (
+    InvalidInput,
+    SchemaField,
+    check_limits,
+    parse_choice_name,
+    parse_text,
+    read_schema_fields,
 )
 from toolyard.cli.chat.screen import EventBody
 from toolyard.cli.input.prompts import format_arguments_for_approval, read_line_async
@@ -23,7 +25,15 @@ from toolyard.cli.output.safe_text import make_printable, one_line
 from toolyard.cli.output.terminal import style_text
 from toolyard.types.visible_text import visible
 
-__all__ = ["ApprovalReply", "InputEnded", "QuestionReply", "ask_approval", "ask_question"]
+__all__ = [
+    "ApprovalReply",
+    "InputEnded",
+    "QuestionReply",
+    "ask_approval",
+    "ask_question",
+    "format_field_prompt",
+    "parse_field_input",
+]
 
 _REMEMBER_SECONDS = 3_600.0
 _MAX_SHOWN_CHOICES = 50
@@ -91,10 +101,10 @@ async def ask_question(question: EventBody) -> QuestionReply:
     if kind == "sampling":
         _print_message(visible(question.get("request") or "", spaces=True))
         return await _ask_yes_or_no("Send this request to your model? [y/n]: ")
-    return await _ask_form(parse_fields(question.get("schema")))
+    return await _ask_form(read_schema_fields(question.get("schema")))
 
 
-async def _ask_form(fields: list[ElicitationField]) -> QuestionReply:
+async def _ask_form(fields: Sequence[SchemaField]) -> QuestionReply:
     if fields:
         _print_message("Your answer goes to the server. Do not enter passwords or keys.")
     if fields and (await _ask_yes_or_no("Answer it? [y/n]: ")).action != "accept":
@@ -114,33 +124,68 @@ async def _confirm_sending() -> bool:
     return (await _ask_yes_or_no("Send this? [y/n]: ")).action == "accept"
 
 
-async def _ask_field_value(field: ElicitationField) -> Any:
+async def _ask_field_value(field: SchemaField) -> Any:
+    if field.kind == "fixed":
+        return parse_text(field, "")
     if field.help:
-        _print_message(style_text(f"  {field.help}", "dim", sys.stderr))
-    for number, choice in enumerate(field.choices[:_MAX_SHOWN_CHOICES], 1):
-        _print_message(f"  {number}) {choice.label}")
-    if len(field.choices) > _MAX_SHOWN_CHOICES:
-        _print_message(f"  … and {len(field.choices) - _MAX_SHOWN_CHOICES} more, by name")
+        _print_message(style_text(f"  {one_line(field.help, 300)}", "dim", sys.stderr))
+    for number, option in enumerate(field.options[:_MAX_SHOWN_CHOICES], 1):
+        _print_message(f"  {number}) {one_line(option.label, 80)}")
+    if len(field.options) > _MAX_SHOWN_CHOICES:
+        _print_message(f"  … and {len(field.options) - _MAX_SHOWN_CHOICES} more, by name")
     while True:
         try:
-            return parse_field_input(field, await _read_line(_format_field_prompt(field)))
-        except InvalidFieldInput as unfit:
-            show_error(f"{field.label}: {unfit}")
+            return parse_field_input(field, await _read_line(format_field_prompt(field)))
+        except InvalidInput as expected:
+            show_error(f"{_format_label(field)}: {expected}")
 
 
-def _format_field_prompt(field: ElicitationField) -> str:
+def parse_field_input(field: SchemaField, text: str) -> Any:
+    """Return the value of a typed text; None for an empty optional field. Raises InvalidInput."""
+    text = text.strip()
+    if not text:
+        if field.required and field.default is None:
+            raise InvalidInput("this field is required")
+        return field.default
+    if field.kind == "choice":
+        value = parse_choice_name(field, text)
+    elif field.kind == "several":
+        value = [parse_choice_name(field, name.strip()) for name in text.split(",")]
+        value = [each for at, each in enumerate(value) if each not in value[:at]]
+    else:
+        value = parse_text(field, text)
+    check_limits(field, value)
+    return value
+
+
+def format_field_prompt(field: SchemaField) -> str:
+    """Return the prompt of a field, with its default as a person would type it."""
     words = {
+        "text": "",
+        "long": "",
         "flag": "y/n",
         "choice": "choose one",
-        "choices": "some, comma-separated",
-        "json": "as JSON",
+        "several": "some, comma-separated",
         "integer": "a whole number",
         "number": "a number",
     }
-    notes = [words.get(field.kind, ""), "" if field.required else "optional"]
+    notes = [words.get(field.kind, "as JSON"), "" if field.required else "optional"]
     said = ", ".join(note for note in notes if note)
-    default = f" [{one_line(field.default_text, 60)}]" if field.default is not None else ""
-    return f"{field.label}{f' ({said})' if said else ''}{default}: "
+    default = f" [{one_line(_format_default(field), 60)}]" if field.default is not None else ""
+    return f"{_format_label(field)}{f' ({said})' if said else ''}{default}: "
+
+
+def _format_default(field: SchemaField) -> str:
+    value = field.default
+    if isinstance(value, bool):
+        return "y" if value else "n"
+    values = cast("list[object]", value) if isinstance(value, list) else [value]
+    labels = {str(option.value): option.label for option in field.options}
+    return ", ".join(labels.get(str(each), str(each)) for each in values)
+
+
+def _format_label(field: SchemaField) -> str:
+    return one_line(field.title or field.name, 80)
 
 
 async def _ask_yes_or_no(prompt: str) -> QuestionReply:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from toolyard.catalog.schemas.form_fields import SchemaField, read_schema_fields
 from toolyard.types.tool import JsonObject
 from toolyard.web.ui.components.forms import SubmittedForm
-from toolyard.web.ui.tools.schema_fields import SchemaField, read_schema_fields
 from toolyard.web.ui.tools.schema_form import (
     BadArguments,
     FormField,
@@ -37,8 +37,9 @@ class ToolForm:
     prefix: str = "arg"
     takes_any: bool = False
     """True if the tool accepts arguments, even if the schema yields no fields."""
-    allow_blank: bool = True
-    """True if required texts may be empty, which can be meaningful to a tool."""
+    strict: bool = False
+    """True for an answer to a server's question, which is checked against its schema. Arguments of a tool
+    are not: an empty text can be meaningful to it, and the server validates them."""
     only_changed: bool = False
     """True if a button was pressed that only changes the form, such as one that adds an entry."""
 
@@ -62,7 +63,7 @@ class ToolForm:
     def from_question(cls, schema: JsonObject, prefix: str) -> ToolForm:
         """Return the form of an elicitation request."""
         fields = read_schema_fields(schema)
-        return cls(fields, build_form_texts(fields, None, prefix), prefix=prefix, allow_blank=False)
+        return cls(fields, build_form_texts(fields, None, prefix), prefix=prefix, strict=True)
 
     def with_submission(self, form: SubmittedForm) -> ToolForm:
         """Return the form with submitted values."""
@@ -84,7 +85,7 @@ class ToolForm:
         # JSON takes precedence, as the help text of the field says.
         if self.written.strip():
             return read_json(self.written)
-        return read_form(self.fields, self.texts, self.prefix, allow_blank=self.allow_blank)
+        return read_form(self.fields, self.texts, self.prefix, strict=self.strict)
 
     @property
     def shown(self) -> tuple[FormField, ...]:

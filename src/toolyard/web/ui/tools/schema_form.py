@@ -8,14 +8,20 @@ value of a variant is the index of the chosen alternative, whose field is ``arg-
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeGuard, cast
 
+from toolyard.catalog.schemas.form_fields import (
+    InvalidInput,
+    SchemaField,
+    check_limits,
+    encode_json,
+    parse_json,
+    parse_text,
+)
 from toolyard.types.tool import JsonObject
 from toolyard.web.ui.components.forms import SubmittedForm
-from toolyard.web.ui.tools.schema_fields import SchemaField
 
 __all__ = [
     "ADD_BUTTON_NAME",
@@ -131,21 +137,22 @@ def build_field_labels(fields: Sequence[FormField], prefix: str = "") -> dict[st
 
 
 def read_form(
-    fields: Sequence[SchemaField], texts: FormTexts, prefix: str = "arg", *, allow_blank: bool = True
+    fields: Sequence[SchemaField], texts: FormTexts, prefix: str = "arg", *, strict: bool = False
 ) -> dict[str, Any]:
     """Return the entered object, without empty optional fields.
 
-    ``allow_blank`` accepts empty required texts. Raises BadArguments.
+    ``strict`` rejects empty required texts, and values outside limits and formats. Raises BadArguments.
     """
     errors: dict[str, str] = {}
     shown = build_form_fields(fields, texts, prefix)
     arguments = _read_object(shown, errors)
-    if not allow_blank:
-        errors |= {
-            each.name: _format_required_error(each)
-            for each in shown
-            if each.field.required and not each.filled
-        }
+    for each in shown if strict else ():
+        if each.field.required and not each.filled and each.field.kind != "fixed":
+            errors[each.name] = _format_required_error(each)
+        try:
+            check_limits(each.field, arguments.get(each.field.name))
+        except InvalidInput as expected:
+            errors.setdefault(each.name, _format_input_error(each, expected))
     if errors:
         raise BadArguments(errors)
     return arguments
@@ -154,7 +161,7 @@ def read_form(
 def read_json(text: str) -> dict[str, Any]:
     """Parse an object entered as JSON. Raises BadArguments with a message for the field ``json``."""
     try:
-        value: object = json.loads(text)
+        value: object = parse_json(text)
     except ValueError as error:
         raise BadArguments({"json": f"This is not valid JSON: {error}."}) from None
     except RecursionError:
@@ -191,59 +198,30 @@ def _read_value(form_field: FormField, errors: dict[str, str]) -> object:
             return [
                 value
                 for text in form_field.texts
-                if (value := _parse_text(form_field, text, errors)) is not _NO_VALUE
+                if (value := _parse_field(form_field, text, errors)) is not _NO_VALUE
             ]
-        case "fixed":
-            return json.loads(form_field.field.options[0].value)
-        case "text" | "long":
-            # Browsers submit line breaks as CRLF.
-            return form_field.text.replace("\r\n", "\n")
         case _:
-            return _parse_text(form_field, form_field.text, errors)
+            # Browsers submit line breaks as CRLF.
+            return _parse_field(form_field, form_field.text.replace("\r\n", "\n"), errors)
 
 
 def _format_required_error(form_field: FormField) -> str:
     return f"“{form_field.field.title or form_field.field.name or 'The entry'}” is required."
 
 
-def _parse_text(form_field: FormField, text: str, errors: dict[str, str]) -> object:
-    kind, label = form_field.field.kind, form_field.field.name or "The entry"
-    if not text.strip():
+def _parse_field(form_field: FormField, text: str, errors: dict[str, str]) -> object:
+    if not text.strip() and form_field.field.kind not in ("text", "long", "fixed"):
         errors[form_field.name] = _format_required_error(form_field)
         return _NO_VALUE
     try:
-        return _PARSERS_BY_KIND.get(kind, json.loads)(text)
-    except (ValueError, RecursionError):
-        errors[form_field.name] = f"“{label}” is not {_KIND_DESCRIPTIONS.get(kind, 'valid JSON')}."
+        return parse_text(form_field.field, text)
+    except InvalidInput as expected:
+        errors[form_field.name] = _format_input_error(form_field, expected)
         return _NO_VALUE
 
 
-def _parse_integer(text: str) -> int:
-    # Converting a very long number takes quadratic time.
-    if len(text) > 400:
-        raise ValueError("too long")
-    return int(text.strip())
-
-
-def _parse_number(text: str) -> float | int:
-    try:
-        return _parse_integer(text)
-    except ValueError:
-        value = float(text)
-        # JSON has neither NaN nor infinity.
-        if value != value or abs(value) == float("inf"):
-            raise ValueError("not a JSON number") from None
-        return value
-
-
-_PARSERS_BY_KIND: Mapping[str, Callable[[str], object]] = {"number": _parse_number, "integer": _parse_integer}
-_KIND_DESCRIPTIONS = {
-    "number": "a number",
-    "integer": "a whole number",
-    "flag": "true or false",
-    "choice": "one of the choices",
-    "several": "one of the choices",
-}
+def _format_input_error(form_field: FormField, expected: InvalidInput) -> str:
+    return f"“{form_field.field.name or 'The entry'}” is not {expected}."
 
 
 # JSON to texts.
@@ -264,7 +242,7 @@ def build_form_texts(
 
 def _write_default(field: SchemaField, name: str, texts: dict[str, Sequence[str]]) -> None:
     if field.default is not None:
-        _write_value(field, name, json.loads(field.default), texts)
+        _write_value(field, name, field.default, texts)
     elif field.kind == "object":
         texts |= build_form_texts(field.fields, None, name)
     elif field.kind == "variant" and field.required:
@@ -283,7 +261,7 @@ def _write_value(field: SchemaField, name: str, value: object, texts: dict[str, 
             for at, entry in enumerate(value[:_MAX_LIST_ENTRIES]):
                 _write_value(field.item, f"{name}-e{at}", entry, texts)
         case "several" if _is_list(value):
-            texts[name] = [_encode_json(each) for each in value]
+            texts[name] = [encode_json(each) for each in value]
         case "variant":
             at = _find_matching_variant(field, value)
             texts[name] = [str(at)]
@@ -291,7 +269,7 @@ def _write_value(field: SchemaField, name: str, value: object, texts: dict[str, 
         case "text" | "long" if isinstance(value, str):
             texts[name] = [value]
         case _:
-            texts[name] = [_encode_json(value)]
+            texts[name] = [encode_json(value)]
 
 
 def _find_matching_variant(field: SchemaField, value: object) -> int:
@@ -308,10 +286,3 @@ def _find_matching_variant(field: SchemaField, value: object) -> int:
 
 def _is_list(value: object) -> TypeGuard[list[object]]:
     return isinstance(value, list)
-
-
-def _encode_json(value: object) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return ""
