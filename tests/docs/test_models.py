@@ -9,7 +9,7 @@ from tests.docs.pages import examples, read
 
 from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
-from toolyard.config.settings.models import PROVIDERS
+from toolyard.config.settings.model_providers import MODEL_PROVIDERS
 
 PAGE = "docs/chat.md"
 
@@ -29,4 +29,4 @@ async def test_the_variable_with_models_is_valid(tmp_path: Path) -> None:
 
 def test_every_provider_has_a_row() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \|", read(PAGE), re.MULTILINE)
-    assert set(PROVIDERS) <= set(rows)
+    assert set(MODEL_PROVIDERS) <= set(rows)

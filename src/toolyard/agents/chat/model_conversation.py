@@ -40,11 +40,6 @@ _WINDOW_FILL_RATIO = 0.75
 _OMISSION_NOTE_PREFIX = "this chat is longer than the model takes at once"
 _MAX_CALLS_PER_ANSWER = 256
 """Maximum number of calls taken from one answer. An answer with more is considered a malfunction."""
-_PROVIDER_APIS = {
-    "anthropic": ProviderApi.ANTHROPIC,
-    "google": ProviderApi.GEMINI,
-    "openai-responses": ProviderApi.OPENAI_RESPONSES,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,7 @@ class ModelConversation:
         self._picked_model = picked_model
         self._agent = agent
         self._modalities = InputModalities(picked_model.choice.sees, picked_model.choice.hears)
-        self._provider_api = _PROVIDER_APIS.get(picked_model.choice.provider, ProviderApi.OPENAI)
+        self._provider_api = ProviderApi(picked_model.choice.tool_format)
         self._tools = {
             name: _build_tool_definition(name, tool, self._provider_api) for name, tool in tools.items()
         }

@@ -11,8 +11,6 @@ from toolyard.agents.models.errors import ModelError, NoSuchModel
 from toolyard.agents.models.library_loader import LibraryLoader
 from toolyard.agents.models.local_model import LOCAL_MODEL_ID, LocalModel
 from toolyard.agents.models.model_ref import (
-    API_KEY_VARIABLES,
-    DEFAULT_BASE_URLS,
     ModelChoice,
     ModelRef,
     ProviderAccess,
@@ -21,6 +19,7 @@ from toolyard.agents.models.model_ref import (
 )
 from toolyard.agents.models.model_request import ModelRequest, ModelStreamContext
 from toolyard.agents.models.providers import ProviderClients
+from toolyard.config.settings.model_providers import MODEL_PROVIDERS
 from toolyard.config.settings.models import ModelEntry, model_ref_fault
 from toolyard.config.settings.table import Settings
 from toolyard.config.suggestions import did_you_mean
@@ -57,7 +56,7 @@ class PickedModel:
             return self._context_tokens
         model, model_ref = await self.get_model()
         # A self-hosted server's window is set when it is started, whatever the model supports.
-        is_self_hosted = self.choice.provider == "ollama" or model_ref.access.base_url is not None
+        is_self_hosted = model_ref.access.definition.self_hosted or model_ref.access.base_url is not None
         return (
             _SELF_HOSTED_CONTEXT_TOKENS if is_self_hosted else model.context_window or _DEFAULT_CONTEXT_TOKENS
         )
@@ -185,7 +184,7 @@ class Models:
         entry = ModelEntry(model_id, model_id)
         access = self._resolve_access(entry)
         if access.lacks_key:
-            hint = f"set {API_KEY_VARIABLES[access.provider]}"
+            hint = f"set {access.key_variable}"
             raise NoSuchModel(
                 f"model '{model_id}' cannot be used: no API key is set for its provider", hint=hint
             )
@@ -204,15 +203,14 @@ class Models:
 
     def _build_choice(self, entry: ModelEntry) -> ModelChoice:
         provider, _, name = entry.model.partition(":")
-        url = self._resolve_access(entry).base_url
-        # The Responses API accepts no audio, whatever the model.
-        lacks_audio = provider == "openai-responses" or (provider == "openai" and url is None)
+        access = self._resolve_access(entry)
+        url, takes_audio = access.base_url, access.compatible or access.definition.takes_audio
         return ModelChoice(
             id=entry.name,
             label=entry.label or entry.name,
             provider=provider,
             sees=can_take_images(name) if entry.sees is None else entry.sees,
-            hears=(not lacks_audio and can_take_audio(name)) if entry.hears is None else entry.hears,
+            hears=(takes_audio and can_take_audio(name)) if entry.hears is None else entry.hears,
             base_url=None if url is None else mask_user_info(url),
         )
 
@@ -221,13 +219,7 @@ def _provider_accesses(settings: Settings) -> Sequence[ProviderAccess]:
     """Return how to reach each provider: by the setting ``model`` for its own provider, else by the usual
     keys.
     """
-    accesses = {
-        "openai": (settings.openai_base_url, settings.openai_api_key),
-        "openai-responses": (settings.openai_base_url, settings.openai_api_key),
-        "anthropic": (settings.anthropic_base_url, settings.anthropic_api_key),
-        "google": (None, settings.google_api_key),
-        "ollama": (None, None),
-    }
+    accesses = {provider: settings.get_provider_access(provider) for provider in MODEL_PROVIDERS}
     provider = (settings.model or "").partition(":")[0]
     if provider in accesses and settings.model_base_url is not None:
         accesses[provider] = (settings.model_base_url, settings.model_api_key)
@@ -240,4 +232,4 @@ def _provider_accesses(settings: Settings) -> Sequence[ProviderAccess]:
 
 def _non_default_url(provider: str, url: str | None) -> str | None:
     """Return the URL unless it is the provider's own."""
-    return None if url == DEFAULT_BASE_URLS[provider] else url
+    return None if url == MODEL_PROVIDERS[provider].base_url else url

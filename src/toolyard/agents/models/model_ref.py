@@ -6,12 +6,11 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from toolyard.config.settings.model_providers import MODEL_PROVIDERS, ModelProvider
 from toolyard.results.redaction import redact_secrets
 from toolyard.transports.transport import to_single_line
 
 __all__ = [
-    "API_KEY_VARIABLES",
-    "DEFAULT_BASE_URLS",
     "ModelChoice",
     "ModelRef",
     "ProviderAccess",
@@ -19,26 +18,6 @@ __all__ = [
     "can_take_images",
 ]
 
-
-DEFAULT_BASE_URLS = {
-    "openai": "https://api.openai.com/v1",
-    "openai-responses": "https://api.openai.com/v1",
-    "anthropic": "https://api.anthropic.com",
-    "google": "https://generativelanguage.googleapis.com",
-    "ollama": "http://127.0.0.1:11434/v1",
-}
-"""Base URL of each provider.
-
-Always passed explicitly: the libraries would read others from the environment.
-"""
-
-API_KEY_VARIABLES = {
-    "openai": "OPENAI_API_KEY",
-    "openai-responses": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "google": "GOOGLE_API_KEY",
-}
-"""Environment variables of API keys. Providers that are not listed need no key."""
 
 _MAX_MESSAGE_CHARACTERS = 300
 _MAX_REDACTION_CHARACTERS = 20_000
@@ -58,8 +37,25 @@ class ProviderAccess:
     """Name to use in messages instead of the host."""
 
     @property
+    def definition(self) -> ModelProvider:
+        """The provider's row of the table."""
+        return MODEL_PROVIDERS[self.provider]
+
+    @property
+    def key_variable(self) -> str | None:
+        """The usual environment variable of the key; None if the provider needs no key."""
+        return next(iter(self.definition.key_variables), None)
+
+    @property
+    def compatible(self) -> bool:
+        """True if the address is used with OpenAI's Chat Completions API."""
+        return self.definition.model_class is None or (
+            self.base_url is not None and self.definition.compatible_elsewhere
+        )
+
+    @property
     def url(self) -> str:
-        return self.base_url or DEFAULT_BASE_URLS[self.provider]
+        return self.base_url or self.definition.base_url
 
     @property
     def provider_label(self) -> str:
@@ -71,7 +67,7 @@ class ProviderAccess:
     @property
     def lacks_key(self) -> bool:
         """True if the provider certainly needs a missing key. A custom address may need none."""
-        return self.base_url is None and self.api_key is None and self.provider in API_KEY_VARIABLES
+        return self.base_url is None and self.api_key is None and self.key_variable is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +113,11 @@ class ModelChoice:
     """True if audio may be sent to it."""
     base_url: str | None
     """Its address without user and password; None for the provider's own address."""
+
+    @property
+    def tool_format(self) -> str:
+        """Value of ``ProviderApi`` for the schemas of tools. The local model is OpenAI-compatible."""
+        return MODEL_PROVIDERS[self.provider if self.provider in MODEL_PROVIDERS else "openai"].tool_format
 
 
 def can_take_images(model_name: str) -> bool:

@@ -16,7 +16,7 @@ from toolyard.agents.models.errors import (
     NoSuchModel,
     RateLimited,
 )
-from toolyard.agents.models.model_ref import API_KEY_VARIABLES, ModelRef
+from toolyard.agents.models.model_ref import ModelRef
 
 __all__ = [
     "empty_answer_error",
@@ -200,7 +200,7 @@ def _unexpected_response_error(model_ref: ModelRef, message: str) -> ModelFailed
 def _key_hint(model_ref: ModelRef) -> str:
     if model_ref.access.api_key is None:
         return "no key is set for this address: set api_key"
-    variable = API_KEY_VARIABLES.get(model_ref.access.provider)
+    variable = model_ref.access.key_variable
     return f"check the key in {variable} or api_key" if variable else "check the key in api_key"
 
 

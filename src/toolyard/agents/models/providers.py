@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolyard.agents.models.errors import KeyRefused, ModelError, ModelFailed
 from toolyard.agents.models.library_loader import LibraryLoader
-from toolyard.agents.models.model_ref import API_KEY_VARIABLES, DEFAULT_BASE_URLS, ModelRef, ProviderAccess
+from toolyard.agents.models.model_ref import ModelRef, ProviderAccess
 
 if TYPE_CHECKING:
     import httpx2
@@ -71,12 +71,12 @@ class ProviderClients:
     def _build_model(self, model_ref: ModelRef) -> Model:
         access = model_ref.access
         if access.lacks_key:
-            hint = f"set {API_KEY_VARIABLES[access.provider]}, or api_key"
+            hint = f"set {access.key_variable}, or api_key"
             raise KeyRefused(f"no API key is set for {access.provider}", hint=hint)
         try:
             with self._loader.exclusive_imports():
                 client = self._get_client(access)
-                return _MODEL_BUILDERS[access.provider](model_ref, access.api_key or _PLACEHOLDER_KEY, client)
+                return _create_model(model_ref, access.api_key or _PLACEHOLDER_KEY, client)
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - a provider's library may raise anything
@@ -107,59 +107,23 @@ def _load_response_modules() -> None:
     ModelResponse(parts=[], model_name="gpt-4o", provider_name="openai").cost()
 
 
-# Providers.
+def _create_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
+    access = model_ref.access
+    if access.compatible:
+        from pydantic_ai.models.openai import OpenAIChatModel
+        from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+        # Opaque data of an answer, such as encrypted reasoning, is returned only to a provider of the same
+        # name.
+        provider = OpenAICompatibleProvider(
+            access.provider_label, base_url=access.url, api_key=key, http_client=client
+        )
+        return OpenAIChatModel(model_ref.name, provider=provider)
+    provider_class = _import_class("providers", access.definition.provider_class)
+    provider = provider_class(base_url=access.url, api_key=key, http_client=client)
+    return _import_class("models", access.definition.model_class)(model_ref.name, provider=provider)
 
 
-def _build_openai_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
-    if model_ref.access.base_url is None:
-        return _build_responses_model(model_ref, key, client)
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
-
-    # Opaque data of an answer, such as encrypted reasoning, is returned only to a provider of the same name.
-    provider = OpenAICompatibleProvider(
-        model_ref.access.provider_label, base_url=model_ref.access.url, api_key=key, http_client=client
-    )
-    return OpenAIChatModel(model_ref.name, provider=provider)
-
-
-def _build_responses_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
-    from pydantic_ai.models.openai import OpenAIResponsesModel
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    provider = OpenAIProvider(base_url=model_ref.access.url, api_key=key, http_client=client)
-    return OpenAIResponsesModel(model_ref.name, provider=provider)
-
-
-def _build_anthropic_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-
-    provider = AnthropicProvider(base_url=model_ref.access.url, api_key=key, http_client=client)
-    return AnthropicModel(model_ref.name, provider=provider)
-
-
-def _build_google_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
-    from pydantic_ai.models.google import GoogleModel
-    from pydantic_ai.providers.google import GoogleProvider
-
-    provider = GoogleProvider(base_url=model_ref.access.url, api_key=key, http_client=client)
-    return GoogleModel(model_ref.name, provider=provider)
-
-
-def _build_ollama_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
-    from pydantic_ai.models.ollama import OllamaModel
-    from pydantic_ai.providers.ollama import OllamaProvider
-
-    provider = OllamaProvider(base_url=model_ref.access.url, api_key=key, http_client=client)
-    return OllamaModel(model_ref.name, provider=provider)
-
-
-_MODEL_BUILDERS: dict[str, Callable[[ModelRef, str, httpx2.AsyncClient], Model]] = {
-    "openai": _build_openai_model,
-    "openai-responses": _build_responses_model,
-    "anthropic": _build_anthropic_model,
-    "google": _build_google_model,
-    "ollama": _build_ollama_model,
-}
-assert _MODEL_BUILDERS.keys() == DEFAULT_BASE_URLS.keys()
+def _import_class(package: str, name: str | None) -> Callable[..., Any]:
+    module, _, class_name = (name or "").partition(":")
+    return getattr(import_module(f"pydantic_ai.{package}.{module}"), class_name)

@@ -129,7 +129,7 @@ def _build_settings(model_ref: ModelRef, model_request: ModelRequest) -> ModelSe
         settings["temperature"] = model_request.temperature
     if model_request.max_tokens is not None:
         settings["max_tokens"] = model_request.max_tokens
-    if model_ref.access.provider == "anthropic":
+    if model_ref.access.definition.explicit_cache:
         # Other providers cache prompts automatically. Each step of a turn repeats the messages of the
         # previous one.
         settings["cache"] = True

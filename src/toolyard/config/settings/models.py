@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from toolyard.config.settings import value_types as kind
+from toolyard.config.settings.model_providers import MODEL_PROVIDERS
 from toolyard.config.settings.value_types import InvalidValueError, ValueFault, ValueType
 from toolyard.config.suggestions import did_you_mean
 
-__all__ = ["PROVIDERS", "ModelEntry", "model_ref_fault", "model_table"]
-
-PROVIDERS = ("openai", "openai-responses", "anthropic", "google", "ollama")
-"""Valid providers in ``provider:name``."""
+__all__ = ["ModelEntry", "model_ref_fault", "model_table"]
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _EXPECTED_TABLE = "a table of models, each with a model"
@@ -49,7 +47,7 @@ def model_ref_fault(model: str) -> str | None:
     provider, colon, name = model.partition(":")
     if not colon or not name.strip():
         return "does not have the form provider:name, as in openai:gpt-5-mini"
-    return None if provider in PROVIDERS else f"its provider is not one of {', '.join(PROVIDERS)}"
+    return None if provider in MODEL_PROVIDERS else f"its provider is not one of {', '.join(MODEL_PROVIDERS)}"
 
 
 def model_table() -> ValueType[tuple[ModelEntry, ...]]:
@@ -134,7 +132,7 @@ def _model_ref_type() -> ValueType[str]:
             raise InvalidValueError
         return model
 
-    return ValueType(f"provider:name, the provider one of {', '.join(PROVIDERS)}", check, check)
+    return ValueType(f"provider:name, the provider one of {', '.join(MODEL_PROVIDERS)}", check, check)
 
 
 _KEY_TYPES: Mapping[str, ValueType[object]] = {

