@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolyard.config import load_settings
+from toolyard.config.settings.model_providers import MODEL_PROVIDERS
 from toolyard.config.settings.models import ModelEntry
 from toolyard.errors import ConfigError, Problem
 
@@ -106,7 +107,7 @@ model = "openai:x"
         (
             {"a": {"model": "nobody:x"}},
             "models.a.model",
-            "openai, openai-responses, anthropic, google, ollama",
+            ", ".join(MODEL_PROVIDERS),
         ),
         ({"a": {"model": "openai:"}}, "models.a.model", "expected provider:name"),
         ({"a": {"model": 5}}, "models.a.model", "found a number"),
