@@ -18,6 +18,7 @@ from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.legacy_session import LegacySession
+from toolyard.protocol.eras import LEGACY, MODERN
 from toolyard.protocol.pending import RpcFailure
 from toolyard.types.call import Caller, ToolCall
 from toolyard.types.config import Configuration
@@ -90,7 +91,14 @@ def request(name: str, *, modern: bool, capabilities: Mapping[str, Any]) -> Clie
     session = None
     if not modern and capabilities:
         session = LegacySession("2025-11-25", capabilities, {}, send_to_client=lambda message: None)
-    return ClientRequest("tools/call", params, modern, lambda message: None, capabilities, session=session)
+    return ClientRequest(
+        "tools/call",
+        params,
+        MODERN if modern else LEGACY,
+        lambda message: None,
+        capabilities,
+        session=session,
+    )
 
 
 async def told(

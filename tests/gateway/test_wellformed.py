@@ -17,6 +17,7 @@ from tests.gateway.sloppy_server import LINK, PICTURE, SOUND, TOOLS
 from tests.web.conftest import Local
 
 from toolyard.gateway.surface.list_repair import repair_list, repair_tool
+from toolyard.protocol.eras import LEGACY, MODERN
 
 SLOPPY = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "sloppy_server.py")]}
 READER = Path(__file__).parents[1] / "real_clients/reads_all.cjs"
@@ -83,14 +84,14 @@ async def test_a_legacy_client_gets_what_its_revision_has(
 
 def test_what_is_well_formed_is_the_very_same() -> None:
     fine = {"name": "fine", **TOOLS["fine"]}
-    assert repair_tool(fine, modern=True) is fine
-    assert repair_tool(fine, modern=False) is fine
+    assert repair_tool(fine, MODERN) is fine
+    assert repair_tool(fine, LEGACY) is fine
     prompts = [{"name": "ask", "arguments": [{"name": "a", "required": True}], "more": 1}]
     assert repair_list("prompts/list", prompts)[0] is prompts[0]
 
 
 def test_what_is_not_is_left_out_or_said_properly() -> None:
-    made = {name: repair_tool({"name": name, **rest}, modern=False) for name, rest in TOOLS.items()}
+    made = {name: repair_tool({"name": name, **rest}, LEGACY) for name, rest in TOOLS.items()}
     assert made["nulls"] == {"name": "nulls", "inputSchema": {"type": "object"}}
     assert made["kinds"] == {
         "name": "kinds",

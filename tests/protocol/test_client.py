@@ -30,6 +30,7 @@ from toolyard.protocol.constants import (
     SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
 )
+from toolyard.protocol.eras import LEGACY, MODERN
 from toolyard.protocol.pending import RpcFailure
 
 INFO = {"name": "toolyard", "version": "1.2.3"}
@@ -162,11 +163,11 @@ def test_requests_do_not_share_what_may_be_changed() -> None:
 def test_a_speaker_can_change_its_revision() -> None:
     one = speaker()
     one.set_version(LATEST_LEGACY_VERSION)
-    assert (one.version, one.modern, one.build_params(None)) == (LATEST_LEGACY_VERSION, False, None)
+    assert (one.version, one.era, one.build_params(None)) == (LATEST_LEGACY_VERSION, LEGACY, None)
     one.set_version(LATEST_MODERN_VERSION)
-    assert (one.version, one.modern, one.build_params(None)) == (
+    assert (one.version, one.era, one.build_params(None)) == (
         LATEST_MODERN_VERSION,
-        True,
+        MODERN,
         {"_meta": STAMP},
     )
 
@@ -205,7 +206,7 @@ def test_a_modern_server_is_known_by_its_answer() -> None:
         _meta={SERVER_INFO_KEY: {"name": "s"}},
     )
     assert interpret_probe(result, None) == HandshakeResult(
-        LATEST_MODERN_VERSION, True, {"name": "s"}, {"tools": {}}, "be nice"
+        LATEST_MODERN_VERSION, {"name": "s"}, {"tools": {}}, "be nice"
     )
 
 
@@ -223,7 +224,7 @@ def test_a_modern_server_is_known_by_its_answer() -> None:
 )
 def test_a_modern_server_need_not_say_who_it_is(more: dict[str, Any], info: Any) -> None:
     assert interpret_probe(discovered(**more), None) == HandshakeResult(
-        LATEST_MODERN_VERSION, True, info, {"tools": {}}
+        LATEST_MODERN_VERSION, info, {"tools": {}}
     )
 
 
@@ -237,15 +238,15 @@ def test_instructions_that_are_no_text_are_none(instructions: Any) -> None:
 @pytest.mark.parametrize(
     ("result", "verdict"),
     [
-        ({}, InconclusiveProbe.LEGACY),
-        ({"ok": True}, InconclusiveProbe.LEGACY),
-        ({"supportedVersions": [LATEST_MODERN_VERSION]}, InconclusiveProbe.LEGACY),
-        (discovered(LATEST_MODERN_VERSION), InconclusiveProbe.LEGACY),
-        (discovered(None), InconclusiveProbe.LEGACY),
-        (discovered({LATEST_MODERN_VERSION: 1}), InconclusiveProbe.LEGACY),
-        (discovered(capabilities=[]), InconclusiveProbe.LEGACY),
-        (discovered(("2025-11-25",)), InconclusiveProbe.LEGACY),
-        (discovered(("2099-01-01", "2024-11-05")), InconclusiveProbe.LEGACY),
+        ({}, InconclusiveProbe.OLDER),
+        ({"ok": True}, InconclusiveProbe.OLDER),
+        ({"supportedVersions": [LATEST_MODERN_VERSION]}, InconclusiveProbe.OLDER),
+        (discovered(LATEST_MODERN_VERSION), InconclusiveProbe.OLDER),
+        (discovered(None), InconclusiveProbe.OLDER),
+        (discovered({LATEST_MODERN_VERSION: 1}), InconclusiveProbe.OLDER),
+        (discovered(capabilities=[]), InconclusiveProbe.OLDER),
+        (discovered(("2025-11-25",)), InconclusiveProbe.OLDER),
+        (discovered(("2099-01-01", "2024-11-05")), InconclusiveProbe.OLDER),
         (discovered(("2099-01-01",)), InconclusiveProbe.INCOMPATIBLE),
         (discovered(()), InconclusiveProbe.INCOMPATIBLE),
         (discovered((5, None)), InconclusiveProbe.INCOMPATIBLE),
@@ -258,13 +259,13 @@ def test_another_answer_to_the_probe_is_judged(result: dict[str, Any], verdict: 
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (None, InconclusiveProbe.LEGACY),
-        (RpcFailure(METHOD_NOT_FOUND, "Method not found"), InconclusiveProbe.LEGACY),
-        (RpcFailure(INVALID_PARAMS, "Invalid params"), InconclusiveProbe.LEGACY),
-        (RpcFailure(-32000, "Server not initialized"), InconclusiveProbe.LEGACY),
-        (RpcFailure(-32001, "Session not found"), InconclusiveProbe.LEGACY),
-        (RpcFailure(-32002, "not initialized"), InconclusiveProbe.LEGACY),
-        (RpcFailure(0, "the result is not an object"), InconclusiveProbe.LEGACY),
+        (None, InconclusiveProbe.OLDER),
+        (RpcFailure(METHOD_NOT_FOUND, "Method not found"), InconclusiveProbe.OLDER),
+        (RpcFailure(INVALID_PARAMS, "Invalid params"), InconclusiveProbe.OLDER),
+        (RpcFailure(-32000, "Server not initialized"), InconclusiveProbe.OLDER),
+        (RpcFailure(-32001, "Session not found"), InconclusiveProbe.OLDER),
+        (RpcFailure(-32002, "not initialized"), InconclusiveProbe.OLDER),
+        (RpcFailure(0, "the result is not an object"), InconclusiveProbe.OLDER),
         (RpcFailure(HEADER_MISMATCH, "Header mismatch"), InconclusiveProbe.INCOMPATIBLE),
         (RpcFailure(MISSING_CAPABILITY, "needs sampling"), InconclusiveProbe.INCOMPATIBLE),
         (
@@ -275,16 +276,16 @@ def test_another_answer_to_the_probe_is_judged(result: dict[str, Any], verdict: 
             RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2099-01-01", LATEST_MODERN_VERSION]}),
             LATEST_MODERN_VERSION,
         ),
-        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2025-11-25"]}), InconclusiveProbe.LEGACY),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2025-11-25"]}), InconclusiveProbe.OLDER),
         (
             RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2099-01-01"]}),
             InconclusiveProbe.INCOMPATIBLE,
         ),
         (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": []}), InconclusiveProbe.INCOMPATIBLE),
-        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": "2026-07-28"}), InconclusiveProbe.LEGACY),
-        (RpcFailure(UNSUPPORTED_VERSION, "no", {}), InconclusiveProbe.LEGACY),
-        (RpcFailure(UNSUPPORTED_VERSION, "no", [LATEST_MODERN_VERSION]), InconclusiveProbe.LEGACY),
-        (RpcFailure(UNSUPPORTED_VERSION, "no"), InconclusiveProbe.LEGACY),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": "2026-07-28"}), InconclusiveProbe.OLDER),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {}), InconclusiveProbe.OLDER),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", [LATEST_MODERN_VERSION]), InconclusiveProbe.OLDER),
+        (RpcFailure(UNSUPPORTED_VERSION, "no"), InconclusiveProbe.OLDER),
     ],
 )
 def test_a_failed_probe_is_judged(failure: RpcFailure | None, outcome: InconclusiveProbe | str) -> None:
@@ -302,14 +303,14 @@ def test_the_facts_of_a_legacy_server_are_read(version: str) -> None:
         "serverInfo": {"name": "s", "version": "1"},
         "instructions": "be nice",
     }
-    expected = HandshakeResult(version, False, result["serverInfo"], result["capabilities"], "be nice")  # type: ignore[arg-type]
+    expected = HandshakeResult(version, result["serverInfo"], result["capabilities"], "be nice")  # type: ignore[arg-type]
     assert parse_initialize_result(result) == expected
 
 
 @pytest.mark.parametrize("more", [{}, {"capabilities": None, "serverInfo": [], "instructions": 5}])
 def test_a_legacy_server_may_leave_out_or_garble_everything_but_its_version(more: dict[str, Any]) -> None:
     assert parse_initialize_result({"protocolVersion": LATEST_LEGACY_VERSION, **more}) == HandshakeResult(
-        LATEST_LEGACY_VERSION, False
+        LATEST_LEGACY_VERSION
     )
 
 

@@ -60,7 +60,7 @@ from toolyard.protocol.server import (
     build_initialize_result,
     build_input_required_result,
     build_subscription_notification,
-    parse_modern_request,
+    parse_request_metadata,
 )
 
 VERSIONS = [*reversed(LEGACY_VERSIONS), *reversed(MODERN_VERSIONS)]
@@ -432,7 +432,7 @@ def test_every_error_is_of_its_type(id: int | str | None, failure: RpcFailure) -
 
 def test_the_refusal_of_a_version_is_of_its_type() -> None:
     speaker = RequestBuilder(INFO, {}, "2099-01-01")
-    rejected = parse_modern_request(build_request(1, "tools/list", speaker.build_params(None)))
+    rejected = parse_request_metadata(build_request(1, "tools/list", speaker.build_params(None)))
     assert isinstance(rejected, RequestRejection)
     failure = rejected.failure
     message = sent(build_error_message(1, failure.code, failure.message, failure.data))
@@ -446,7 +446,7 @@ def test_the_refusal_of_a_version_is_of_its_type() -> None:
 def test_what_our_server_answers_to_a_probe_our_client_understands() -> None:
     result = over_the_wire(build_discover_result(INFO, OUR_ABILITIES, instructions="be nice"))
     assert interpret_probe(result, None) == HandshakeResult(
-        LATEST_MODERN_VERSION, True, INFO, OUR_ABILITIES, "be nice"
+        LATEST_MODERN_VERSION, INFO, OUR_ABILITIES, "be nice"
     )
 
 
@@ -454,19 +454,19 @@ def test_what_our_server_answers_to_a_probe_our_client_understands() -> None:
 def test_what_our_server_answers_to_a_handshake_our_client_understands(revision: str) -> None:
     offered = RequestBuilder(INFO, {}, revision).initialize_params()["protocolVersion"]
     result = over_the_wire(build_initialize_result(offered, INFO, OUR_ABILITIES, "be nice"))
-    assert parse_initialize_result(result) == HandshakeResult(revision, False, INFO, OUR_ABILITIES, "be nice")
+    assert parse_initialize_result(result) == HandshakeResult(revision, INFO, OUR_ABILITIES, "be nice")
 
 
 def test_a_client_that_is_refused_its_version_asks_again_with_one_that_is_served() -> None:
     speaker = RequestBuilder(INFO, ABILITIES, "2099-01-01")
-    rejected = parse_modern_request(
+    rejected = parse_request_metadata(
         over_the_wire(build_request(1, "server/discover", speaker.build_params(None)))
     )
     assert isinstance(rejected, RequestRejection)
     again = interpret_probe(None, rejected.failure)
     assert again == LATEST_MODERN_VERSION
     speaker.set_version(again)
-    caller = parse_modern_request(
+    caller = parse_request_metadata(
         over_the_wire(build_request(2, "server/discover", speaker.build_params(None)))
     )
     assert caller == RequestMetadata(LATEST_MODERN_VERSION, ABILITIES, INFO)

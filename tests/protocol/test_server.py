@@ -28,6 +28,7 @@ from toolyard.protocol.constants import (
     SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
+from toolyard.protocol.eras import LEGACY, MODERN, detect_era
 from toolyard.protocol.mirrored_headers import HeaderParam, build_standard_headers
 from toolyard.protocol.pending import Message, RpcFailure, build_notification, build_request
 from toolyard.protocol.server import (
@@ -41,8 +42,7 @@ from toolyard.protocol.server import (
     build_input_required_result,
     build_subscription_notification,
     http_status,
-    is_modern_request,
-    parse_modern_request,
+    parse_request_metadata,
 )
 
 INFO = {"name": "client", "version": "1"}
@@ -88,7 +88,7 @@ def without(key: str) -> dict[str, Any]:
     ],
 )
 def test_the_era_of_a_request_is_known_by_how_it_opens(message: Message, modern: bool) -> None:
-    assert is_modern_request(message) is modern
+    assert detect_era(message) is (MODERN if modern else LEGACY)
 
 
 # Reading a modern request.
@@ -96,17 +96,17 @@ def test_the_era_of_a_request_is_known_by_how_it_opens(message: Message, modern:
 
 def test_a_modern_request_tells_who_asks() -> None:
     meta = {**META, LOG_LEVEL_KEY: "warning", "progressToken": "abc", "other": 1}
-    assert parse_modern_request(ask(meta)) == RequestMetadata(
+    assert parse_request_metadata(ask(meta)) == RequestMetadata(
         LATEST_MODERN_VERSION, {"roots": {}}, INFO, "warning", "abc"
     )
 
 
 @pytest.mark.parametrize("info", [None, "text", []])
 def test_the_identity_of_the_caller_is_optional(info: Any) -> None:
-    assert parse_modern_request(ask(without(CLIENT_INFO_KEY))) == RequestMetadata(
+    assert parse_request_metadata(ask(without(CLIENT_INFO_KEY))) == RequestMetadata(
         LATEST_MODERN_VERSION, {"roots": {}}
     )
-    assert parse_modern_request(ask({**META, CLIENT_INFO_KEY: info})) == RequestMetadata(
+    assert parse_request_metadata(ask({**META, CLIENT_INFO_KEY: info})) == RequestMetadata(
         LATEST_MODERN_VERSION, {"roots": {}}
     )
 
@@ -116,7 +116,7 @@ def test_the_identity_of_the_caller_is_optional(info: Any) -> None:
     [(0, 0), (7, 7), ("", ""), ("a", "a"), (None, None), (True, None), (1.5, None), ([], None)],
 )
 def test_a_progress_token_is_a_number_or_a_string(token: Any, read: Any) -> None:
-    caller = parse_modern_request(ask({**META, "progressToken": token}))
+    caller = parse_request_metadata(ask({**META, "progressToken": token}))
     assert isinstance(caller, RequestMetadata)
     assert caller.progress_token == read
     assert type(caller.progress_token) is type(read)
@@ -126,7 +126,7 @@ def test_a_progress_token_is_a_number_or_a_string(token: Any, read: Any) -> None
 @pytest.mark.parametrize("value", [..., None, 5, [], True])
 def test_a_request_without_a_required_field_is_malformed(key: str, value: Any) -> None:
     meta = without(key) if value is ... else {**META, key: value}
-    failure = failure_of(parse_modern_request(ask(meta)))
+    failure = failure_of(parse_request_metadata(ask(meta)))
     assert failure.code == INVALID_PARAMS
     assert key in failure.message
 
@@ -142,33 +142,33 @@ def test_a_request_without_a_required_field_is_malformed(key: str, value: Any) -
     ],
 )
 def test_a_request_without_any_of_it_is_malformed(message: Message) -> None:
-    assert failure_of(parse_modern_request(message)).code == INVALID_PARAMS
+    assert failure_of(parse_request_metadata(message)).code == INVALID_PARAMS
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "1900-01-01", "", "2099-01-01"])
 def test_a_version_that_we_do_not_serve_is_refused_with_those_that_we_do(version: str) -> None:
-    failure = failure_of(parse_modern_request(ask({**META, PROTOCOL_VERSION_KEY: version})))
+    failure = failure_of(parse_request_metadata(ask({**META, PROTOCOL_VERSION_KEY: version})))
     assert failure.code == UNSUPPORTED_VERSION
     assert failure.data == {"supported": [*MODERN_VERSIONS], "requested": version}
 
 
 def test_the_versions_that_are_served_can_be_chosen() -> None:
     message = ask({**META, PROTOCOL_VERSION_KEY: "2099-01-01"})
-    assert isinstance(parse_modern_request(message, versions=["2099-01-01"]), RequestMetadata)
-    failure = failure_of(parse_modern_request(ask(META), versions=["2099-01-01"]))
+    assert isinstance(parse_request_metadata(message, versions=["2099-01-01"]), RequestMetadata)
+    failure = failure_of(parse_request_metadata(ask(META), versions=["2099-01-01"]))
     assert failure.data == {"supported": ["2099-01-01"], "requested": LATEST_MODERN_VERSION}
 
 
 @pytest.mark.parametrize("level", LOG_LEVELS)
 def test_every_level_is_known(level: str) -> None:
-    caller = parse_modern_request(ask({**META, LOG_LEVEL_KEY: level}))
+    caller = parse_request_metadata(ask({**META, LOG_LEVEL_KEY: level}))
     assert isinstance(caller, RequestMetadata)
     assert caller.log_level == level
 
 
 @pytest.mark.parametrize("level", ["verbose", "", "DEBUG", 5, [], {}, True])
 def test_a_level_that_nobody_knows_is_refused(level: Any) -> None:
-    failure = failure_of(parse_modern_request(ask({**META, LOG_LEVEL_KEY: level})))
+    failure = failure_of(parse_request_metadata(ask({**META, LOG_LEVEL_KEY: level})))
     assert failure.code == INVALID_PARAMS
 
 
@@ -180,12 +180,12 @@ def headers_for(message: Message) -> CIMultiDict[str]:
 def test_over_http_the_headers_must_agree_with_the_body() -> None:
     message = ask(META, "tools/call", name="echo", arguments={"region": "eu"})
     headers = headers_for(message)
-    assert isinstance(parse_modern_request(message, headers=headers), RequestMetadata)
+    assert isinstance(parse_request_metadata(message, headers=headers), RequestMetadata)
     headers["Mcp-Name"] = "other"
-    failure = failure_of(parse_modern_request(message, headers=headers))
+    failure = failure_of(parse_request_metadata(message, headers=headers))
     assert failure.code == HEADER_MISMATCH
     assert "Mcp-Name" in failure.message
-    failure = failure_of(parse_modern_request(message, headers=CIMultiDict()))
+    failure = failure_of(parse_request_metadata(message, headers=CIMultiDict()))
     assert failure.code == HEADER_MISMATCH
 
 
@@ -193,25 +193,25 @@ def test_over_http_the_mirrored_parameters_must_agree_with_the_body() -> None:
     message = ask(META, "tools/call", name="echo", arguments={"region": "eu"})
     params = (HeaderParam(("region",), "Mcp-Param-Region"),)
     headers = headers_for(message)
-    failure = failure_of(parse_modern_request(message, headers=headers, header_params=params))
+    failure = failure_of(parse_request_metadata(message, headers=headers, header_params=params))
     assert failure.code == HEADER_MISMATCH
     assert "Mcp-Param-Region" in failure.message
     headers["Mcp-Param-Region"] = "eu"
-    assert isinstance(parse_modern_request(message, headers=headers, header_params=params), RequestMetadata)
+    assert isinstance(parse_request_metadata(message, headers=headers, header_params=params), RequestMetadata)
 
 
 def test_a_client_that_contradicts_itself_is_told_that_before_its_version_is_judged() -> None:
     message = ask({**META, PROTOCOL_VERSION_KEY: "2099-01-01"})
-    assert failure_of(parse_modern_request(message, headers=headers_for(message))).code == HEADER_MISMATCH
+    assert failure_of(parse_request_metadata(message, headers=headers_for(message))).code == HEADER_MISMATCH
     headers = headers_for(message)
     headers["MCP-Protocol-Version"] = "2099-01-01"
-    assert failure_of(parse_modern_request(message, headers=headers)).code == UNSUPPORTED_VERSION
+    assert failure_of(parse_request_metadata(message, headers=headers)).code == UNSUPPORTED_VERSION
 
 
 def test_what_our_own_client_says_is_understood() -> None:
     speaker = RequestBuilder(INFO, {"sampling": {}})
     message = build_request(1, "tools/list", speaker.build_params(None, progress_token=4, log_level="info"))
-    assert parse_modern_request(message) == RequestMetadata(
+    assert parse_request_metadata(message) == RequestMetadata(
         LATEST_MODERN_VERSION, {"sampling": {}}, INFO, "info", 4
     )
 

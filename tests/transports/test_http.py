@@ -35,7 +35,7 @@ async def test_sending_returns_when_the_answer_was_handed_over(
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("good")), net)
     await transport.open(recorder)
-    transport.set_protocol_version("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28")
     await transport.send(call(7, "hello"))
     assert [message["id"] for message in recorder.messages] == [7]
     await transport.close()
@@ -48,7 +48,7 @@ async def test_an_answer_on_a_stream_is_heard_before_the_stream_ends(
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("sse-stays-open")), net)
     await transport.open(recorder)
-    transport.set_protocol_version("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28")
     async with asyncio.timeout(30):
         await transport.send(call(7, "hello"))
     assert recorder.messages[0]["result"]["content"][0]["text"] == "hello"
@@ -61,7 +61,7 @@ async def test_everything_on_a_stream_is_handed_on_in_order(
     transport = StreamableHttpTransport(HttpSpec(url("good", era="legacy")), net)
     await transport.open(recorder)
     await transport.send(HELLO)
-    transport.set_protocol_version("2025-06-18", modern=False)
+    transport.set_protocol_version("2025-06-18")
     steps = {"name": "steps", "arguments": {"count": 3, "every": 0}, "_meta": {"progressToken": 7}}
     await transport.send({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": steps})
     progress = [m["params"]["progress"] for m in recorder.messages if m.get("method")]
@@ -76,14 +76,14 @@ async def test_a_session_is_kept_and_ended_and_never_taken_into_the_modern_era(
     transport = StreamableHttpTransport(HttpSpec(url("good", era="legacy")), net)
     await transport.open(recorder)
     await transport.send(HELLO)
-    transport.set_protocol_version("2025-06-18", modern=False)
+    transport.set_protocol_version("2025-06-18")
     assert transport.get_info().has_session
     assert not transport.cancels_on_disconnect
     await transport.send(call(2))
     await transport.close()
     await transport.close()
     assert [entry["verb"] for entry in seen()] == ["POST", "POST", "DELETE"]
-    transport.set_protocol_version("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28")
     assert transport.cancels_on_disconnect
     assert not transport.get_info().has_session
 
@@ -94,7 +94,7 @@ async def test_a_server_that_does_not_answer_a_goodbye_holds_nobody_up(
     transport = StreamableHttpTransport(HttpSpec(url("stalls-at-goodbye", era="legacy")), net)
     await transport.open(recorder)
     await transport.send(HELLO)
-    transport.set_protocol_version("2025-06-18", modern=False)
+    transport.set_protocol_version("2025-06-18")
     async with asyncio.timeout(30):
         await transport.close()
 
@@ -105,7 +105,7 @@ async def test_the_configured_headers_yield_to_those_of_the_protocol(
     spec = HttpSpec(url("good"), headers={"accept": "text/html", "X-Mine": "yes", "mcp-method": "wrong"})
     transport = StreamableHttpTransport(spec, net)
     await transport.open(recorder)
-    transport.set_protocol_version("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28")
     await transport.send(call(1))
     headers = seen()[0]["headers"]
     assert headers["accept"] == "application/json, text/event-stream"

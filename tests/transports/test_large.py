@@ -72,7 +72,7 @@ async def test_large_answers_at_once_do_not_mix_over_http(
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url(mode)), net)
     await transport.open(recorder)
-    transport.set_protocol_version("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28")
     await asyncio.gather(*(transport.send(call(id, text)) for id, text in TEXTS.items()))
     assert texts(recorder) == WHOLE
     assert (len(taken), left(taken)) == (3, 0)
@@ -112,7 +112,7 @@ async def test_what_came_of_a_large_answer_goes_when_the_connection_breaks(
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("closes-in-answer", length="60000000")), net)
     await transport.open(recorder)
-    transport.set_protocol_version("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28")
     with pytest.raises(OutcomeUnknown, match="in the middle of its answer"):
         await transport.send(call(1))
     assert (len(taken), left(taken)) == (1, 0)
@@ -124,7 +124,7 @@ async def test_what_came_of_a_large_answer_goes_when_its_call_is_cancelled(
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("drips", every="60")), net)
     await transport.open(recorder)
-    transport.set_protocol_version("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28")
     sending = asyncio.ensure_future(transport.send(call(1, "a")))
     async with asyncio.timeout(30):
         while not taken:
@@ -141,7 +141,7 @@ async def test_a_large_answer_that_is_no_json_is_an_error_with_its_beginning(
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("bad-json-at-length")), net)
     await transport.open(recorder)
-    transport.set_protocol_version("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28")
     with pytest.raises(BadAnswer, match=r'a response that is not JSON: \{"jsonrpc": "2.0",$'):
         await transport.send(call(1))
     assert (len(taken), left(taken)) == (1, 0)
@@ -153,7 +153,7 @@ async def test_an_answer_over_the_limit_is_not_put_together_to_its_end(
 ) -> None:
     transport = StreamableHttpTransport(HttpSpec(url("oversize-without-length")), net, limit=20_000_000)
     await transport.open(recorder)
-    transport.set_protocol_version("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28")
     with pytest.raises(BadAnswer, match="over the limit of 20000000"):
         await transport.send(call(1))
     assert (len(taken), left(taken)) == (1, 0)

@@ -29,6 +29,7 @@ from toolyard.clients.pagination import collect_pages
 from toolyard.clients.session import McpSession
 from toolyard.config.value_checks import mask_url_secrets
 from toolyard.errors import CallTimeout, RpcError, ServerError, SignInNeeded, Throttled, Unreachable
+from toolyard.protocol.eras import ERAS
 from toolyard.protocol.framing import Line
 from toolyard.protocol.pending import Message
 from toolyard.transports.stdio.supervisor import build_child_environment
@@ -104,8 +105,8 @@ class TracedTransport:
         if self._receiver is not None:
             self._receiver.on_lost(error)
 
-    def set_protocol_version(self, version: str, *, modern: bool) -> None:
-        self._inner.set_protocol_version(version, modern=modern)
+    def set_protocol_version(self, version: str) -> None:
+        self._inner.set_protocol_version(version)
 
     def start_listening(self) -> None:
         self._inner.start_listening()
@@ -295,13 +296,12 @@ def _record_era(session: McpSession, server_check: ServerCheck) -> None:
     facts = session.handshake_result
     if facts is None:
         return
-    name = "modern" if facts.modern else "legacy"
+    era = facts.era
     info = " ".join(str(facts.info[key]) for key in ("name", "version") if key in facts.info)
-    wanted = "server/discover" if facts.modern else "initialize"
     for step in server_check.steps:
-        if step.name == wanted and step.refusal is None:
-            step.detail = one_line(f"{name} era, {facts.version}, {info}", 100)
-        elif step.name == "server/discover":
+        if step.name == era.handshake_method and step.refusal is None:
+            step.detail = one_line(f"{era.name} era, {facts.version}, {info}", 100)
+        elif any(step.name == each.handshake_method for each in ERAS):
             step.detail = "not supported"
 
 

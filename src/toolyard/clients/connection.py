@@ -178,17 +178,18 @@ class Connection:
         return None if session is None else session.handshake_result
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification in the background, if connected in the legacy era. Failures are only logged."""
+        """Send a notification in the background, if there is a session that it belongs to. Failures are only
+        logged."""
         session = self._session
         if (
             session is not None
             and session.handshake_result is not None
-            and not session.handshake_result.modern
+            and session.handshake_result.era.has_sessions
         ):
             session.notify(method, None if params is None else dict(params))
 
     async def list_tools(self) -> PagedList:
-        """Return all tools. Over modern HTTP this also records the parameters to mirror into headers."""
+        """Return all tools. Where headers mirror parameters, this also records which."""
         listing = await self.list_all("tools/list", "tools", max_items=MAX_TOOLS)
         session = self._session
         if session is not None and session.transport.mirrors_headers:

@@ -1,4 +1,4 @@
-"""Creates sessions: chooses the transport and the era, and falls back to older ones on failure."""
+"""Creates sessions: chooses transport and eras to try, and falls back to older ones on failure."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ from typing import Any, TypeAlias
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.handshake import (
-    Era,
     EraCache,
     EraStore,
-    complete_handshake,
     connect_error,
-    discover,
-    initialize,
     negotiate_era,
 )
 from toolyard.clients.session import McpSession
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, RpcError, ServerError, Unreachable
 from toolyard.net import OutboundHttp
-from toolyard.protocol.client import HandshakeResult, RequestBuilder
+from toolyard.protocol.client import RequestBuilder
+from toolyard.protocol.eras import Era, find_era
+from toolyard.transports.registry import TRANSPORTS, TransportResources
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
-from toolyard.transports.stdio.transport import StdioTransport
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
 from toolyard.types.principal import Principal
-from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts
+from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts, TransportName
 
 __all__ = ["AuthProviderFor", "Connector", "server_fingerprint"]
 
@@ -88,83 +85,58 @@ class Connector:
         ones. Raise a ServerError that means that nothing was executed.
         """
         key = server_fingerprint(server)
-        remembered = self.eras.recall(key) if server.protocol is ProtocolEra.AUTO else None
-        era = _configured_era(server) or remembered
+        attempt = _first_attempt(server)
+        recalled = None
+        if server.protocol is ProtocolEra.AUTO:
+            recalled = _recalled_attempt(server, self.eras.recall(key))
+            attempt = recalled or attempt
         seconds = server.timeouts.connect
         timeouts = Timeouts(seconds, silence=seconds, call=seconds)
         first_error: ServerError | None = None
         while True:
             # Each attempt needs a new session: a transport cannot be reopened, and some servers exit or close
             # the stream after a message of an era that they do not support.
-            session = self._make_session(server, era, auth, callbacks or self.callbacks)
+            session = self._make_session(server, attempt, auth, callbacks or self.callbacks)
             on_created(session)
-            if self.free_process_slot is not None and isinstance(server.transport, StdioSpec):
+            if self.free_process_slot is not None and TRANSPORTS[attempt.transport].starts_process:
                 await self.free_process_slot()
             try:
                 await session.open()
-                handshake = await self._run_handshake(session, server, era, timeouts)
+                handshake = await negotiate_era(session, attempt.eras, timeouts)
                 break
             except ServerError as error:
                 first_error = first_error or error
                 # Forgotten before the next attempt: if that fails or is cancelled as well, the next connect
                 # must not start with an era that does not work.
                 self.eras.remember(key, None)
-                fallback = _choose_fallback_era(server, era, error, remembered=remembered is not None)
+                fallback = _next_attempt(server, attempt, error, recalled=attempt is recalled)
                 if fallback is None:
-                    # If SSE failed too, the first error tells more than that of a transport nobody
-                    # configured.
-                    raise connect_error(first_error if era == "sse" else error) from error
+                    # If an older transport failed too, the first error tells more than that of a transport
+                    # nobody configured.
+                    was_fallback = attempt.transport != server.transport.type
+                    raise connect_error(first_error if was_fallback else error) from error
                 # Closed at once and not with the others at the end: over stdio it is a process, which counts
                 # against the limit and may hold resources that the next one needs.
                 await session.close()
-                era, remembered = fallback[0], None
+                attempt = fallback
         if server.protocol is ProtocolEra.AUTO:
-            self.eras.remember(key, "sse" if era == "sse" else "modern" if handshake.modern else "legacy")
+            is_configured = attempt.transport == server.transport.type
+            self.eras.remember(key, handshake.era.name if is_configured else attempt.transport)
         return session
 
-    async def _run_handshake(
-        self, session: McpSession, server: Server, era: Era | None, timeouts: Timeouts
-    ) -> HandshakeResult:
-        if era in ("legacy", "sse"):
-            return await complete_handshake(session, await initialize(session, timeouts))
-        if server.protocol is ProtocolEra.MODERN:
-            outcome = await discover(session, timeouts)
-            if isinstance(outcome, HandshakeResult):
-                return await complete_handshake(session, outcome)
-            hint = 'remove "protocol": "modern" to let Toolyard detect the protocol version'
-            raise BadAnswer("does not support protocol version 2026-07-28", hint=hint)
-        return await negotiate_era(session, timeouts)
-
     def _make_session(
-        self, server: Server, era: Era | None, auth: AuthProvider | None, callbacks: Callbacks
+        self, server: Server, attempt: _Attempt, auth: AuthProvider | None, callbacks: Callbacks
     ) -> McpSession:
-        request_builder = RequestBuilder(self.client_info, callbacks.capabilities())
-        return McpSession(
-            server.id,
-            self._make_transport(server, era, auth),
-            request_builder,
-            callbacks,
-            self.traffic_limits,
-        )
-
-    def _make_transport(self, server: Server, era: Era | None, auth: AuthProvider | None) -> Transport:
-        if (make := self.memory_servers.get(server.id)) is not None:
-            return make()
         spec = server.transport
-        if isinstance(spec, StdioSpec):
-            return StdioTransport(spec, self.process_supervisor, limit=self.message_limit)
-        # Imported late because they load aiohttp, which programs without HTTP servers do not need.
-        from toolyard.transports.sse import SseTransport
-        from toolyard.transports.streamable_http import StreamableHttpTransport
-
-        kind = SseTransport if era == "sse" else StreamableHttpTransport
-        guarded = server.private_addresses is False
-        provider = (
-            self._get_configured_provider(spec.auth_provider_id)
-            if spec.auth_provider_id is not None
-            else auth
-        )
-        return kind(spec, self._net, provider, guarded=guarded, limit=self.message_limit)
+        if (make := self.memory_servers.get(server.id)) is not None:
+            transport = make()
+        else:
+            if isinstance(spec, HttpSpec) and spec.auth_provider_id is not None:
+                auth = self._get_configured_provider(spec.auth_provider_id)
+            resources = TransportResources(self._net, self.process_supervisor, self.message_limit)
+            transport = TRANSPORTS[attempt.transport].make(server, auth, resources)
+        request_builder = RequestBuilder(self.client_info, callbacks.capabilities())
+        return McpSession(server.id, transport, request_builder, callbacks, self.traffic_limits)
 
     def _get_configured_provider(self, provider_id: str) -> AuthProvider:
         provider = self.auth_providers.get(provider_id)
@@ -183,31 +155,48 @@ class Connector:
         await self.process_supervisor.close()
 
 
-def _configured_era(server: Server) -> Era | None:
-    if isinstance(server.transport, HttpSpec) and server.transport.type == "sse":
-        return "sse"
-    if server.protocol is ProtocolEra.LEGACY:
-        return "legacy"
-    return "modern" if server.protocol is ProtocolEra.MODERN else None
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One way to connect to a server: a transport, and the eras to try on it, newest first."""
+
+    transport: TransportName
+    eras: tuple[Era, ...]
 
 
-def _choose_fallback_era(
-    server: Server, era: Era | None, error: ServerError, *, remembered: bool
-) -> tuple[Era | None] | None:
-    """Return the era to try next after this failure, in a tuple, or None to give up.
+def _first_attempt(server: Server) -> _Attempt:
+    name = server.transport.type
+    era, eras = find_era(server.protocol), TRANSPORTS[name].eras
+    return _Attempt(name, (era,) if era in eras else eras)
 
-    The tuple distinguishes "detect the era again" (``(None,)``) from "no fallback" (``None``).
-    """
-    if remembered and isinstance(error, BadAnswer | RpcError):
+
+def _recalled_attempt(server: Server, name: str | None) -> _Attempt | None:
+    """Return the attempt for a remembered name, which is that of an era or of an older transport."""
+    transport = server.transport.type
+    kind = TRANSPORTS[transport]
+    if (era := find_era(name)) in kind.eras:
+        return _Attempt(transport, kind.eras[kind.eras.index(era) :])
+    if kind.older is not None and name == kind.older:
+        return _Attempt(kind.older, TRANSPORTS[kind.older].eras)
+    return None
+
+
+def _next_attempt(
+    server: Server, attempt: _Attempt, error: ServerError, *, recalled: bool
+) -> _Attempt | None:
+    """Return the attempt to make after a failed one, or None to give up."""
+    kind = TRANSPORTS[attempt.transport]
+    first = _first_attempt(server)
+    if recalled and attempt != first and isinstance(error, BadAnswer | RpcError):
         # It answered, but no longer in the remembered era: detect it again.
-        return (None,)
-    if server.protocol is ProtocolEra.MODERN or era == "sse":
-        return None
-    if isinstance(server.transport, StdioSpec):
+        return first
+    if kind.starts_process and len(attempt.eras) > 1 and isinstance(error, OutcomeUnknown):
         # Some old servers exit on the first message that they do not support.
-        return ("legacy",) if era in (None, "modern") and isinstance(error, OutcomeUnknown) else None
-    plain_refusal = isinstance(error, HttpStatus) and error.status in (400, 404, 405)
-    return ("sse",) if plain_refusal else None
+        return _Attempt(attempt.transport, attempt.eras[1:])
+    is_plain_refusal = isinstance(error, HttpStatus) and error.status in (400, 404, 405)
+    if is_plain_refusal and kind.older is not None:
+        eras = TRANSPORTS[kind.older].eras
+        return _Attempt(kind.older, eras) if find_era(server.protocol) in (None, *eras) else None
+    return None
 
 
 def server_fingerprint(server: Server) -> str:

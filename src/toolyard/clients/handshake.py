@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import hmac
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Protocol, cast
 
 from toolyard.clients.session import McpSession
 from toolyard.concurrency.tasks import cancel_tasks
@@ -31,131 +31,145 @@ from toolyard.protocol.client import (
     interpret_probe,
     parse_initialize_result,
 )
-from toolyard.protocol.constants import LATEST_LEGACY_VERSION, LATEST_MODERN_VERSION, UNSUPPORTED_VERSION
+from toolyard.protocol.constants import UNSUPPORTED_VERSION
+from toolyard.protocol.eras import ERAS, Era
 from toolyard.protocol.pending import RpcFailure
+from toolyard.transports.registry import TRANSPORTS
 from toolyard.types.call import McpRequest
 from toolyard.types.server import Timeouts
 
-__all__ = ["Era", "EraCache", "EraStore", "FileEraCache", "discover", "initialize", "negotiate_era"]
+__all__ = ["EraCache", "EraStore", "FileEraCache", "connect_error", "negotiate_era"]
 
-
-Era: TypeAlias = Literal["modern", "legacy", "sse"]
-"""Remembered result for a server definition. ``sse`` means legacy over the HTTP+SSE transport of
-2024-11-05."""
 
 _PROBE_HEAD_START_SECONDS = 3.0
-"""Seconds to wait for the modern probe before ``initialize`` is sent beside it. Whichever of the two succeeds
-first decides, so that a server that is slow to start is not penalised."""
+"""Seconds to wait for the handshake of one era before that of older ones runs beside it. Whichever of the two
+succeeds first decides, so that a server that is slow to start is not penalised."""
 
 
 class EraStore(Protocol):
-    """Stores eras by the fingerprint of a server's definition."""
+    """Stores, by the fingerprint of a server's definition, the name of its era, or of the transport that had
+    to be used in place of the configured one."""
 
-    def recall(self, key: str) -> Era | None: ...
+    def recall(self, key: str) -> str | None: ...
 
-    def remember(self, key: str, era: Era | None) -> None: ...
+    def remember(self, key: str, name: str | None) -> None: ...
 
 
 class EraCache:
     """In-memory EraStore, for the lifetime of the process."""
 
     def __init__(self) -> None:
-        self._eras: dict[str, Era] = {}
+        self._names: dict[str, str] = {}
 
-    def recall(self, key: str) -> Era | None:
-        return self._eras.get(key)
+    def recall(self, key: str) -> str | None:
+        return self._names.get(key)
 
-    def remember(self, key: str, era: Era | None) -> None:
-        if era is None:
-            self._eras.pop(key, None)
+    def remember(self, key: str, name: str | None) -> None:
+        if name is None:
+            self._names.pop(key, None)
         else:
-            self._eras[key] = era
+            self._names[key] = name
 
 
-async def discover(session: McpSession, timeouts: Timeouts) -> HandshakeResult | InconclusiveProbe:
+async def negotiate_era(session: McpSession, eras: Sequence[Era], timeouts: Timeouts) -> HandshakeResult:
+    """Complete the handshake in the newest of these eras that the server supports. Raise a ServerError.
+
+    Some servers never answer a method that they do not implement. After a head start, the handshake of older
+    eras therefore runs in parallel. That of the newer era decides if it has finished; otherwise a successful
+    one of an older era does. If the older ones fail first, the newer one gets the rest of the deadline.
+    """
+    tasks: list[asyncio.Task[Any]] = []
+    try:
+        result = await _negotiate(session, eras, timeouts, tasks)
+        session.handshake_result = result
+        session.request_builder.set_version(result.version)
+        session.transport.set_protocol_version(result.version)
+        if result.era.has_sessions:
+            # Wait until it is sent, because servers refuse requests that arrive before it.
+            await session.send_notification("notifications/initialized")
+        return result
+    finally:
+        await cancel_tasks(tasks)
+
+
+async def _negotiate(
+    session: McpSession, eras: Sequence[Era], timeouts: Timeouts, tasks: list[asyncio.Task[Any]]
+) -> HandshakeResult:
+    """Return the result of the handshake. The caller cancels the ``tasks`` that were started for it."""
+    era, *older_eras = eras
+    if era.has_sessions:
+        return await _initialize(session, era, timeouts)
+    if not older_eras:
+        outcome = await _discover(session, era, timeouts)
+        if isinstance(outcome, HandshakeResult):
+            return outcome
+        hint = f'remove "protocol": "{era.name}" to let Toolyard detect the protocol version'
+        raise BadAnswer(f"does not support protocol version {era.latest_version}", hint=hint)
+    loop = asyncio.get_running_loop()
+    probe = loop.create_task(_discover(session, era, timeouts))
+    tasks.append(probe)
+    older: asyncio.Task[HandshakeResult] | None = None
+    # The order matters for servers that accept both: only without an answer to the probe may an older
+    # handshake decide (decision 0002).
+    await asyncio.wait({probe}, timeout=_PROBE_HEAD_START_SECONDS)
+    if not probe.done():
+        older = loop.create_task(_negotiate(session, older_eras, timeouts, tasks))
+        tasks.append(older)
+        await asyncio.wait({probe, older}, return_when=asyncio.FIRST_COMPLETED)
+    if not probe.done() and older is not None:
+        if older.exception() is None:
+            return older.result()
+        await asyncio.wait({probe})
+    outcome = probe.result()
+    if isinstance(outcome, HandshakeResult):
+        return outcome
+    if outcome is InconclusiveProbe.INCOMPATIBLE:
+        raise BadAnswer(
+            "uses a version of MCP that Toolyard does not support", hint="update the server or Toolyard"
+        )
+    return await (older or _negotiate(session, older_eras, timeouts, tasks))
+
+
+async def _discover(session: McpSession, era: Era, timeouts: Timeouts) -> HandshakeResult | InconclusiveProbe:
     """Probe with ``server/discover``. Raise only errors that say nothing about the era: unreachable, not
     signed in, throttled, or a server error (5xx)."""
-    version = LATEST_MODERN_VERSION
+    version = era.latest_version
     for _ in range(2):
         # Second round: the server rejected our version and named one that we support too.
         session.request_builder.set_version(version)
-        session.transport.set_protocol_version(version, modern=True)
+        session.transport.set_protocol_version(version)
         try:
-            result = await session.request(McpRequest("server/discover"), timeouts)
+            result = await session.request(McpRequest(era.handshake_method), timeouts)
             outcome = interpret_probe(result, None)
         except RpcError as error:
             outcome = interpret_probe(None, RpcFailure(error.code, error.message, error.data))
         except SessionLost:
-            outcome = InconclusiveProbe.LEGACY
-        # A legacy server answers an unknown method in many ways: a JSON-RPC error, 4xx, or something
+            outcome = InconclusiveProbe.OLDER
+        # A server of an older era answers an unknown method in many ways: a JSON-RPC error, 4xx, or something
         # unreadable.
         except HttpStatus as error:
             if error.status >= 500:
-                error.hint = 'if it is an older server, set "protocol": "legacy"'
+                error.hint = f'if it is an older server, set "protocol": "{ERAS[-1].name}"'
                 raise
-            outcome = InconclusiveProbe.LEGACY
+            outcome = InconclusiveProbe.OLDER
         except BadAnswer:
-            outcome = InconclusiveProbe.LEGACY
+            outcome = InconclusiveProbe.OLDER
         if not isinstance(outcome, str):
             return outcome
         version = outcome
     return InconclusiveProbe.INCOMPATIBLE
 
 
-async def initialize(session: McpSession, timeouts: Timeouts) -> HandshakeResult:
-    """Perform the legacy handshake. Raise BadAnswer if the result is invalid."""
-    session.request_builder.set_version(LATEST_LEGACY_VERSION)
+async def _initialize(session: McpSession, era: Era, timeouts: Timeouts) -> HandshakeResult:
+    """Begin a session. Raise BadAnswer if the result is invalid."""
+    session.request_builder.set_version(era.latest_version)
     result = await session.request(
-        McpRequest("initialize", session.request_builder.initialize_params()), timeouts
+        McpRequest(era.handshake_method, session.request_builder.initialize_params()), timeouts
     )
     handshake = parse_initialize_result(result)
     if isinstance(handshake, str):
         raise BadAnswer(handshake)
     return handshake
-
-
-async def complete_handshake(session: McpSession, result: HandshakeResult) -> HandshakeResult:
-    """Use the negotiated version from now on; in the legacy era also send ``notifications/initialized``."""
-    session.handshake_result = result
-    session.request_builder.set_version(result.version)
-    session.transport.set_protocol_version(result.version, modern=result.modern)
-    if not result.modern:
-        # Wait until it is sent, because servers refuse requests that arrive before it.
-        await session.send_notification("notifications/initialized")
-    return result
-
-
-async def negotiate_era(session: McpSession, timeouts: Timeouts) -> HandshakeResult:
-    """Try the modern era first and fall back to legacy on a legacy answer or on silence. Raise a ServerError.
-
-    Some legacy servers never answer a method they do not implement. After a head start for the probe,
-    ``initialize`` therefore runs in parallel. The probe decides if it has finished; otherwise a successful
-    ``initialize`` does. If ``initialize`` fails first, the probe gets the rest of the deadline.
-    """
-    loop = asyncio.get_running_loop()
-    probe = loop.create_task(discover(session, timeouts))
-    initialize_task: asyncio.Task[HandshakeResult] | None = None
-    try:
-        # The order matters for servers that accept both: only without an answer to the probe may the legacy
-        # handshake decide (decision 0002).
-        await asyncio.wait({probe}, timeout=_PROBE_HEAD_START_SECONDS)
-        if not probe.done():
-            initialize_task = loop.create_task(initialize(session, timeouts))
-            await asyncio.wait({probe, initialize_task}, return_when=asyncio.FIRST_COMPLETED)
-        if not probe.done() and initialize_task is not None:
-            if initialize_task.exception() is None:
-                return await complete_handshake(session, initialize_task.result())
-            await asyncio.wait({probe})
-        outcome = probe.result()
-        if isinstance(outcome, HandshakeResult):
-            return await complete_handshake(session, outcome)
-        if outcome is InconclusiveProbe.INCOMPATIBLE:
-            raise BadAnswer(
-                "uses a version of MCP that Toolyard does not support", hint="update the server or Toolyard"
-            )
-        return await complete_handshake(session, await (initialize_task or initialize(session, timeouts)))
-    finally:
-        await cancel_tasks(task for task in (probe, initialize_task) if task is not None)
 
 
 def connect_error(error: ServerError) -> ServerError:
@@ -170,7 +184,7 @@ def connect_error(error: ServerError) -> ServerError:
 
 
 _MAX_FILE_ERAS = 1000
-_ERA_VALUES = ("modern", "legacy", "sse")
+_STORED_NAMES = {era.name for era in ERAS} | TRANSPORTS.keys()
 
 
 class FileEraCache:
@@ -181,35 +195,37 @@ class FileEraCache:
         """``key`` returns the HMAC key for the hashes that identify servers in the file."""
         self._path = path
         self._key = key
-        self._eras: dict[str, Era] | None = None
+        self._names: dict[str, str] | None = None
 
-    def recall(self, key: str) -> Era | None:
+    def recall(self, key: str) -> str | None:
         return self._load_file().get(self._hash_key(key))
 
     def _hash_key(self, key: str) -> str:
         return hmac.digest(self._key(), key.encode(), "sha256").hex()
 
-    def remember(self, key: str, era: Era | None) -> None:
-        eras, key = self._load_file(), self._hash_key(key)
-        if eras.get(key) == era:
+    def remember(self, key: str, name: str | None) -> None:
+        names, key = self._load_file(), self._hash_key(key)
+        if names.get(key) == name:
             return
         # Re-inserting moves the entry to the end, so that the oldest ones are dropped first.
-        eras.pop(key, None)
-        if era is not None:
-            eras[key] = era
-        self._save_file(dict(list(eras.items())[-_MAX_FILE_ERAS:]))
+        names.pop(key, None)
+        if name is not None:
+            names[key] = name
+        self._save_file(dict(list(names.items())[-_MAX_FILE_ERAS:]))
 
-    def _load_file(self) -> dict[str, Era]:
-        if self._eras is None:
-            self._eras = {}
+    def _load_file(self) -> dict[str, str]:
+        if self._names is None:
+            self._names = {}
             with contextlib.suppress(ConfigError, ValueError, RecursionError):
                 content: object = json.loads(read_regular_file(self._path))
                 if isinstance(content, dict):
                     items = cast("dict[str, Any]", content).items()
-                    self._eras = {key: era for key, era in items if era in _ERA_VALUES}
-        return self._eras
+                    self._names = {
+                        key: name for key, name in items if isinstance(name, str) and name in _STORED_NAMES
+                    }
+        return self._names
 
-    def _save_file(self, eras: dict[str, Era]) -> None:
+    def _save_file(self, names: dict[str, str]) -> None:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_private_file(self._path, json.dumps(eras).encode())
+            write_private_file(self._path, json.dumps(names).encode())

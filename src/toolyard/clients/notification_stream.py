@@ -27,7 +27,7 @@ def start_listening(session: McpSession) -> None:
     """Start to receive the notifications that the server announced. Stops when the session closes."""
     if session.handshake_result is None:
         return
-    if not session.handshake_result.modern:
+    if not session.handshake_result.era.subscribes_by_request:
         session.transport.start_listening()
         return
     capabilities = session.handshake_result.capabilities

@@ -236,8 +236,8 @@ class McpSession:
 
     def _cancel_request(self, id: int, method: str, reason: str) -> None:
         # The specification forbids cancelling `initialize`, and allows to cancel only requests that are in
-        # progress: not one that was answered in the meantime. A modern HTTP transport cancels by closing the
-        # response stream, so it needs no message.
+        # progress: not one that was answered in the meantime. Some transports cancel by closing the
+        # response stream, and need no message.
         was_pending = self._pending.discard(id)
         if (
             was_pending
@@ -363,14 +363,15 @@ class McpSession:
         if self.skipped_messages <= 3:
             log.debug("%s: skipped %s", self.server, event.reason)
 
-    # Requests from the server (legacy era only).
+    # Requests from the server, in eras where it does not ask in results.
 
     def _on_server_request(self, event: IncomingRequest) -> None:
         if event.is_echo:
             self.on_lost(BadAnswer("echoes its input back; is it an MCP server?"))
-        elif self.handshake_result is not None and self.handshake_result.modern:
+        elif self.handshake_result is not None and self.handshake_result.era.asks_in_results:
+            era = self.handshake_result.era.name
             self._skip_message(
-                UnprocessableMessage(f"{event.method}: servers do not send requests in the modern era")
+                UnprocessableMessage(f"{event.method}: servers do not send requests in the {era} era")
             )
         elif event.method == "ping":
             self._queue_reply(build_result_message(event.id, {}))

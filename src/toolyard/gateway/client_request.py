@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 from toolyard.protocol.constants import LOG_LEVELS
+from toolyard.protocol.eras import Era
+from toolyard.protocol.mirrored_headers import HeaderParam
 from toolyard.protocol.pending import Message, RequestId, build_notification
+from toolyard.protocol.server import RequestRejection, parse_request_metadata
 from toolyard.types.call import OnProgress
 
 if TYPE_CHECKING:
@@ -19,11 +22,13 @@ __all__ = [
     "ClientRequest",
     "SendToClient",
     "as_object",
+    "build_session_request",
     "discard_message",
     "forwardable_capabilities",
     "is_at_or_above_level",
     "is_jsonrpc_message",
     "is_request_id",
+    "parse_stateless_request",
 ]
 
 SendToClient: TypeAlias = Callable[[Message], None]
@@ -58,16 +63,21 @@ class ClientRequest:
 
     method: str
     params: dict[str, Any]
-    modern: bool
+    era: Era
     send_to_client: SendToClient
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Capabilities of the client that servers may be told."""
     log_level: str | None = None
-    """Log level of a modern request; in the legacy era the session has one."""
+    """Log level of a request without a session; a session has its own."""
     progress_token: RequestId | None = None
     session: LegacySession | None = None
     is_finished: bool = False
     """Whether the request has been answered, so that no message can be sent with it."""
+
+    @property
+    def version(self) -> str:
+        """Protocol version of the client."""
+        return self.era.assumed_version if self.session is None else self.session.version
 
     @property
     def meta(self) -> Mapping[str, Any] | None:
@@ -95,6 +105,45 @@ class ClientRequest:
             and is_at_or_above_level(params, self.log_level)
         ):
             self.send_to_client(build_notification("notifications/message", dict(params)))
+
+
+def build_session_request(
+    body: Message, era: Era, session: LegacySession | None, send_to_client: SendToClient
+) -> ClientRequest:
+    """Build a request of an era with sessions."""
+    params = as_object(body.get("params"))
+    token = as_object(params.get("_meta")).get("progressToken")
+    return ClientRequest(
+        cast("str", body["method"]),
+        params,
+        era,
+        send_to_client,
+        progress_token=token if is_request_id(token) else None,
+        session=session,
+    )
+
+
+def parse_stateless_request(
+    body: Message,
+    era: Era,
+    send_to_client: SendToClient,
+    *,
+    headers: Mapping[str, str] | None = None,
+    header_params: Sequence[HeaderParam] = (),
+) -> ClientRequest | RequestRejection:
+    """Build a request of an era without sessions, or return its rejection. ``headers`` are those of HTTP."""
+    metadata = parse_request_metadata(body, headers=headers, header_params=header_params)
+    if isinstance(metadata, RequestRejection):
+        return metadata
+    return ClientRequest(
+        cast("str", body["method"]),
+        as_object(body.get("params")),
+        era,
+        send_to_client,
+        forwardable_capabilities(metadata.capabilities),
+        metadata.log_level,
+        metadata.progress_token,
+    )
 
 
 CURRENT_REQUEST: ContextVar[ClientRequest | None] = ContextVar("gateway_request", default=None)

@@ -21,6 +21,7 @@ from toolyard.gateway.surface.resources import ResourceHandlers
 from toolyard.gateway.surface.tools import ToolHandlers
 from toolyard.meta import ToolMode, with_direct_mode
 from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVELS, SUBSCRIPTION_ID_KEY
+from toolyard.protocol.eras import ERAS
 from toolyard.protocol.pending import (
     Message,
     RequestId,
@@ -30,7 +31,6 @@ from toolyard.protocol.pending import (
     build_result_message,
 )
 from toolyard.protocol.server import (
-    build_complete_result,
     build_discover_result,
     build_initialize_result,
     build_subscription_notification,
@@ -78,7 +78,7 @@ class Endpoint:
         self.tools = ToolHandlers(self.caller_view, rounds, mode)
         self.prompts = PromptHandlers(self.caller_view, rounds)
         self.resources = ResourceHandlers(self.caller_view, rounds)
-        self._common_handlers: dict[str, _Handler] = {
+        handlers: dict[str, _Handler] = {
             "tools/list": self._report_missing_servers(self.tools.list),
             "tools/call": self.tools.call,
             "prompts/list": self._report_missing_servers(self.prompts.list),
@@ -87,17 +87,14 @@ class Endpoint:
             "resources/templates/list": self._report_missing_servers(self.resources.list_templates),
             "resources/read": self.resources.read,
             "completion/complete": self._complete_argument,
-        }
-        self._modern_handlers: dict[str, _Handler] = {
-            **self._common_handlers,
             "server/discover": self._discover_server,
-        }
-        self._legacy_handlers: dict[str, _Handler] = {
-            **self._common_handlers,
             "ping": _answer_ping,
             "logging/setLevel": self._set_log_level,
             "resources/subscribe": self.resources.subscribe,
             "resources/unsubscribe": self.resources.unsubscribe,
+        }
+        self._handlers = {
+            era: {method: handlers[method] for method in handlers if era.has_method(method)} for era in ERAS
         }
 
     async def respond(self, id: RequestId, request: ClientRequest) -> Message:
@@ -110,7 +107,7 @@ class Endpoint:
     async def handle(self, request: ClientRequest) -> dict[str, Any] | RpcFailure:
         """Return the result of a request, or its failure."""
         try:
-            handler = (self._modern_handlers if request.modern else self._legacy_handlers).get(request.method)
+            handler = self._handlers[request.era].get(request.method)
             if handler is None:
                 raise method_not_found(request.method)
             result = await handler(request)
@@ -129,13 +126,9 @@ class Endpoint:
             request.is_finished = True
 
     def _finalize_result(self, request: ClientRequest, result: dict[str, Any]) -> dict[str, Any]:
-        if not request.modern:
-            if "resultType" in result:
-                return {key: value for key, value in result.items() if key != "resultType"}
-            return result
-        if result.get("resultType") == "input_required":
+        if request.era.asks_in_results and result.get("resultType") == "input_required":
             return escape_hidden_in_requests(result)
-        return build_complete_result(result, request.method, self.caller_view.server_info)
+        return request.era.finish_result(result, request.method, self.caller_view.server_info)
 
     def _report_missing_servers(self, handler: _Handler) -> _Handler:
         """Wrap a list handler: name the missing servers in ``_meta`` and shorten the declared lifetime."""
@@ -146,8 +139,8 @@ class Endpoint:
             result = await handler(request)
             if missing := self.caller_view.missing_servers(request.method):
                 result["_meta"] = {**as_object(result.get("_meta")), MISSING_SERVERS_META_KEY: missing}
-                if request.modern:
-                    result["ttlMs"] = min(result.get("ttlMs", 0), _INCOMPLETE_LIST_TTL_MILLISECONDS)
+                if "ttlMs" in result:
+                    result["ttlMs"] = min(result["ttlMs"], _INCOMPLETE_LIST_TTL_MILLISECONDS)
             return result
 
         return list_with_missing_servers

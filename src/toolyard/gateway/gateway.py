@@ -19,6 +19,7 @@ from toolyard.gateway.surface.list_repair import repair_tool
 from toolyard.gateway.surface.listing_cache import ListingCache
 from toolyard.gateway.upstream import Upstream
 from toolyard.protocol.codec import JsonFragment, encode_fragment
+from toolyard.protocol.eras import Era
 from toolyard.types.principal import Principal
 from toolyard.types.tool import Definition
 
@@ -66,15 +67,15 @@ class Gateway:
         )
         self.client_subscriptions = ClientSubscriptions(core.manager)
         self.shutdown = asyncio.Event()
-        self._encoded_tools: dict[tuple[str, str, bool], tuple[Definition, JsonFragment]] = {}
+        self._encoded_tools: dict[tuple[str, str, Era], tuple[Definition, JsonFragment]] = {}
 
-    def encode_tool(self, name: str, definition: Definition, *, modern: bool) -> JsonFragment:
+    def encode_tool(self, name: str, definition: Definition, era: Era) -> JsonFragment:
         """Return a tool as its server published it, except for its name and for parts that clients of this
         era cannot read. Encoded once for all clients."""
-        key = (definition.server_id, name, modern)
+        key = (definition.server_id, name, era)
         known = self._encoded_tools.get(key)
         if known is None or known[0] is not definition:
-            raw = repair_tool(definition.raw, modern=modern)
+            raw = repair_tool(definition.raw, era)
             known = (definition, encode_fragment(raw if raw.get("name") == name else {**raw, "name": name}))
             if len(self._encoded_tools) >= _MAX_ENCODED_TOOLS:
                 self._encoded_tools.clear()

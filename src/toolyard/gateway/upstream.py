@@ -138,7 +138,7 @@ class _WithoutCapabilities:
         if not connection.has_client_capabilities:
             return await connection.request(request)
         handshake = connection.handshake_result or await connection.ensure_connected()
-        if not handshake.modern:
+        if handshake.era.has_sessions:
             principal = LOCAL_PRINCIPAL if connection.server.shared else caller.principal
             silent = self._manager.dedicated_connection(
                 server_id, principal, _NO_CAPABILITIES_KEY, _NO_CALLBACKS
@@ -191,7 +191,7 @@ class _SuspendableConnections:
         if request.on_progress is not None or request.method == "tools/call":
             request = replace(request, on_progress=self.call.send_progress)
         handshake = await self.manager.ensure_connected(server_id, principal=principal)
-        if handshake.modern:
+        if handshake.era.asks_in_results:
             request = replace(request, params={**(request.params or {}), **self.params})
             if client.log_level is None:
                 return await self.manager.connection(server_id, principal).request(request, declared)
@@ -218,7 +218,7 @@ async def _set_log_level(connection: Connection, level: str, told: tuple[int, st
     """Set the log level on a legacy server, once per connection."""
     facts = await connection.ensure_connected()
     now = (connection.status().connects, level)
-    if now != told and not facts.modern and "logging" in facts.capabilities:
+    if now != told and facts.era.has_sessions and "logging" in facts.capabilities:
         # A server that cannot set a level logs as it likes; unwanted messages are filtered here.
         with contextlib.suppress(ServerError):
             await connection.request(McpRequest("logging/setLevel", {"level": level}))

@@ -56,7 +56,7 @@ class _ServerSubscriptions:
     """The connection and the generation of the server that know all subscriptions; None if the server may
     have lost them."""
     is_resubscribing: bool = False
-    """Whether a modern server is being subscribed to again."""
+    """Whether the server is being subscribed to again."""
 
 
 class UpstreamSubscriptions:
@@ -75,8 +75,8 @@ class UpstreamSubscriptions:
         followed.uris[uri] += 1
         try:
             connection = self._manager.connection(server_id, followed.principal)
-            modern = (await connection.ensure_connected()).modern
-            if not modern and followed.uris[uri] == 1:
+            by_request = (await connection.ensure_connected()).era.subscribes_by_request
+            if not by_request and followed.uris[uri] == 1:
                 # Only the first subscription may claim that the server knows all of them. A later one leaves
                 # an older mark as it is, so that the maintenance notices a restart in between.
                 if first:
@@ -87,7 +87,7 @@ class UpstreamSubscriptions:
             # Another subscriber may have relied on this one.
             followed.connection_generation = None
             raise
-        if followed.maintenance_task is None or (modern and followed.uris[uri] == 1):
+        if followed.maintenance_task is None or (by_request and followed.uris[uri] == 1):
             self._restart_maintenance(followed)
 
     async def unsubscribe(self, server_id: str, principal: Principal, uri: str) -> None:
@@ -101,13 +101,15 @@ class UpstreamSubscriptions:
             return
         connection = self._manager.connection(server_id, followed.principal)
         facts = connection.handshake_result
-        if facts is not None and facts.modern and followed.uris:
-            self._restart_maintenance(followed)
-        if facts is not None and not facts.modern:
+        if facts is None:
+            return
+        if not facts.era.subscribes_by_request:
             await connection.request(McpRequest("resources/unsubscribe", {"uri": uri}, repeatable=True))
+        elif followed.uris:
+            self._restart_maintenance(followed)
 
     def on_acknowledged(self, server_id: str, principal_id: str, params: Mapping[str, Any]) -> None:
-        """Handle the acknowledgement of a modern server: report what may have changed before it."""
+        """Handle the acknowledgement of a subscription: report what may have changed before it."""
         followed = self._server_subscriptions.get((server_id, principal_id))
         wanted = params.get("notifications")
         about = isinstance(wanted, dict) and "resourceSubscriptions" in cast("dict[str, Any]", wanted)
@@ -156,20 +158,21 @@ class UpstreamSubscriptions:
         while True:
             try:
                 facts = await self._manager.ensure_connected(followed.server_id, principal=followed.principal)
-                await (self._listen_modern(followed) if facts.modern else self._maintain_legacy(followed))
+                listen = self._listen if facts.era.subscribes_by_request else self._resubscribe_after_restarts
+                await listen(followed)
             except ToolyardError as error:
                 log.debug("resources of '%s' cannot be watched: %s", followed.server_id, error)
             await asyncio.sleep(_RETRY_SECONDS)
             followed.is_resubscribing = True
 
-    async def _listen_modern(self, followed: _ServerSubscriptions) -> None:
-        """Follow a modern server: one long request names all resources, and is replaced when they change."""
+    async def _listen(self, followed: _ServerSubscriptions) -> None:
+        """Hold the request that names all resources; it is replaced when they change."""
         params = {"notifications": {"resourceSubscriptions": sorted(followed.uris)}}
         connection = self._manager.connection(followed.server_id, followed.principal)
         await connection.request(McpRequest("subscriptions/listen", params, timeouts=_LISTEN_TIMEOUTS))
 
-    async def _maintain_legacy(self, followed: _ServerSubscriptions) -> None:
-        """Follow a legacy server: subscribe once in each generation of the server."""
+    async def _resubscribe_after_restarts(self, followed: _ServerSubscriptions) -> None:
+        """Subscribe once in each generation of the server."""
         while True:
             connection = self._manager.connection(followed.server_id, followed.principal)
             await connection.ensure_connected()

@@ -11,7 +11,6 @@ from toolyard.protocol.constants import (
     CLIENT_CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
     LATEST_LEGACY_VERSION,
-    LATEST_MODERN_VERSION,
     LEGACY_VERSIONS,
     LOG_LEVEL_KEY,
     MODERN_ERROR_CODES,
@@ -20,6 +19,7 @@ from toolyard.protocol.constants import (
     SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
 )
+from toolyard.protocol.eras import ERAS, Era, era_of_version
 from toolyard.protocol.pending import RpcFailure
 
 __all__ = [
@@ -41,28 +41,31 @@ class HandshakeResult:
     """Version, identity and capabilities of a server, as negotiated in the handshake."""
 
     version: str
-    modern: bool
     info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
     instructions: str | None = None
+
+    @property
+    def era(self) -> Era:
+        return era_of_version(self.version)
 
 
 class InconclusiveProbe(Enum):
     """Result of a ``server/discover`` probe that did not yield a HandshakeResult."""
 
-    LEGACY = "legacy"
-    """The server does not support the modern era: start with ``initialize``."""
+    OLDER = "older"
+    """The server does not support this era: try an older one."""
     INCOMPATIBLE = "incompatible"
-    """The server is modern, but supports no version that we support."""
+    """The server supports this era, but no version that we support."""
 
 
 class RequestBuilder:
     """Adds protocol version, client identity and capabilities to requests, in the way of the server's era."""
 
-    __slots__ = ("_meta", "capabilities", "info", "modern", "version")
+    __slots__ = ("_meta", "capabilities", "era", "info", "version")
 
     def __init__(
-        self, info: Mapping[str, Any], capabilities: Mapping[str, Any], version: str = LATEST_MODERN_VERSION
+        self, info: Mapping[str, Any], capabilities: Mapping[str, Any], version: str = ERAS[0].latest_version
     ) -> None:
         self.info = dict(info)
         self.capabilities = dict(capabilities)
@@ -71,14 +74,8 @@ class RequestBuilder:
     def set_version(self, version: str) -> None:
         """Use this protocol version from now on."""
         self.version = version
-        self.modern = version not in LEGACY_VERSIONS
-        self._meta: dict[str, Any] = {}
-        if self.modern:
-            self._meta = {
-                PROTOCOL_VERSION_KEY: version,
-                CLIENT_INFO_KEY: self.info,
-                CLIENT_CAPABILITIES_KEY: self.capabilities,
-            }
+        self.era = era_of_version(version)
+        self._meta = self.era.build_request_meta(version, self.info, self.capabilities)
 
     def build_params(
         self,
@@ -92,17 +89,14 @@ class RequestBuilder:
         """Return the params with the required ``_meta``. The caller's mapping is not modified.
 
         The caller's own keys, in ``meta`` or in ``_meta`` of the params, are included, but cannot override
-        reserved ones. ``capabilities`` replaces the client capabilities of this one request, which is
-        possible only in the modern era.
+        reserved ones. ``capabilities`` and ``log_level`` are those of the client of this one request, in an
+        era without sessions.
         """
         merged_meta = dict(self._meta)
         # Keys set here take precedence over those of the caller, which are merged in below.
-        if self.modern and capabilities is not None:
-            merged_meta[CLIENT_CAPABILITIES_KEY] = capabilities
+        self.era.declare_client(merged_meta, capabilities, log_level)
         if progress_token is not None:
             merged_meta["progressToken"] = progress_token
-        if self.modern and log_level is not None:
-            merged_meta[LOG_LEVEL_KEY] = log_level
         params_meta: object = params.get("_meta") if params else None
         for source in (meta, params_meta):
             if isinstance(source, Mapping):
@@ -116,17 +110,12 @@ class RequestBuilder:
         return {key: params[key] for key in params if key != "_meta"} if params is not None else None
 
     def initialize_params(self) -> dict[str, Any]:
-        """Return the params of the legacy ``initialize`` request."""
+        """Return the params of the ``initialize`` request, which knows no extensions."""
         return {
-            "protocolVersion": self.version if self.version in LEGACY_VERSIONS else LATEST_LEGACY_VERSION,
-            "capabilities": legacy_capabilities(self.capabilities),
+            "protocolVersion": self.version if self.era.has_sessions else LATEST_LEGACY_VERSION,
+            "capabilities": {key: value for key, value in self.capabilities.items() if key != "extensions"},
             "clientInfo": self.info,
         }
-
-
-def legacy_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the capabilities for the legacy era, which has no extensions."""
-    return {key: value for key, value in capabilities.items() if key != "extensions"}
 
 
 def interpret_probe(
@@ -140,19 +129,19 @@ def interpret_probe(
     if result is not None:
         versions = _filter_strings(result.get("supportedVersions"))
         if versions is None or not isinstance(result.get("capabilities"), dict):
-            return InconclusiveProbe.LEGACY
+            return InconclusiveProbe.OLDER
         shared = next((version for version in MODERN_VERSIONS if version in versions), None)
         if shared is None:
             return (
-                InconclusiveProbe.LEGACY
+                InconclusiveProbe.OLDER
                 if any(v in LEGACY_VERSIONS for v in versions)
                 else InconclusiveProbe.INCOMPATIBLE
             )
         meta = result.get("_meta")
         info = cast("dict[str, Any]", meta).get(SERVER_INFO_KEY) if isinstance(meta, dict) else None
-        return _build_handshake_result(shared, True, info or result.get("serverInfo"), result)
+        return _build_handshake_result(shared, info or result.get("serverInfo"), result)
     if failure is None or failure.code not in MODERN_ERROR_CODES:
-        return InconclusiveProbe.LEGACY
+        return InconclusiveProbe.OLDER
     if failure.code != UNSUPPORTED_VERSION:
         # An error code of the modern era proves that the server is modern; it rejects something else.
         return InconclusiveProbe.INCOMPATIBLE
@@ -161,12 +150,12 @@ def interpret_probe(
         _filter_strings(cast("dict[str, Any]", data).get("supported")) if isinstance(data, dict) else None
     )
     if supported is None:
-        return InconclusiveProbe.LEGACY
+        return InconclusiveProbe.OLDER
     shared = next((version for version in MODERN_VERSIONS if version in supported), None)
     if shared is not None:
         return shared
     return (
-        InconclusiveProbe.LEGACY
+        InconclusiveProbe.OLDER
         if any(v in LEGACY_VERSIONS for v in supported)
         else InconclusiveProbe.INCOMPATIBLE
     )
@@ -179,16 +168,13 @@ def parse_initialize_result(result: Mapping[str, Any]) -> HandshakeResult | str:
         return "its answer to initialize has no protocolVersion"
     if version not in LEGACY_VERSIONS and version not in MODERN_VERSIONS:
         return f"it uses protocol version {version[:40]!r}, which Toolyard does not support"
-    return _build_handshake_result(version, version in MODERN_VERSIONS, result.get("serverInfo"), result)
+    return _build_handshake_result(version, result.get("serverInfo"), result)
 
 
-def _build_handshake_result(
-    version: str, modern: bool, info: object, result: Mapping[str, Any]
-) -> HandshakeResult:
+def _build_handshake_result(version: str, info: object, result: Mapping[str, Any]) -> HandshakeResult:
     capabilities, instructions = result.get("capabilities"), result.get("instructions")
     return HandshakeResult(
         version,
-        modern,
         cast("dict[str, Any]", info) if isinstance(info, dict) else {},
         cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {},
         instructions if isinstance(instructions, str) else None,

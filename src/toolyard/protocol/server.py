@@ -1,4 +1,4 @@
-"""The server role: detection and validation of modern requests, and the results of both eras."""
+"""The server role: validation of requests without sessions, and the results of both eras."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ __all__ = [
     "build_input_required_result",
     "build_subscription_notification",
     "http_status",
-    "is_modern_request",
-    "parse_modern_request",
+    "parse_request_metadata",
+    "read_meta",
 ]
 
 CACHEABLE_METHODS = frozenset(
@@ -78,29 +78,19 @@ class RequestRejection:
     status: int = 400
 
 
-def is_modern_request(message: Message) -> bool:
-    """Return True for a request of the modern era: with a version in its ``_meta``, or a modern-only
-    method."""
-    meta = _read_meta(message)
-    return PROTOCOL_VERSION_KEY in meta or message.get("method") in (
-        "server/discover",
-        "subscriptions/listen",
-    )
-
-
-def parse_modern_request(
+def parse_request_metadata(
     message: Message,
     *,
     headers: Mapping[str, str] | None = None,
     header_params: Sequence[HeaderParam] = (),
     versions: Sequence[str] = MODERN_VERSIONS,
 ) -> RequestMetadata | RequestRejection:
-    """Return the metadata of a modern request, or its rejection.
+    """Return the metadata of a request that names its client, or its rejection.
 
     ``headers`` are those of the HTTP request, checked against the body; None for other transports.
     ``header_params`` are the parameters that the called tool mirrors into headers.
     """
-    meta = _read_meta(message)
+    meta = read_meta(message)
     version, capabilities = meta.get(PROTOCOL_VERSION_KEY), meta.get(CLIENT_CAPABILITIES_KEY)
     if not isinstance(version, str) or not isinstance(capabilities, dict):
         key = CLIENT_CAPABILITIES_KEY if isinstance(version, str) else PROTOCOL_VERSION_KEY
@@ -217,7 +207,8 @@ def _set_meta_key(meta: object, key: str, value: object) -> dict[str, Any]:
     return {**(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}), key: value}
 
 
-def _read_meta(message: Message) -> dict[str, Any]:
+def read_meta(message: Message) -> dict[str, Any]:
+    """Return the ``_meta`` of a message, empty if it has none."""
     params = message.get("params")
     meta = cast("dict[str, Any]", params).get("_meta") if isinstance(params, dict) else None
     return cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}

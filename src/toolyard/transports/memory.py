@@ -42,7 +42,7 @@ class MemoryTransport:
         if self._receiver is not None:
             self._receiver.on_message(decode(encode(message)))
 
-    def set_protocol_version(self, version: str, *, modern: bool) -> None:
+    def set_protocol_version(self, version: str) -> None:
         pass
 
     def start_listening(self) -> None:

@@ -168,7 +168,7 @@ class SseTransport:
             raise error
         await drain_response(response)
 
-    def set_protocol_version(self, version: str, *, modern: bool) -> None:
+    def set_protocol_version(self, version: str) -> None:
         self._version_headers = {"MCP-Protocol-Version": version}
 
     def start_listening(self) -> None:

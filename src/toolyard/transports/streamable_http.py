@@ -17,6 +17,7 @@ from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, 
 from toolyard.net import HttpResponse, OutboundHttp
 from toolyard.protocol.byte_buffer import ByteBuffer, MessageBytes
 from toolyard.protocol.codec import decode, encode
+from toolyard.protocol.eras import ERAS, era_of_version
 from toolyard.protocol.framing import SSE_STEP_BYTES, OversizeLine, SseEvent, SseParser
 from toolyard.protocol.id_recovery import build_error_for_unreadable
 from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, MessageLimitExceeded, decode_message
@@ -63,9 +64,9 @@ _HANDSHAKE_METHODS = ("server/discover", "initialize")
 class StreamableHttpTransport:
     """Connection to one server URL.
 
-    In the modern era every request is independent: closing its response stream cancels it, and there are no
-    session ids. In the legacy era the server may assign a session id, which must accompany every request, and
-    an interrupted event stream can be resumed with ``Last-Event-ID``.
+    In an era without sessions every request is independent: closing its response stream cancels it. With
+    sessions the server may assign a session id, which must accompany every request, and an interrupted event
+    stream can be resumed with ``Last-Event-ID``.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class StreamableHttpTransport:
         self._http_client = ServerHttpClient(spec, net, auth, guarded=guarded)
         self._max_message_bytes = limit
         self._receiver: Receiver | None = None
-        self._is_modern = True
+        self._era = ERAS[0]
         self._session_id: str | None = None
         self._stream_reconnects = 0
         self._initial_headers: dict[str, str] = {
@@ -92,19 +93,19 @@ class StreamableHttpTransport:
 
     @property
     def cancels_on_disconnect(self) -> bool:
-        return self._is_modern
+        return not self._era.has_sessions
 
     @property
     def mirrors_headers(self) -> bool:
-        return self._is_modern
+        return self._era.mirrors_headers
 
     async def open(self, receiver: Receiver) -> None:
         self._receiver = receiver
 
-    def set_protocol_version(self, version: str, *, modern: bool) -> None:
-        self._is_modern = modern
+    def set_protocol_version(self, version: str) -> None:
+        self._era = era_of_version(version)
         self._negotiated_headers = {**self._initial_headers, _VERSION_HEADER: version}
-        if modern:
+        if not self._era.has_sessions:
             self._session_id = None
         elif self._session_id is not None:
             self._negotiated_headers[_SESSION_HEADER] = self._session_id
@@ -119,7 +120,7 @@ class StreamableHttpTransport:
         # ``initialize`` starts a session, so it must carry neither the id of an earlier one nor a negotiated
         # version.
         all_headers = self._negotiated_headers if method != "initialize" else self._initial_headers
-        if self._is_modern and method is not None and method != "initialize":
+        if self._era.mirrors_headers and method is not None and method != "initialize":
             all_headers = {**all_headers, **build_standard_headers(method, message.get("params"))}
         if headers:
             all_headers = {**all_headers, **headers}
@@ -129,8 +130,8 @@ class StreamableHttpTransport:
         try:
             await self._handle_response(response, message.get("id") if method is not None else None, method)
         except BaseException:
-            # Also when the caller is cancelled: in the modern era, closing the response stream is what
-            # cancels the request at the server.
+            # Also when the caller is cancelled: without sessions, closing the response stream is what cancels
+            # the request at the server.
             response.close()
             raise
 
@@ -231,8 +232,9 @@ class StreamableHttpTransport:
     async def _handle_event_stream(self, response: HttpResponse, id: RequestId) -> None:
         """Read the event stream of a request until its response, resuming it where that is possible.
 
-        A legacy server may end the stream at any time if it has sent event ids. The stream is then reopened
-        with the last id, after the delay that the server requested. The request itself is never sent twice.
+        With sessions, a server may end the stream at any time if it has sent event ids. The stream is then
+        reopened with the last id, after the delay that the server requested. The request itself is never sent
+        twice.
         """
         stream = _EventStreamState(self._max_message_bytes)
         failures = 0
@@ -242,9 +244,9 @@ class StreamableHttpTransport:
                 if stream.answered:
                     self._finish_response(response)
                     return
-                # The modern era has no resumption, and without an event id there is no position to resume
+                # Only sessions can resume streams, and without an event id there is no position to resume
                 # from. The server may have executed the request, so it is not repeated either.
-                if self._is_modern or not stream.last_id:
+                if not self._era.has_sessions or not stream.last_id:
                     raise error or OutcomeUnknown("ended the event stream before its answer")
                 # Progress resets the count: a long call may be polled many times, each with an event. Only a
                 # server that never delivers anything is given up.
@@ -316,8 +318,8 @@ class StreamableHttpTransport:
         raise error
 
     def start_listening(self) -> None:
-        """Open the stream for unsolicited messages of a legacy server. Many servers do not offer one."""
-        if not self._is_modern:
+        """Open the stream for unsolicited messages, if there are sessions. Many servers do not offer one."""
+        if self._era.has_sessions:
             self._tasks.spawn(self._run_notification_stream())
 
     async def _run_notification_stream(self) -> None:

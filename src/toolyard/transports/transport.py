@@ -99,7 +99,7 @@ class Transport(Protocol):
         Unreachable (no), OutcomeUnknown (perhaps), others (yes, and this was its response)."""
         ...
 
-    def set_protocol_version(self, version: str, *, modern: bool) -> None:
+    def set_protocol_version(self, version: str) -> None:
         """Use the negotiated protocol version from now on."""
         ...
 

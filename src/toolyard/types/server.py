@@ -19,8 +19,10 @@ __all__ = [
     "Server",
     "StdioSpec",
     "Timeouts",
+    "TransportName",
     "TransportSpec",
     "Trust",
+    "UrlTransportName",
 ]
 
 NATIVE_SERVER_ID = "@native"
@@ -58,6 +60,12 @@ class RestartPolicy(StrEnum):
     """Restart with increasing delays, until it crashes too often in a row."""
 
 
+UrlTransportName: TypeAlias = Literal["http", "sse"]
+"""Transports to a server at a URL."""
+TransportName: TypeAlias = Literal["stdio", "http", "sse"]
+"""All transports; ``transports/registry.py`` has an entry for each."""
+
+
 @dataclass(frozen=True, slots=True)
 class StdioSpec:
     """Child process that is connected through its standard streams."""
@@ -76,7 +84,7 @@ class HttpSpec:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     auth_provider_id: str | None = None
-    type: Literal["http", "sse"] = "http"
+    type: UrlTransportName = "http"
     query: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Query parameters added to the URL of every request, e.g. an API key. Secret, like ``headers``."""
 

@@ -17,7 +17,8 @@ from toolyard.agents.builtin_tools.web_fetch import PageFetcher
 from toolyard.agents.builtin_tools.workspace import Workspace, can_confine
 from toolyard.catalog.listing_codec import validate_listing
 from toolyard.net import OutboundHttp
-from toolyard.protocol.constants import INVALID_PARAMS, LATEST_MODERN_VERSION, METHOD_NOT_FOUND
+from toolyard.protocol.constants import INVALID_PARAMS, METHOD_NOT_FOUND
+from toolyard.protocol.eras import ERAS, detect_era
 from toolyard.protocol.pending import (
     Message,
     RequestId,
@@ -26,10 +27,8 @@ from toolyard.protocol.pending import (
     build_result_message,
 )
 from toolyard.protocol.server import (
-    build_complete_result,
     build_discover_result,
     build_initialize_result,
-    is_modern_request,
 )
 from toolyard.transports.memory import MemoryTransport
 from toolyard.types.catalog import Catalogue, RawListing
@@ -66,14 +65,7 @@ class NativeServer:
         if isinstance(outcome, RpcFailure):
             reply(build_error_message(id, outcome.code, outcome.message))
         else:
-            reply(
-                build_result_message(
-                    id,
-                    build_complete_result(outcome, method, SERVER_INFO)
-                    if is_modern_request(message)
-                    else outcome,
-                )
-            )
+            reply(build_result_message(id, detect_era(message).finish_result(outcome, method, SERVER_INFO)))
 
     async def _handle_request(
         self, id: RequestId, method: str, params: dict[str, Any]
@@ -140,7 +132,7 @@ def build_native_server(
         tools=tuple(build_list_entry(tool) for tool in tools.definitions.values()),
         server_info=SERVER_INFO,
         capabilities=SERVER_CAPABILITIES,
-        protocol_version=LATEST_MODERN_VERSION,
+        protocol_version=ERAS[0].latest_version,
     )
     contents, _ = validate_listing(NATIVE_SERVER_ID, listing, None)
     return NativeServerSetup(
@@ -150,7 +142,7 @@ def build_native_server(
             StdioSpec(NATIVE_SERVER_ID),
             label="Built-in tools",
             shared=True,
-            protocol=ProtocolEra.MODERN,
+            protocol=ProtocolEra(ERAS[0].name),
             timeouts=Timeouts(connect=10.0, silence=60.0, call=60.0),
         ),
         Catalogue(contents, time.time(), _CATALOGUE_TTL_SECONDS),

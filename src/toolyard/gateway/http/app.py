@@ -6,7 +6,7 @@ The creator decides about access: ``endpoint_for`` returns the endpoint for a re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 from toolyard.errors import TooManyStreams
@@ -14,9 +14,9 @@ from toolyard.gateway.client_request import (
     ClientRequest,
     as_object,
     discard_message,
-    forwardable_capabilities,
     is_jsonrpc_message,
     is_request_id,
+    parse_stateless_request,
 )
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.error_responses import RpcErrorResponse
@@ -31,8 +31,10 @@ from toolyard.gateway.http.exchange import (
     accepts_media_type,
 )
 from toolyard.gateway.http.legacy import INVALID_MESSAGE, LegacyHttp
-from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_REQUEST, LEGACY_VERSIONS, PARSE_ERROR
+from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from toolyard.protocol.eras import Era, detect_era
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
+from toolyard.protocol.mirrored_headers import HeaderParam
 from toolyard.protocol.pending import (
     Message,
     RequestId,
@@ -40,7 +42,7 @@ from toolyard.protocol.pending import (
     build_error_message,
     build_result_message,
 )
-from toolyard.protocol.server import RequestRejection, http_status, is_modern_request, parse_modern_request
+from toolyard.protocol.server import RequestRejection, http_status
 
 __all__ = ["EndpointFor", "HttpGateway", "HttpRequestRejected"]
 
@@ -115,33 +117,28 @@ class HttpGateway:
             await http.respond_error(400, id if is_request_id(id) else None, INVALID_MESSAGE)
             return
         version = http.headers.get("mcp-protocol-version")
-        if is_modern_request(body) or (version is not None and version not in LEGACY_VERSIONS):
-            await self._handle_modern(http, front, body)
-        else:
+        era = detect_era(body, version)
+        if era.has_sessions:
             await self._legacy_http.handle_post(http, front, body)
+        else:
+            await self._handle_stateless(http, front, era, body)
 
-    async def _handle_modern(self, http: HttpExchange, front: Endpoint, body: Message) -> None:
+    async def _handle_stateless(self, http: HttpExchange, front: Endpoint, era: Era, body: Message) -> None:
         method, id = cast("str | None", body.get("method")), cast("RequestId", body.get("id"))
         if method is None:
             raise HttpRequestRejected(400, "send inputResponses with the next request, not as a message")
         if "id" not in body:
             await http.respond(202)
             return
-        params = as_object(body.get("params"))
-        marks = await front.tools.get_header_params(params.get("name")) if method == "tools/call" else ()
-        caller = parse_modern_request(body, headers=http.headers, header_params=marks)
-        if isinstance(caller, RequestRejection):
-            await http.respond_error(caller.status, id, caller.failure)
-            return
-        request = ClientRequest(
-            method,
-            params,
-            True,
-            discard_message,
-            forwardable_capabilities(caller.capabilities),
-            caller.log_level,
-            caller.progress_token,
+        marks: Sequence[HeaderParam] = ()
+        if method == "tools/call":
+            marks = await front.tools.get_header_params(as_object(body.get("params")).get("name"))
+        request = parse_stateless_request(
+            body, era, discard_message, headers=http.headers, header_params=marks
         )
+        if isinstance(request, RequestRejection):
+            await http.respond_error(request.status, id, request.failure)
+            return
         async with DisconnectWatcher(http.receive) as watched:
             if method == "subscriptions/listen":
                 with self._stream_limits.hold(front.caller.principal.id):

@@ -10,6 +10,7 @@ from toolyard.gateway.client_request import (
     ClientRequest,
     SendToClient,
     as_object,
+    build_session_request,
     discard_message,
     is_jsonrpc_message,
     is_request_id,
@@ -25,6 +26,7 @@ from toolyard.gateway.http.exchange import (
 )
 from toolyard.gateway.http.sessions import HttpSession, HttpSessions
 from toolyard.protocol.constants import INVALID_REQUEST
+from toolyard.protocol.eras import LEGACY
 from toolyard.protocol.pending import Message, RequestId, RpcFailure, build_result_message
 
 __all__ = ["INVALID_MESSAGE", "LegacyHttp"]
@@ -35,7 +37,7 @@ _STREAM_AFTER_SECONDS = 0.3
 """Delay after which a client gets a stream instead of waiting, so that it can resume."""
 _SESSION_NOT_FOUND = -32001
 """The code of the official SDKs, which some clients check before they start a new session."""
-_BATCH_PROTOCOL_VERSION = "2025-03-26"
+_BATCH_PROTOCOL_VERSION = LEGACY.assumed_version
 """The only revision with batches; also the version of a request that names none."""
 _MAX_BATCH_MESSAGES = 100
 
@@ -225,16 +227,7 @@ class LegacyHttp:
 
 
 def _build_request(held: HttpSession | None, body: Message, tell: SendToClient) -> ClientRequest:
-    params = as_object(body.get("params"))
-    token = as_object(params.get("_meta")).get("progressToken")
-    return ClientRequest(
-        cast("str", body["method"]),
-        params,
-        False,
-        tell,
-        progress_token=token if is_request_id(token) else None,
-        session=None if held is None else held.session,
-    )
+    return build_session_request(body, LEGACY, None if held is None else held.session, tell)
 
 
 def _handle_one_way_message(held: HttpSession | None, body: Message) -> None:
@@ -249,5 +242,5 @@ def _handle_one_way_message(held: HttpSession | None, body: Message) -> None:
         if is_request_id(id):
             held.session.cancellable_requests.cancel(id)
     elif method == "notifications/roots/list_changed":
-        for lane in held.endpoint.gateway.core.manager.list_dedicated_connections(held.session.key):
-            lane.notify(cast("str", method))
+        for connection in held.endpoint.gateway.core.manager.list_dedicated_connections(held.session.key):
+            connection.notify(cast("str", method))

@@ -21,7 +21,7 @@ from toolyard.types.visible_text import visible
 __all__ = ["ApprovalPrompt"]
 
 _INPUT_REQUEST_NAME = "toolyard/approval"
-"""Name of our question in a modern round, which contains no other question."""
+"""Name of our question in an ``input_required`` result, which contains no other question."""
 _ELICITATION_METHOD = "elicitation/create"
 _CALL_META_TOOL = "tools_call"
 MAX_MESSAGE_CHARACTERS = 2_000
@@ -32,7 +32,7 @@ _INPUT_REQUIRED_PARAMS = ("inputResponses", "requestState")
 class ApprovalPrompt:
     """Approval questions for one caller.
 
-    A legacy client is asked while the call waits. A modern client repeats the call with its answer, on any
+    A client with a session is asked while the call waits. Others repeat the call with their answer, on any
     replica.
     """
 
@@ -51,13 +51,17 @@ class ApprovalPrompt:
         self._can_approve = caller.scope is None or Right.APPROVE in caller.scope.rights
 
     async def apply_answer(self, request: ClientRequest) -> dict[str, Any] | None:
-        """Apply the answer that a modern client sends to our question; the call then continues as if it were
-        new.
+        """Apply the answer that a repeated request brings to our question; the call then continues as if it
+        were new.
 
         Returns the question again if the answer is missing. Raises ToolRefused if the client declined, and
         RpcErrorResponse for a state that is not ours.
         """
-        if self._approvals is None or not request.modern or request.params.get("requestState") is None:
+        if (
+            self._approvals is None
+            or not request.era.asks_in_results
+            or request.params.get("requestState") is None
+        ):
             return None
         approval = self._runner.open_state(request).get("approval")
         if not isinstance(approval, str):
@@ -82,7 +86,7 @@ class ApprovalPrompt:
         arguments: Mapping[str, Any],
         retry_call: Callable[[], Awaitable[dict[str, Any]]],
     ) -> dict[str, Any] | None:
-        """Ask the client, and return the result of the repeated call, or the question for a modern client.
+        """Ask the client, and return the result of the repeated call, or the question itself.
 
         Returns None if the client cannot be asked or does not answer in time; then ``needed`` is reported.
         Raises ToolRefused if the client declines. The question shows all arguments. Arguments that are too
@@ -95,9 +99,9 @@ class ApprovalPrompt:
             if needed.link is None:
                 raise _too_long_error(needed, self._max_characters)
             return None
-        if request.modern:
+        if request.era.asks_in_results:
             return self._build_question(request, needed.approval, message)
-        answer = await self._ask_legacy_client(request, message)
+        answer = await self._ask_in_session(request, message)
         if answer is None:
             return None
         await self._record_answer(needed.approval, answer, _target_tool_name(request))
@@ -109,8 +113,8 @@ class ApprovalPrompt:
             {_INPUT_REQUEST_NAME: {"method": _ELICITATION_METHOD, "params": _build_form(message)}}, state
         )
 
-    async def _ask_legacy_client(self, request: ClientRequest, message: str) -> dict[str, Any] | None:
-        """Return a legacy client's answer, or None if it cannot answer or does not in time."""
+    async def _ask_in_session(self, request: ClientRequest, message: str) -> dict[str, Any] | None:
+        """Return the client's answer, or None if it cannot answer or does not in time."""
         if request.session is None:
             return None
         CURRENT_REQUEST.set(request)
@@ -141,7 +145,7 @@ def _target_tool_name(request: ClientRequest) -> str:
 
 def _supports_form_elicitation(request: ClientRequest) -> bool:
     """Return whether the client supports forms; a capability without kinds means forms too."""
-    offered = request.capabilities if request.modern else request.session and request.session.capabilities
+    offered = request.capabilities if request.session is None else request.session.capabilities
     kinds = as_object(offered).get("elicitation")
     return isinstance(kinds, dict) and (not kinds or "form" in kinds)
 

@@ -25,6 +25,7 @@ from toolyard.gateway.error_responses import RpcErrorResponse, error_to_failure
 from toolyard.gateway.input_required.suspended_call import MultiRoundCall, SuspendedCalls
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.constants import INTERNAL_ERROR
+from toolyard.protocol.eras import ERAS, find_era
 from toolyard.protocol.pending import Message, RpcFailure
 
 __all__ = [
@@ -161,7 +162,8 @@ def _decode_request(order: dict[str, Any], tell: Callable[[Message], None]) -> C
     return ClientRequest(
         order["method"],
         order["params"],
-        True,
+        # A replica of an older version names no era.
+        find_era(order.get("era")) or ERAS[0],
         tell,
         order["capabilities"],
         order["level"],
@@ -307,6 +309,7 @@ def _encode_round(round_id: str, parked_id: object, request: ClientRequest) -> d
         "params": request.params,
         "capabilities": dict(request.capabilities),
         "level": request.log_level,
+        "era": request.era.name,
         "token": request.progress_token,
     }
 

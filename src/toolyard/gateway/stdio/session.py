@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 from toolyard.concurrency.tasks import cancel_tasks
-from toolyard.gateway.client_request import ClientRequest, SendToClient, as_object, forwardable_capabilities
+from toolyard.gateway.client_request import (
+    ClientRequest,
+    SendToClient,
+    as_object,
+    build_session_request,
+    is_request_id,
+    parse_stateless_request,
+)
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.constants import INVALID_REQUEST, PARSE_ERROR
+from toolyard.protocol.eras import detect_era
 from toolyard.protocol.pending import (
     Message,
     RequestId,
@@ -19,7 +27,7 @@ from toolyard.protocol.pending import (
     build_error_message,
     build_result_message,
 )
-from toolyard.protocol.server import RequestRejection, is_modern_request, parse_modern_request
+from toolyard.protocol.server import RequestRejection
 
 __all__ = ["StdioSession"]
 
@@ -35,7 +43,7 @@ class StdioSession:
     def __init__(self, endpoint: Endpoint, send_to_client: SendToClient) -> None:
         self._endpoint = endpoint
         self._send_to_client = send_to_client
-        self._legacy_session: LegacySession | None = None
+        self._session: LegacySession | None = None
         self._running_tasks: dict[RequestId, asyncio.Task[None]] = {}
         self._listen_ids: set[RequestId] = set()
 
@@ -51,28 +59,28 @@ class StdioSession:
     def _handle_message(self, body: Message) -> None:
         method, id = body.get("method"), body.get("id")
         if method is None and ("result" in body or "error" in body):
-            if self._legacy_session is not None:
-                self._legacy_session.receive_response(body)
+            if self._session is not None:
+                self._session.receive_response(body)
             return
         params = body.get("params")
         if not isinstance(method, str) or not (params is None or isinstance(params, dict)):
-            self._send_error(id if _is_request_id(id) else None, INVALID_REQUEST, "Invalid request")
+            self._send_error(id if is_request_id(id) else None, INVALID_REQUEST, "Invalid request")
         elif "id" not in body:
             self._handle_notification(method, as_object(body.get("params")))
-        elif not _is_request_id(id):
+        elif not is_request_id(id):
             self._send_error(None, INVALID_REQUEST, "Invalid request: id is neither number nor string")
         elif id in self._running_tasks or len(self._running_tasks) >= _MAX_RUNNING_REQUESTS:
             self._send_error(
                 id, INVALID_REQUEST, "Invalid request: the id is in use, or too many are running"
             )
         else:
-            task = asyncio.get_running_loop().create_task(self._answer_request(id, method, body))
+            task = asyncio.get_running_loop().create_task(self._answer_request(id, body))
             self._running_tasks[id] = task
 
-    async def _answer_request(self, id: RequestId, method: str, body: Message) -> None:
+    async def _answer_request(self, id: RequestId, body: Message) -> None:
         request: ClientRequest | None = None
         try:
-            read = self._parse_request(method, body)
+            read = self._parse_request(body)
             if isinstance(read, RpcFailure):
                 self._send_error(id, read.code, read.message, read.data)
                 return
@@ -88,44 +96,26 @@ class StdioSession:
                 if request.session is not None:
                     request.session.active_requests.remove(request)
 
-    def _parse_request(self, method: str, body: Message) -> ClientRequest | RpcFailure:
-        params = as_object(body.get("params"))
-        if not is_modern_request(body):
-            token = as_object(params.get("_meta")).get("progressToken")
-            return ClientRequest(
-                method,
-                params,
-                False,
-                self._send_to_client,
-                progress_token=token if _is_request_id(token) else None,
-                session=self._legacy_session,
-            )
-        caller = parse_modern_request(body)
-        if isinstance(caller, RequestRejection):
-            return caller.failure
-        return ClientRequest(
-            method,
-            params,
-            True,
-            self._send_to_client,
-            forwardable_capabilities(caller.capabilities),
-            caller.log_level,
-            caller.progress_token,
-        )
+    def _parse_request(self, body: Message) -> ClientRequest | RpcFailure:
+        era = detect_era(body)
+        if era.has_sessions:
+            return build_session_request(body, era, self._session, self._send_to_client)
+        request = parse_stateless_request(body, era, self._send_to_client)
+        return request.failure if isinstance(request, RequestRejection) else request
 
     async def _handle_request(self, id: RequestId, request: ClientRequest) -> Message:
-        if request.modern and request.method == "subscriptions/listen":
+        if request.method == "subscriptions/listen" and request.era.subscribes_by_request:
             self._listen_ids.add(id)
             try:
                 return build_result_message(id, await self._endpoint.listen(id, request))
             except RpcErrorResponse as refusal:
                 failure = refusal.failure
                 return build_error_message(id, failure.code, failure.message, failure.data)
-        if not request.modern and request.method == "initialize":
+        if request.method == "initialize" and request.era.has_sessions:
             result, session = await self._endpoint.initialize(request.params)
             # A client may initialize again on the same streams. The new session is in place before the old
             # one ends, which takes a while.
-            before, self._legacy_session = self._legacy_session, session
+            before, self._session = self._session, session
             self._endpoint.subscribe_session(session, self._send_to_client)
             if before is not None:
                 await self._endpoint.end_session(before)
@@ -135,13 +125,13 @@ class StdioSession:
     def _handle_notification(self, method: str, params: dict[str, Any]) -> None:
         if method == "notifications/cancelled":
             id = params.get("requestId")
-            if _is_request_id(id) and (task := self._running_tasks.get(id)) is not None:
+            if is_request_id(id) and (task := self._running_tasks.get(id)) is not None:
                 task.cancel()
-        elif method == "notifications/roots/list_changed" and self._legacy_session is not None:
-            for lane in self._endpoint.gateway.core.manager.list_dedicated_connections(
-                self._legacy_session.key
+        elif method == "notifications/roots/list_changed" and self._session is not None:
+            for connection in self._endpoint.gateway.core.manager.list_dedicated_connections(
+                self._session.key
             ):
-                lane.notify(method)
+                connection.notify(method)
 
     def _send_error(self, id: RequestId | None, code: int, message: str, data: object = None) -> None:
         self._send_to_client(build_error_message(id, code, message, data))
@@ -156,9 +146,5 @@ class StdioSession:
     async def close(self) -> None:
         """Cancel everything that runs for the client."""
         await cancel_tasks(self._running_tasks.values())
-        if self._legacy_session is not None:
-            await self._endpoint.end_session(self._legacy_session)
-
-
-def _is_request_id(value: object) -> TypeGuard[RequestId]:
-    return isinstance(value, int | str) and not isinstance(value, bool)
+        if self._session is not None:
+            await self._endpoint.end_session(self._session)

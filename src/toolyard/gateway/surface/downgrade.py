@@ -16,14 +16,12 @@ from toolyard.results.readable_json import to_readable_json
 __all__ = ["downgrade_prompt", "downgrade_result"]
 
 _AUDIO_SINCE_VERSION = "2025-03-26"
-"""The first revision with audio. A client of unknown revision may support it."""
+"""The first revision with audio."""
 
 
 def downgrade_result(result: dict[str, Any], request: ClientRequest) -> dict[str, Any]:
     """Return the result of a tool as this client can read it; nearly always the result itself."""
-    if request.modern:
-        return result
-    if "structuredContent" in result and type(result["structuredContent"]) is not dict:
+    if request.era.structured_content_is_object and type(result.get("structuredContent", {})) is not dict:
         result = _drop_structured_content(result)
     content = result.get("content")
     if supports_resource_links(request) or not isinstance(content, list):
@@ -60,7 +58,7 @@ def _downgrade_block(block: Any, request: ClientRequest) -> Any:
     kind = found.get("type")
     if kind == "resource_link":
         return {"type": "text", "text": to_readable_json(found)}
-    if kind == "audio" and request.session is not None and request.session.version < _AUDIO_SINCE_VERSION:
+    if kind == "audio" and request.version < _AUDIO_SINCE_VERSION:
         inner = {"uri": "toolyard://sound", "mimeType": found.get("mimeType"), "blob": found.get("data")}
         return {"type": "resource", "resource": inner}
     return block

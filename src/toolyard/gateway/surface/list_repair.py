@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
+from toolyard.protocol.eras import Era
+
 __all__ = ["repair_list", "repair_server_info", "repair_tool"]
 
 _Repair: TypeAlias = Callable[[Any], Any]
@@ -77,7 +79,7 @@ def _object_with(parts: Mapping[str, _Repair], *needs: str) -> _Repair:
 
 
 def _repair_properties(value: Any) -> Any:
-    """Legacy clients accept only objects, although ``true`` and ``false`` are schemas too."""
+    """Older clients accept only objects, although ``true`` and ``false`` are schemas too."""
     if not isinstance(value, dict):
         return _INVALID
     given = cast("dict[str, Any]", value)
@@ -103,7 +105,7 @@ def _repair_input_schema(value: Any) -> Any:
 
 
 def _repair_output_schema(value: Any) -> Any:
-    """In the legacy era structured content is an object, and its schema describes an object."""
+    """Drop a schema that describes anything but an object."""
     found = _repair_schema(value)
     return found if found is not _INVALID and found.get("type") == "object" else _INVALID
 
@@ -127,8 +129,8 @@ _TOOL_MEMBERS = {
     "execution": _object_with({"taskSupport": _choice_of("forbidden", "optional", "required")}),
     "inputSchema": _repair_input_schema,
 }
-_repair_legacy_tool = _object_with({**_TOOL_MEMBERS, "outputSchema": _repair_output_schema})
-_repair_modern_tool = _object_with({**_TOOL_MEMBERS, "outputSchema": _object_with({})})
+_repair_object_tool = _object_with({**_TOOL_MEMBERS, "outputSchema": _repair_output_schema})
+_repair_any_tool = _object_with({**_TOOL_MEMBERS, "outputSchema": _object_with({})})
 _ANNOTATION_MEMBERS = {
     "audience": _list_of(_choice_of("user", "assistant")),
     "priority": _check_fraction,
@@ -165,9 +167,9 @@ _repair_implementation = _object_with(
 )
 
 
-def repair_tool(raw: Mapping[str, Any], *, modern: bool) -> Mapping[str, Any]:
+def repair_tool(raw: Mapping[str, Any], era: Era) -> Mapping[str, Any]:
     """Repair a tool for the clients of an era. Its name and input schema were validated by the catalogue."""
-    return _repair_modern_tool(raw) if modern else _repair_legacy_tool(raw)
+    return (_repair_object_tool if era.structured_content_is_object else _repair_any_tool)(raw)
 
 
 def repair_list(method: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -14,15 +14,13 @@ from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.surface.paging import paginate_items
 from toolyard.gateway.surface.resource_uris import ResourceMap
 from toolyard.gateway.surface.result_links import read_stored_result
-from toolyard.protocol.constants import INVALID_PARAMS
+from toolyard.protocol.constants import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from toolyard.types.server import Server
 
 __all__ = ["ResourceHandlers"]
 
 _ServerListings: TypeAlias = Sequence[tuple[Server, Sequence[dict[str, Any]]]]
 _NO_TEMPLATES: Sequence[dict[str, Any]] = ()
-_LEGACY_RESOURCE_NOT_FOUND = -32002
-"""The legacy era's code for an unknown resource; the modern era has none."""
 
 
 class ResourceHandlers:
@@ -62,7 +60,7 @@ class ResourceHandlers:
         try:
             return await self._runner.forward(request, server_id, "resources/read", {"uri": own})
         except RpcError as error:
-            if request.modern and error.code == _LEGACY_RESOURCE_NOT_FOUND:
+            if RESOURCE_NOT_FOUND == error.code != request.era.resource_not_found_code:
                 raise resource_not_found(str(uri)) from None
             raise
 
@@ -81,7 +79,7 @@ class ResourceHandlers:
         return await self._runner.forward(request, server_id, "completion/complete", params)
 
     async def subscribe(self, request: ClientRequest) -> dict[str, Any]:
-        """Handle ``resources/subscribe`` of the legacy era. Raises RpcErrorResponse without a session."""
+        """Handle ``resources/subscribe``. Raises RpcErrorResponse without a session."""
         if request.session is None or request.session.subscription is None:
             raise method_not_found(request.method)
         server_id, own = await self.locate(request.params.get("uri"))

@@ -39,8 +39,8 @@ _NEXT_META_KEY, _TOTAL_META_KEY = "toolyard/next", "toolyard/total"
 
 
 def supports_resource_links(request: ClientRequest) -> bool:
-    """Return whether the client's revision supports links. Without a session the revision is unknown."""
-    return request.modern or (request.session is not None and request.session.version >= _LINKS_SINCE_VERSION)
+    """Return whether the client's revision supports links."""
+    return request.version >= _LINKS_SINCE_VERSION
 
 
 def describe_read(handle: str, *, has_result_read: bool) -> str:

@@ -28,6 +28,7 @@ from toolyard.meta.tool_definitions import META_TOOLS
 from toolyard.policy import build_refusal
 from toolyard.protocol.codec import JsonFragment
 from toolyard.protocol.constants import INVALID_PARAMS
+from toolyard.protocol.eras import Era
 from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
 from toolyard.types.call import Caller, McpRequest, ToolCall
 from toolyard.types.result import Result
@@ -51,8 +52,8 @@ class ToolHandlers:
         self._approval_prompt = ApprovalPrompt(view.gateway.approvals, view.caller, runner)
         self._core = view.core
         self._limits = view.core.call_path.limits
-        self._encoded_lists: dict[bool, tuple[_DefinitionMap, _DefinitionMap, Sequence[JsonFragment]]] = {}
-        """Encoded lists for modern and legacy clients."""
+        self._encoded_lists: dict[Era, tuple[_DefinitionMap, _DefinitionMap, Sequence[JsonFragment]]] = {}
+        """Encoded lists for the clients of each era."""
         self._header_params: dict[str, tuple[Definition, tuple[HeaderParam, ...]]] = {}
 
     async def list(self, request: ClientRequest) -> dict[str, Any]:
@@ -61,17 +62,16 @@ class ToolHandlers:
         if offering.only_server_id is not None:
             await offering.servers_with_capability("tools")
         roster = await offering.fetch_tool_listing()
-        result = paginate_items("tools", self._encode_tools(roster, modern=request.modern), request.params)
-        if request.modern:
-            result["ttlMs"] = _compute_ttl_milliseconds(roster, offering.only_server_id)
+        result = paginate_items("tools", self._encode_tools(roster, request.era), request.params)
+        request.era.add_cache_hint(result, _compute_ttl_milliseconds(roster, offering.only_server_id))
         return result
 
-    def _encode_tools(self, roster: ToolListing, *, modern: bool) -> Sequence[JsonFragment]:
+    def _encode_tools(self, roster: ToolListing, era: Era) -> Sequence[JsonFragment]:
         offer = self._select_offer(roster)
-        known = self._encoded_lists.get(modern)
+        known = self._encoded_lists.get(era)
         if known is None or known[0] is not offer.direct or known[1] is not offer.meta:
             only = self._view.only_server_id
-            written = partial(self._view.gateway.encode_tool, modern=modern)
+            written = partial(self._view.gateway.encode_tool, era=era)
             tools = [
                 (name, written(name if only is None else each.name, each))
                 for name, each in offer.direct.items()
@@ -80,7 +80,7 @@ class ToolHandlers:
             tools += ((name, written(name, each)) for name, each in offer.meta.items())
             if offer.meta:
                 tools.sort(key=itemgetter(0))
-            known = self._encoded_lists[modern] = (offer.direct, offer.meta, [tool for _, tool in tools])
+            known = self._encoded_lists[era] = (offer.direct, offer.meta, [tool for _, tool in tools])
         return known[2]
 
     def _select_offer(self, roster: ToolListing) -> ToolOffer:
@@ -228,7 +228,7 @@ class ToolHandlers:
         raise build_refusal(name, [each.name for each in shown.values() if each.server_id == only])
 
     async def get_header_params(self, name: object) -> tuple[HeaderParam, ...]:
-        """Return the parameters of a tool that modern clients mirror in headers; none if it cannot be looked
+        """Return the parameters of a tool that clients mirror in headers; none if it cannot be looked
         up, since the call will report why."""
         if not isinstance(name, str):
             return ()
@@ -265,7 +265,7 @@ class _MetaToolConnections:
     may_ask: bool
     """Whether servers may ask the client questions."""
     question: dict[str, Any] | None = None
-    """The server's question to a modern client, if it asked one."""
+    """The server's question to the client, if it asked one in its result."""
 
     async def send(self, server_id: str, caller: Caller, request: McpRequest) -> dict[str, Any]:
         server = self.manager.find(server_id, caller.principal)

@@ -135,7 +135,7 @@ class StdioTransport:
             raise Unreachable(self._end_reason or "closed its standard input")
         await self._child.drain()
 
-    def set_protocol_version(self, version: str, *, modern: bool) -> None:
+    def set_protocol_version(self, version: str) -> None:
         pass
 
     def start_listening(self) -> None:
