@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager, EraCache
+from toolyard.clients.connector import server_fingerprint
 from toolyard.errors import (
     BadAnswer,
     CallTimeout,
@@ -403,6 +405,29 @@ async def test_a_server_that_changed_its_era_is_asked_anew(web: Web, beside: Bes
     async with beside(web("good"), eras=Wrong()) as manager:
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
         assert manager.status("bad").protocol_version == "2026-07-28"
+
+
+async def test_a_remembered_older_transport_is_used_at_once(web: Web, beside: Beside) -> None:
+    server = web("good", era="sse")
+    server = replace(server, transport=replace(server.transport, type="http"))
+    eras = EraCache()
+    eras.remember(server_fingerprint(server), "sse")
+    async with beside(server, eras=eras) as manager:
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
+    assert web.messages("server/discover") == []
+    assert len(web.messages("initialize")) == 1
+    assert eras.recall(server_fingerprint(server)) == "sse"
+
+
+async def test_a_refused_server_falls_back_to_the_older_transport_and_remembers_it(
+    web: Web, beside: Beside
+) -> None:
+    server = web("good", era="sse")
+    server = replace(server, transport=replace(server.transport, type="http"))
+    eras = EraCache()
+    async with beside(server, eras=eras) as manager:
+        assert text_of(await call_tool(manager, "bad", "echo", {"text": "x"})) == "x"
+    assert eras.recall(server_fingerprint(server)) == "sse"
 
 
 async def test_a_server_of_another_era_than_configured_says_so(web: Web, beside: Beside, says: Says) -> None:

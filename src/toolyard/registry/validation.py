@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
-from typing import Literal, TypeVar
+from typing import TypeVar, get_args
 
 from yarl import URL
 
@@ -25,7 +25,7 @@ from toolyard.types.registry import (
     RegistrationMethod,
     RegistryServer,
 )
-from toolyard.types.server import Trust
+from toolyard.types.server import Trust, UrlTransportName
 
 __all__ = ["FieldChecker", "is_different_origin", "validate_instance", "validate_server"]
 
@@ -134,13 +134,15 @@ def validate_server(draft: ServerDraft, old: RegistryServer | None, now: float) 
     return replace(server, choices=choices)
 
 
-def _validate_transport(checker: FieldChecker, value: str) -> Literal["http", "sse"]:
-    if value == "sse":
-        return "sse"
-    if value != "http":
-        checker.add_problem(
-            "transport", "must be one of http, sse", "stdio servers are configured in the operator's files"
-        )
+def _validate_transport(checker: FieldChecker, value: str) -> UrlTransportName:
+    names: tuple[UrlTransportName, ...] = get_args(UrlTransportName)
+    if value in names:
+        return value
+    checker.add_problem(
+        "transport",
+        f"must be one of {', '.join(names)}",
+        "stdio servers are configured in the operator's files",
+    )
     return "http"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from toolyard.types.server import Trust
+from toolyard.types.server import Trust, UrlTransportName
 
 __all__ = [
     "AuthChoice",
@@ -79,7 +79,7 @@ class RegistryServer:
     id: str
     name: str
     url: str
-    transport: Literal["http", "sse"] = "http"
+    transport: UrlTransportName = "http"
     trust: Trust = Trust.TRUSTED
     enabled: bool = True
     description: str = ""

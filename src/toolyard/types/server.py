@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 __all__ = [
     "NATIVE_SERVER_ID",
+    "URL_TRANSPORT_LABELS",
     "Bundle",
     "HttpSpec",
     "InstanceSpec",
@@ -62,6 +63,11 @@ class RestartPolicy(StrEnum):
 
 UrlTransportName: TypeAlias = Literal["http", "sse"]
 """Transports to a server at a URL."""
+URL_TRANSPORT_LABELS: Mapping[UrlTransportName, str] = {
+    "http": "Streamable HTTP",
+    "sse": "HTTP with SSE (older servers)",
+}
+"""Labels for people."""
 TransportName: TypeAlias = Literal["stdio", "http", "sse"]
 """All transports; ``transports/registry.py`` has an entry for each."""
 

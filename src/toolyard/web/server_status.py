@@ -10,7 +10,7 @@ from toolyard.policy.rules import scope_covers_server
 from toolyard.types.call import Caller
 from toolyard.types.catalog import Catalogue
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
-from toolyard.types.server import Server
+from toolyard.types.server import Server, TransportName
 from toolyard.types.status import State, Status
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ServerRecord:
     id: str
     label: str
     description: str
-    transport: Literal["stdio", "http", "sse"]
+    transport: TransportName
     trust: str
     enabled: bool
     state: str

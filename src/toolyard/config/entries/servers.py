@@ -7,7 +7,8 @@ options are parsed here, too.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from toolyard.config.entries.allowlists import read_allow_tools, report_bare_stars
 from toolyard.config.entries.checked_object import CheckedObject
@@ -25,6 +26,7 @@ from toolyard.types.server import (
     Timeouts,
     TransportSpec,
     Trust,
+    UrlTransportName,
 )
 
 __all__ = [
@@ -37,8 +39,6 @@ __all__ = [
 ]
 
 
-_HTTP_TYPE_NAMES = {"streamablehttp", "http"}
-_FLAT_TYPE_NAMES = ("streamableHttp", "http", "sse", "stdio")
 _URL_ALIASES = ("serverUrl", "httpUrl")
 """Names that some clients use for ``url``."""
 
@@ -56,14 +56,10 @@ def read_nested_transport(entry: CheckedObject) -> TransportSpec | None:
     inner = entry.child_object("transport")
     if inner is None:
         return None
-    kind = inner.choice("type", ("http", "sse", "stdio"), required=True)
+    kind = inner.choice("type", tuple(_SPEC_READERS), required=True)
     if kind is None:
         return None
-    transport = (
-        _read_stdio_spec(inner)
-        if kind == "stdio"
-        else _read_http_spec(inner, "sse" if kind == "sse" else "http")
-    )
+    transport = _SPEC_READERS[kind](inner)
     inner.report_unknown_keys()
     return transport
 
@@ -73,10 +69,10 @@ def read_flat_transport(entry: CheckedObject) -> TransportSpec | None:
     kind = _read_transport_type(entry)
     if kind is None:
         return None
-    return _read_stdio_spec(entry) if kind == "stdio" else _read_http_spec(entry, kind)
+    return _SPEC_READERS[kind](entry)
 
 
-def _read_transport_type(entry: CheckedObject) -> Literal["http", "sse", "stdio"] | None:
+def _read_transport_type(entry: CheckedObject) -> str | None:
     # Some clients use the key "transport" for the type; a string there has the same meaning.
     key = "transport" if entry.get("type") is None and entry.get("transport") is not None else "type"
     value = entry.get(key)
@@ -84,18 +80,15 @@ def _read_transport_type(entry: CheckedObject) -> Literal["http", "sse", "stdio"
         return _infer_transport_type(entry)
     if isinstance(value, str):
         word = value.casefold().replace("-", "").replace("_", "")
-        if word in _HTTP_TYPE_NAMES:
-            return "http"
-        if word == "sse":
-            return "sse"
-        if word == "stdio":
-            return "stdio"
+        word = _TYPE_ALIASES.get(word, word)
+        if word in _SPEC_READERS:
+            return word
     expected = " or ".join(f'"{word}"' for word in _FLAT_TYPE_NAMES)
     entry.report_mismatch(key, expected, value, show_value=True, hint=_hint_for_type(value))
     return None
 
 
-def _infer_transport_type(entry: CheckedObject) -> Literal["http", "stdio"] | None:
+def _infer_transport_type(entry: CheckedObject) -> str | None:
     has_url, has_command = entry.get("url") is not None, entry.get("command") is not None
     if has_url and has_command:
         hint = 'add "type": "http" or "type": "stdio"'
@@ -119,7 +112,7 @@ def _hint_for_type(value: object) -> str | None:
     return did_you_mean(value, _FLAT_TYPE_NAMES, list_known=False)
 
 
-def _read_http_spec(entry: CheckedObject, kind: Literal["http", "sse"]) -> HttpSpec | None:
+def _read_url_spec(entry: CheckedObject, kind: UrlTransportName) -> HttpSpec | None:
     url = entry.text("url", required=True)
     headers = entry.text_map("headers")
     provider = entry.text("authProviderId")
@@ -136,6 +129,16 @@ def _read_stdio_spec(entry: CheckedObject) -> StdioSpec | None:
     if command is None:
         return None
     return StdioSpec(command=command, args=args or (), env=env, cwd=cwd)
+
+
+_SPEC_READERS: Mapping[str, Callable[[CheckedObject], TransportSpec | None]] = {
+    "http": partial(_read_url_spec, kind="http"),
+    "sse": partial(_read_url_spec, kind="sse"),
+    "stdio": _read_stdio_spec,
+}
+"""Reader of the keys of each transport, by its name."""
+_TYPE_ALIASES = {"streamablehttp": "http"}
+_FLAT_TYPE_NAMES = ("streamableHttp", *_SPEC_READERS)
 
 
 def read_oauth(entry: CheckedObject) -> OAuthSpec | None:

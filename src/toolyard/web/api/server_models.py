@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolyard.registry.form_input import ChoiceDraft, ServerDraft
 from toolyard.registry.issuer_confirmation import ClientIssuer
 from toolyard.types.registry import AuthChoice, RegistryServer
+from toolyard.types.server import UrlTransportName
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.dependencies import HTTP_URL_PATTERN, PLAIN_TEXT_PATTERN, RequestModel, to_datetime
 from toolyard.web.api.previews import PreviewShown
@@ -106,7 +107,7 @@ class ServerGiven(RequestModel):
 
     name: ServerName
     url: ServerUrl
-    transport: Literal["http", "sse"] = "http"
+    transport: UrlTransportName = "http"
     trust: Literal["trusted", "untrusted"] = "trusted"
     description: str = Field(default="", max_length=2000)
     private_addresses: bool = Field(
@@ -134,7 +135,7 @@ class ServerChanges(RequestModel):
 
     name: ServerName | None = None
     url: ServerUrl | None = None
-    transport: Literal["http", "sse"] | None = None
+    transport: UrlTransportName | None = None
     trust: Literal["trusted", "untrusted"] | None = None
     description: str | None = Field(default=None, max_length=2000)
     private_addresses: bool | None = None
@@ -250,7 +251,7 @@ class ServerShown(BaseModel):
     id: str
     name: str
     url: str
-    transport: Literal["http", "sse"]
+    transport: UrlTransportName
     trust: Literal["trusted", "untrusted"]
     enabled: bool
     description: str

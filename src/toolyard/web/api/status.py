@@ -9,6 +9,7 @@ from typing import Literal
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from toolyard.types.server import TransportName
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AdminUser,
@@ -64,7 +65,7 @@ class ServerStatus(BaseModel):
     id: str = Field(description="Id of the configured server or of the instance.")
     label: str
     description: str
-    transport: Literal["stdio", "http", "sse"]
+    transport: TransportName
     trust: Literal["trusted", "untrusted"]
     enabled: bool
     state: Literal[

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from toolyard.types.server import URL_TRANSPORT_LABELS
 from toolyard.web.ui.components.flash import clear_flash, read_flash, redirect_with_message
 from toolyard.web.ui.components.formatting import TEMPLATE_FILTERS
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path
@@ -110,6 +111,7 @@ def _build_environment() -> Environment:
     # Jinja leaves the types of its filters and globals open.
     environment.filters.update(TEMPLATE_FILTERS)  # pyright: ignore[reportUnknownMemberType]
     environment.globals["static_url"] = static_url  # pyright: ignore[reportUnknownMemberType]
+    environment.globals["url_transport_labels"] = URL_TRANSPORT_LABELS  # pyright: ignore[reportUnknownMemberType]
     return environment
 
 
