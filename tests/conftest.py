@@ -25,9 +25,9 @@ import pytest
 import pytest_asyncio
 import uvloop
 from playwright.async_api import Browser, async_playwright, expect
-from tests import postgres
+from tests import postgres, prefork
 from tests.ports import free_port
-from tests.processes import of_the_browser
+from tests.processes import is_shared
 
 # Names that nobody has are asked for on purpose; where no name server answers, that ends soon.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
@@ -108,7 +108,8 @@ def until() -> Callable[..., Awaitable[None]]:
 
 def _descriptors() -> dict[str, str]:
     found: dict[str, str] = {}
-    for name in os.listdir("/proc/self/fd"):
+    shared = set(map(str, prefork.held_descriptors()))
+    for name in set(os.listdir("/proc/self/fd")) - shared:
         with contextlib.suppress(OSError):
             found[name] = os.readlink(f"/proc/self/fd/{name}")
     return found
@@ -127,10 +128,10 @@ def _marked(pid: int) -> bool:
 
 
 def _below(pid: int) -> bool:
-    """Whether it is below this process, and not of the browser, whose come and go as they like."""
+    """Return whether it is below this process, and not shared by tests."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        return os.getpid() in {each.pid for each in process.parents()} and not of_the_browser(process)
+        return os.getpid() in {each.pid for each in process.parents()} and not is_shared(process)
     return False
 
 
@@ -291,7 +292,7 @@ class Listening:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self, seconds: float = 60.0) -> Listening:
-        self.process = subprocess.Popen(
+        self.process = prefork.Popen(
             self.command,
             env={**os.environ, **self.env},
             stdin=subprocess.DEVNULL,

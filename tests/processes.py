@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import psutil
+from tests import prefork
 
-__all__ = ["below_us", "lives", "of_the_browser"]
+__all__ = ["below_us", "is_shared", "lives"]
 
 
-def of_the_browser(process: psutil.Process) -> bool:
-    """Whether it is one of those that the browser starts and ends as it likes. Raises psutil.Error."""
-    return process.name().startswith("chrom")
+def is_shared(process: psutil.Process) -> bool:
+    """Return whether tests share it: the process that forks commands, or one of the browser, which starts and
+    ends its own as it likes. Raises psutil.Error."""
+    return process.pid in prefork.process_ids() or process.name().startswith("chrom")
 
 
 def lives(pid: int) -> bool:
@@ -22,11 +24,11 @@ def lives(pid: int) -> bool:
 
 
 def below_us() -> set[psutil.Process]:
-    """All of them but those of the browser."""
+    """Return all of them but those that tests share."""
     found: set[psutil.Process] = set()
     for child in psutil.Process().children(recursive=True):
         try:
-            if not of_the_browser(child):
+            if not is_shared(child):
                 found.add(child)
         except psutil.Error:
             continue

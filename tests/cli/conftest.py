@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import prefork
 from tests.sqlite import with_tables
 
 if TYPE_CHECKING:
@@ -68,23 +69,13 @@ class Cli:
         return self.run(self.words(*arguments), **options)
 
     def run(self, words: list[str], *, input: str = "", cwd: Path | None = None, **env: str) -> Ran:
-        done = subprocess.run(
-            words,
-            input=input,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            cwd=cwd or self.home,
-            env=self.environment(**env),
-            timeout=100,
-            check=False,
-        )
+        done = prefork.run(words, input=input, cwd=cwd or self.home, env=self.environment(**env), timeout=100)
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
         """One that does not end by itself; the caller ends it."""
-        return subprocess.Popen(
+        return prefork.Popen(
             self.words(*arguments),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -194,7 +185,7 @@ def terminal(cli: Cli) -> Any:
     def start(*words: object, **env: str) -> Terminal:
         side, other = pty.openpty()
         environment = cli.environment(**{"COLUMNS": "100", "LINES": "40", **env})
-        process = subprocess.Popen(
+        process = prefork.Popen(
             cli.words(*words),
             stdin=other,
             stdout=other,
@@ -202,7 +193,7 @@ def terminal(cli: Cli) -> Any:
             cwd=cli.home,
             env=environment,
             start_new_session=True,
-            preexec_fn=lambda: _own_terminal(other),
+            preexec_fn=prefork.take_terminal,
         )
         os.close(other)
         opened.append(Terminal(process, side))
@@ -214,13 +205,6 @@ def terminal(cli: Cli) -> Any:
             one.process.kill()
             one.process.wait(30)
         os.close(one.side)
-
-
-def _own_terminal(descriptor: int) -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
 
 
 # Chats.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import prefork
 from tests.processes import lives
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def web(chatting: Chatting) -> Iterator[Callable[..., Any]]:
     def ask(path: str, body: object = None) -> Any:
         if not started:
             words = chatting.words("serve", "--port", "0")
-            process = subprocess.Popen(
+            process = prefork.Popen(
                 words,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

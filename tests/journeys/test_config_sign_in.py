@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
+from tests import prefork
 from tests.conftest import Listening
 from tests.journeys.test_team_signs_in import MODULES, ROOT, Person, Town
 from tests.ports import free_port
@@ -191,7 +191,7 @@ async def test_alone_the_button_does_what_the_command_does(town: Town, people: l
         (["logout", "guarded"], "signed out of 'guarded'"),
     ):
         done = await asyncio.to_thread(
-            subprocess.run, [*words, *command], env=town.env, cwd=town.data, capture_output=True, text=True
+            prefork.run, [*words, *command], env=town.env, cwd=town.data, timeout=120
         )
         assert said in done.stdout, done.stderr
     assert not await is_good(town, token)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+from tests import prefork
 from tests.ports import free_port
 from yarl import URL
 
@@ -46,7 +47,7 @@ class Replica:
     async def start(self) -> None:
         words = [sys.executable, *self.program, "serve"]
         env = {**self.env, "TOOLYARD_PORT": str(self.port)}
-        self.process = subprocess.Popen(
+        self.process = prefork.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, cwd=env["HOME"]
         )
         try:

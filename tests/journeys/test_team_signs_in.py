@@ -23,6 +23,7 @@ import pytest
 import pytest_asyncio
 import trustme
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect
+from tests import prefork
 from tests.conftest import Listening
 from tests.ports import free_port
 
@@ -52,9 +53,7 @@ class Town:
         """``toolyard serve``, until it listens; the first time it prints a link for the first admin."""
         words = [sys.executable, "-m", "toolyard", "serve"]
         pipe = subprocess.PIPE
-        self.served = subprocess.Popen(
-            words, stdout=pipe, stderr=pipe, text=True, env=self.env, cwd=self.data
-        )
+        self.served = prefork.Popen(words, stdout=pipe, stderr=pipe, text=True, env=self.env, cwd=self.data)
         assert self.served.stdout is not None
         for line in self.served.stdout:
             if found := re.search(r"https?://\S+/ui/invite/\S+", line):

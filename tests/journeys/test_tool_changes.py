@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
+from tests import prefork
 from tests.conftest import Programs
 from tests.web.changing import Changing, changing
 
@@ -54,9 +54,7 @@ class Town:
         keep = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         env = {**keep, "HOME": str(self.data), "TOOLYARD_DATA_DIR": str(self.data)}
         command = [sys.executable, "-m", "toolyard", *words]
-        ran = await asyncio.to_thread(
-            subprocess.run, command, env=env, cwd=self.data, capture_output=True, text=True, timeout=120
-        )
+        ran = await asyncio.to_thread(prefork.run, command, env=env, cwd=self.data, timeout=120)
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
     async def call(self, name: str) -> Ran:

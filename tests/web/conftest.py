@@ -19,6 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 from argon2 import PasswordHasher
+from tests import prefork
 from tests.sqlite import with_tables
 
 from toolyard.config import load_config, load_settings
@@ -165,7 +166,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
         words = [sys.executable, *program, "serve", "--port", "0", *arguments]
         log, began = folder / "stderr.txt", time.monotonic()
         with log.open("w") as errors:
-            process = subprocess.Popen(
+            process = prefork.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

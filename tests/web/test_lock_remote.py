@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from tests import prefork
 from tests.conftest import Programs
 from tests.web.changing import Changing, changing
 from tests.web.conftest import Opening, environment
@@ -28,9 +29,7 @@ def lock(tmp_path: Path) -> Callable[..., Awaitable[Ran]]:
         home.mkdir(exist_ok=True)
         command = [sys.executable, "-m", "toolyard", "--remote", url, "lock", *words]
         env = environment(home, TOOLYARD_REMOTE_TOKEN=token)
-        return await asyncio.to_thread(
-            subprocess.run, command, env=env, capture_output=True, text=True, timeout=120, cwd=home
-        )
+        return await asyncio.to_thread(prefork.run, command, env=env, timeout=120, cwd=home)
 
     return run
 

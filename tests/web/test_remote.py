@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import prefork
 
 from toolyard.types.account import Right, TokenScope
 
@@ -36,15 +36,11 @@ def remote(tmp_path: Path) -> Any:
     async def run(url: str, *words: str, **env: str) -> Ran:
         keep = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLYARD_DATA_DIR": str(tmp_path / "own")}
         done = await asyncio.to_thread(
-            subprocess.run,
+            prefork.run,
             [sys.executable, "-m", "toolyard", "--remote", url, *words],
-            capture_output=True,
-            text=True,
             timeout=60,
-            check=False,
             cwd=tmp_path,
             env={**keep, **env},
-            stdin=subprocess.DEVNULL,
         )
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
@@ -54,16 +50,7 @@ def remote(tmp_path: Path) -> Any:
 
 def local(data: Path, *words: str) -> Ran:
     env = {"PATH": os.environ["PATH"], "HOME": str(data), "TOOLYARD_DATA_DIR": str(data)}
-    done = subprocess.run(
-        [sys.executable, "-m", "toolyard", *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=data,
-        env=env,
-        stdin=subprocess.DEVNULL,
-    )
+    done = prefork.run([sys.executable, "-m", "toolyard", *words], timeout=60, cwd=data, env=env)
     return Ran(done.returncode, done.stdout, done.stderr)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import psutil
 import pytest
+from tests import prefork
 from tests.ports import free_port
 from tests.processes import lives
 
@@ -251,9 +252,7 @@ def refused(tmp_path: Path, *arguments: str, hinted: bool = True, **env: str) ->
     """What it says when it does not start: a message and a hint, no traceback, exit code 2."""
     keep = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLYARD_DATA_DIR": str(tmp_path / "data")}
     words = [sys.executable, "-m", "toolyard", "serve", *arguments]
-    done = subprocess.run(
-        words, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env={**keep, **env}
-    )
+    done = prefork.run(words, timeout=60, cwd=tmp_path, env={**keep, **env})
     assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
     assert done.stderr.startswith("error: "), done.stderr
     assert ("\nhint: " in done.stderr) is hinted, done.stderr
@@ -285,7 +284,7 @@ def test_the_mode_none_is_refused_beyond_loopback(tmp_path: Path) -> None:
 def test_a_wrong_key_is_told_and_changes_nothing(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLYARD_DATA_DIR": str(tmp_path / "data")}
     words = [sys.executable, "-m", "toolyard", "serve", "--port", "0"]
-    first = subprocess.Popen(
+    first = prefork.Popen(
         words, stdout=subprocess.PIPE, text=True, env={**env, "TOOLYARD_SECRET_KEY": "a" * 44}, cwd=tmp_path
     )
     assert first.stdout is not None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import prefork
 
 from toolyard.config import load_config
 from toolyard.config.settings.table import Settings
@@ -306,9 +306,9 @@ def test_check_says_that_the_name_is_ours(tmp_path: Path) -> None:
 
     def toolyard(*words: str) -> str:
         command = [sys.executable, "-m", "toolyard", *words, "--data-dir", str(tmp_path)]
-        return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
-        ).stdout
+        ran = prefork.run(command, cwd=tmp_path, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
 
     listed = toolyard("tools", "--json")
     assert "view_file" not in listed
