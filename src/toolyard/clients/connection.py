@@ -18,7 +18,7 @@ from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connector import Connector
 from toolyard.clients.input_required import InputRequiredLoop
 from toolyard.clients.notification_stream import start_listening
-from toolyard.clients.pagination import MAX_TOOLS, PagedList, collect_pages, extract_header_params
+from toolyard.clients.pagination import PagedList, collect_pages, extract_header_params
 from toolyard.clients.server_secrets import find_secrets, redact_error
 from toolyard.clients.session import McpSession
 from toolyard.errors import (
@@ -190,24 +190,25 @@ class Connection:
 
     async def list_tools(self) -> PagedList:
         """Return all tools. Where headers mirror parameters, this also records which."""
-        listing = await self.list_all("tools/list", "tools", max_items=MAX_TOOLS)
+        listing = await self.list_all("tools/list", "tools")
         session = self._session
         if session is not None and session.transport.mirrors_headers:
-            self._header_params = extract_header_params(listing)
+            # In a thread, because the schemas of a server may hold a million values.
+            self._header_params = await asyncio.to_thread(extract_header_params, listing)
         self._status.tool_count = len(listing.items)
         return listing
 
-    async def list_all(self, method: str, key: str, *, max_items: int | None = None) -> PagedList:
-        """Return all pages of a list as one, up to ``max_items``."""
+    async def list_all(self, method: str, key: str) -> PagedList:
+        """Return all pages of a list as one, up to the limits of ``collect_pages``."""
         try:
-            return await collect_pages(
-                method,
-                key,
-                lambda params: self.request(McpRequest(method, params, repeatable=True)),
-                max_items=max_items,
+            listing = await collect_pages(
+                method, key, lambda params: self.request(McpRequest(method, params, repeatable=True))
             )
         except BadAnswer as error:
             raise self._with_server_id(error) from None
+        for warning in listing.warnings:
+            log.warning("server '%s': %s", self.server.id, warning)
+        return listing
 
     def _build_param_headers(self, request: McpRequest) -> dict[str, str] | None:
         params = request.params

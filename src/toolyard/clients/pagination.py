@@ -8,15 +8,17 @@ from typing import Any, Literal, cast
 
 from toolyard.errors import BadAnswer
 from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
+from toolyard.results.readable_json import estimate_characters
 
-__all__ = ["MAX_TOOLS", "PagedList", "collect_pages", "extract_header_params"]
+__all__ = ["PagedList", "collect_pages", "extract_header_params"]
 
 _MAX_PAGES = 1000
-_MAX_ITEMS = 100_000
-"""Number of items after which no further page is requested."""
-MAX_TOOLS = 10_000
-"""Maximum number of tools of one server; further ones are left out. Names, policy and search handle all tools
+_MAX_ITEMS = 10_000
+"""Maximum number of items of one list; further ones are left out. Names, policy and search handle all items
 of a caller at once."""
+_MAX_LIST_BYTES = 100_000_000
+"""Approximate memory that the pages of one list may take together. A single page is limited as a message."""
+_BYTES_PER_VALUE = 64
 
 
 @dataclass(slots=True)
@@ -38,11 +40,14 @@ async def collect_pages(
     key: str,
     fetch_page: Callable[[Mapping[str, Any] | None], Awaitable[Mapping[str, Any]]],
     *,
-    max_items: int | None = None,
+    max_items: int = _MAX_ITEMS,
+    max_bytes: int = _MAX_LIST_BYTES,
 ) -> PagedList:
-    """Fetch all pages of one list. A repeated cursor or an endless list stops with a warning and the items so
-    far; items beyond ``max_items`` are left out. Raise BadAnswer for a page without a list under ``key``."""
+    """Fetch all pages of one list. A repeated cursor, an endless list, or pages that take more than
+    ``max_bytes`` together stop with a warning and the items so far; items beyond ``max_items`` are left out.
+    Raise BadAnswer for a page without a list under ``key``."""
     listing = PagedList([], scope="public")
+    remaining_bytes = max_bytes
     seen_cursors: set[str] = set()
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
@@ -56,18 +61,22 @@ async def collect_pages(
             listing.warnings.append(f"{method}: an entry that is not an object was left out")
         listing.items += objects
         _merge_cache_hints(listing, page)
-        if max_items is not None and len(listing.items) > max_items:
+        if len(listing.items) > max_items:
             listing.warnings.append(f"{method} has more than {max_items:,} entries; the others were left out")
             del listing.items[max_items:]
             return listing
         next_cursor = page.get("nextCursor")
         if not isinstance(next_cursor, str):
             return listing
+        remaining_bytes -= estimate_characters(page, remaining_bytes, per_value=_BYTES_PER_VALUE)
+        if remaining_bytes < 0:
+            listing.warnings.append(
+                f"{method} takes more than {max_bytes:,} bytes; stopped after {len(listing.items):,} entries"
+            )
+            return listing
         if next_cursor in seen_cursors:
             listing.warnings.append(f"{method} repeats the cursor {next_cursor[:60]!r}; stopped there")
             return listing
-        if len(listing.items) >= _MAX_ITEMS:
-            break
         seen_cursors.add(next_cursor)
         cursor = next_cursor
     listing.warnings.append(f"{method} does not end; stopped after {len(listing.items)} entries")

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from toolyard.results.truncation import truncate_middle
 
-__all__ = ["is_large", "to_readable_json"]
+__all__ = ["estimate_characters", "is_large", "to_readable_json"]
 
 _LARGE_MIN_VALUES = 10_000
 _LARGE_MIN_CHARS = 1_000_000
@@ -58,6 +58,25 @@ def is_large(value: object) -> bool:
         if values >= _LARGE_MIN_VALUES or characters >= _LARGE_MIN_CHARS:
             return True
     return False
+
+
+def estimate_characters(value: object, max_characters: int, *, per_value: int = 4) -> int:
+    """Estimate the characters of a JSON value, with ``per_value`` for each member and item. Counting stops
+    above ``max_characters``."""
+    total, waiting = 0, [value]
+    while waiting and total <= max_characters:
+        found = waiting.pop()
+        if type(found) is str:
+            total += len(found)
+        elif isinstance(found, dict):
+            fields = cast("dict[str, Any]", found)
+            total += sum(map(len, fields)) + per_value * len(fields)
+            waiting.extend(fields.values())
+        elif isinstance(found, list):
+            items = cast("list[object]", found)
+            total += per_value * len(items)
+            waiting.extend(items)
+    return total
 
 
 def _dumps(value: object) -> str:

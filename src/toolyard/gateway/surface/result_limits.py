@@ -6,6 +6,7 @@ kept. Pictures, audio and structured content have limits of their own.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -20,7 +21,7 @@ from toolyard.gateway.surface.result_links import (
 )
 from toolyard.results.content_blocks import ParsedBlock, parse_block
 from toolyard.results.media import store_media_block
-from toolyard.results.readable_json import to_readable_json
+from toolyard.results.readable_json import estimate_characters, to_readable_json
 from toolyard.results.result_store import StoredResult, make_handle
 from toolyard.results.truncation import truncate_middle
 from toolyard.types.result import Media, ResultLimits, TextBlock, TextResource
@@ -28,7 +29,6 @@ from toolyard.types.server import Server
 
 __all__ = [
     "ResultLimiter",
-    "estimate_characters",
     "is_text_equivalent",
     "is_within_limits",
     "truncate_structured",
@@ -41,25 +41,6 @@ _MIN_TEXT_CHARACTERS = 1_000
 _LONGEST_JSON = 250_000
 """Maximum length of a text that is compared as JSON: decoding a longer one could take seconds."""
 _MAX_DEPTH = 64
-_VALUE_OVERHEAD_CHARACTERS = 4
-
-
-def estimate_characters(value: object, max_characters: int) -> int:
-    """Estimate the characters of a JSON value; counting stops above ``max_characters``."""
-    total, waiting = 0, [value]
-    while waiting and total <= max_characters:
-        found = waiting.pop()
-        if type(found) is str:
-            total += len(found)
-        elif isinstance(found, dict):
-            fields = cast("dict[str, Any]", found)
-            total += sum(map(len, fields)) + _VALUE_OVERHEAD_CHARACTERS * len(fields)
-            waiting.extend(fields.values())
-        elif isinstance(found, list):
-            items = cast("list[object]", found)
-            total += _VALUE_OVERHEAD_CHARACTERS * len(items)
-            waiting.extend(items)
-    return total
 
 
 def is_text_equivalent(text: str, value: object) -> bool:
@@ -162,8 +143,8 @@ class ResultLimiter:
         shortened without violating the schema.
         """
         blocks = cast("list[Any]", result["content"])
-        core = [parse_block(block) for block in blocks]
-        text = "\n".join(part.text or "" for part in core if isinstance(part.block, TextBlock | TextResource))
+        # In threads, because the result exceeds a limit and may have tens of megabytes.
+        core, text = await asyncio.to_thread(_parse_content, blocks)
         handle = await self._store_text(text) if len(text) > self._limits.characters else None
         made = {**result, "content": await self._limit_content(blocks, core, text, handle)}
         structured = result.get("structuredContent")
@@ -172,7 +153,7 @@ class ResultLimiter:
             or estimate_characters(structured, self._limits.characters) <= self._limits.characters
         ):
             return made
-        if handle is not None and not is_text_equivalent(text, structured):
+        if handle is not None and not await asyncio.to_thread(is_text_equivalent, text, structured):
             handle = None
         return await self._limit_structured_content(made, structured, handle, has_output_schema)
 
@@ -211,9 +192,16 @@ class ResultLimiter:
         self, made: dict[str, Any], structured: object, handle: str | None, promised: bool
     ) -> dict[str, Any]:
         """Limit the structured content. ``handle`` belongs to a stored text with the same content."""
-        whole = to_readable_json(structured)
-        told = self._read_hint(handle or make_handle(self._make_stored_result(whole)))
-        shorter = truncate_structured(structured, self._limits.characters, told) if promised else None
+        whole = await asyncio.to_thread(to_readable_json, structured)
+        if handle is None:
+            told = self._read_hint(await asyncio.to_thread(make_handle, self._make_stored_result(whole)))
+        else:
+            told = self._read_hint(handle)
+        shorter = (
+            await asyncio.to_thread(truncate_structured, structured, self._limits.characters, told)
+            if promised
+            else None
+        )
         if promised and shorter is None:
             return made
         content = made["content"]
@@ -230,7 +218,7 @@ class ResultLimiter:
 
     async def _store_text(self, text: str) -> str:
         kept = self._make_stored_result(text)
-        handle = make_handle(kept)
+        handle = await asyncio.to_thread(make_handle, kept)
         await self._result_store.save(handle, kept)
         return handle
 
@@ -244,6 +232,13 @@ class ResultLimiter:
         if not self._supports_links:
             return []
         return [make_result_link(handle, self._tool_name, size=len(text.encode("utf-8", "replace")))]
+
+
+def _parse_content(blocks: Sequence[Any]) -> tuple[list[ParsedBlock], str]:
+    """Return the parsed blocks, and the text of all of them."""
+    parts = [parse_block(block) for block in blocks]
+    texts = (part.text or "" for part in parts if isinstance(part.block, TextBlock | TextResource))
+    return parts, "\n".join(texts)
 
 
 def _make_text_block(words: str) -> dict[str, Any]:
