@@ -19,6 +19,7 @@ from harness.report import table
 from toolyard.catalog.listing_codec import validate_listing
 from toolyard.catalog.lock.pins import Pin, ServerPins, pack_pins
 from toolyard.catalog.search import SearchIndex
+from toolyard.protocol.codec import encode_large_members
 from toolyard.protocol.framing import SSE_STEP_BYTES, SseParser
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
 from toolyard.results import ResultLimits
@@ -94,7 +95,12 @@ CASES: dict[str, Callable[[], Awaitable[object]]] = {
     "page: 200,000 characters of fences": lambda: asyncio.to_thread(
         split_blocks, "- a ```\n\n* b\n\n+ c\n\n" * 10_526
     ),
-    "page: a million hidden characters": lambda: call(visible, "\u200b" * MB),
+    "question: 100,000 hidden characters": lambda: call(visible, "x\u200d" * 50_000),
+    "page: a million letters with accents": lambda: call(visible, "\u00e9" * MB),
+    "response: text of 60 MB with line breaks": lambda: encode_large_members({"text": "\n" * (30 * MB)}),
+    "response: 60 MB with an unpaired surrogate": lambda: encode_large_members(
+        {"text": "x" * (60 * MB) + "\ud800"}
+    ),
 }
 
 

@@ -17,26 +17,44 @@ _JOINING_SCRIPT_RANGES = (
     r"\u0600-\u109f\u1780-\u18af\u1b00-\u1bff\ufb50-\ufdff\ufe70-\ufefc\U00011000-\U00011fff"
 )
 """Scripts in which a joiner between two letters changes their shape."""
-_HIDDEN_CHARACTER_PATTERN = (
+_ALWAYS_HIDDEN_RANGES = (
     # Controls (not tab and line feed), format characters, surrogates, private use, line and paragraph
     # separators, and letters and marks without a glyph.
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160"
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160"
     r"\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff\ufeff"
     r"\uffa0\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d159"
-    r"\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff\U000f0000-\U0010ffff]"
-    # A joiner is legitimate where it has a visible effect: between letters of some scripts, within an emoji.
-    rf"|(?<![{_JOINING_SCRIPT_RANGES}])\u200c|\u200c(?![{_JOINING_SCRIPT_RANGES}])"
-    rf"|(?<![{_JOINING_SCRIPT_RANGES}{_SYMBOL_RANGES}\ufe0f])\u200d|\u200d(?![{_JOINING_SCRIPT_RANGES}{_SYMBOL_RANGES}])"
+    r"\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff\U000f0000-\U0010ffff"
+)
+_SOMETIMES_HIDDEN_RANGES = r"\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_IS_HIDDEN_HERE = (
+    # Conditions after a character that is hidden in some places. A joiner is legitimate where it has a
+    # visible effect: between letters of some scripts, within an emoji.
+    rf"(?<=(?<![{_JOINING_SCRIPT_RANGES}])\u200c)|(?<=\u200c)(?![{_JOINING_SCRIPT_RANGES}])"
+    rf"|(?<=(?<![{_JOINING_SCRIPT_RANGES}{_SYMBOL_RANGES}\ufe0f])\u200d)"
+    rf"|(?<=\u200d)(?![{_JOINING_SCRIPT_RANGES}{_SYMBOL_RANGES}])"
     # Variation selectors choose the form of the one character before them.
-    rf"|(?<![{_IDEOGRAPH_RANGES}])[\ufe00-\ufe0d\U000e0100-\U000e01ef]"
-    rf"|(?<![{_SYMBOL_RANGES}])[\ufe0e\ufe0f](?!(?<=[#*0-9]\ufe0f)\u20e3)"
+    rf"|(?<=(?<![{_IDEOGRAPH_RANGES}])[\ufe00-\ufe0d\U000e0100-\U000e01ef])"
+    rf"|(?<=(?<![{_SYMBOL_RANGES}])[\ufe0e\ufe0f])(?!(?<=[#*0-9]\ufe0f)\u20e3)"
 )
 _LOOKALIKE_SPACE_RANGES = r"\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
-# Runs of hidden characters, since a call for each of a million of them would take a second. Possessive, so
-# that a long run needs no memory for backtracking.
-_ANY_HIDDEN = re.compile(rf"(?:{_HIDDEN_CHARACTER_PATTERN})++")
+
+
+def _compile_hidden_run(always_hidden_ranges: str) -> re.Pattern[str]:
+    """Return a pattern for runs of hidden characters.
+
+    It begins with a set of characters, so that ``re`` skips all others quickly. The runs are possessive, so
+    that long ones need no memory for backtracking.
+    """
+    one = (
+        rf"[{always_hidden_ranges}{_SOMETIMES_HIDDEN_RANGES}]"
+        rf"(?:(?<=[{always_hidden_ranges}])|{_IS_HIDDEN_HERE})"
+    )
+    return re.compile(rf"{one}(?:{one})*+")
+
+
+_ANY_HIDDEN = _compile_hidden_run(_ALWAYS_HIDDEN_RANGES)
 _ASCII_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]++")
-_HIDDEN_OR_SPACE = re.compile(rf"(?:{_HIDDEN_CHARACTER_PATTERN}|[{_LOOKALIKE_SPACE_RANGES}])++")
+_HIDDEN_OR_SPACE = _compile_hidden_run(_ALWAYS_HIDDEN_RANGES + _LOOKALIKE_SPACE_RANGES)
 _LATIN_1_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x100)}
 """Escapes of characters that the codec's error handler would write as ``\\x00``."""
 
@@ -54,4 +72,7 @@ def visible(text: object, *, spaces: bool = False) -> str:
 
 
 def _escape_run(match: re.Match[str]) -> str:
+    if len(match[0]) == 1:
+        code = ord(match[0])
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     return match[0].translate(_LATIN_1_ESCAPES).encode("ascii", "backslashreplace").decode("ascii")

@@ -58,7 +58,8 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 def one_line(text: object, max_characters: int = 200) -> str:
     """Return a text in one line, truncated to ``max_characters``."""
-    line = " ".join(visible(text).split())
+    # The rest of a long text cannot be part of the line, and to escape hidden characters takes time.
+    line = " ".join(visible(str(text)[: 100 * max_characters]).split())
     return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"
 
 
