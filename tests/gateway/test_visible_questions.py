@@ -1,7 +1,8 @@
-"""Questions of servers reach clients with their hidden characters as escapes."""
+"""Questions of servers reach clients with their hidden characters as escapes, or are refused."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -32,34 +33,83 @@ async def asking_server(request: aiohttp.web.Request) -> aiohttp.web.Response:
             tool = {"name": "ask", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
             result |= {"tools": [tool], "ttlMs": 60_000, "cacheScope": "private"}
         case _:
-            asked = {"q": {"method": "elicitation/create", "params": FORM}}
+            params = message["params"]["arguments"].get("question", FORM)
+            asked = {"q": {"method": "elicitation/create", "params": params}}
             result = {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
     return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
 
-@pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_hidden_characters_in_a_servers_question_are_visible(
-    open_site: Any, http: aiohttp.ClientSession, era: str
-) -> None:
+@pytest.fixture
+async def asking_url() -> AsyncIterator[str]:
     app = aiohttp.web.Application()
     app.router.add_post("/mcp", asking_server)
     runner = aiohttp.web.AppRunner(app)
     await runner.setup()
     await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
-    local = await open_site({"one": {"url": f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"}})
-    capabilities = {"elicitation": {"form": {}}}
-    try:
-        if era == "modern":
-            reply = await Modern(http, f"{local.url}/mcp", capabilities).call("one_ask", {})
-            ((_, asked),) = reply.result["inputRequests"].items()
-        else:
-            client = Old(http, f"{local.url}/mcp", capabilities)
-            await client.begin()
-            message = client.message("tools/call", {"name": "one_ask", "arguments": {}})
-            async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
-                asked = await next_message(response)
-        assert asked["method"] == "elicitation/create"
-        assert asked["params"]["message"] == SHOWN
-        assert asked["params"]["requestedSchema"]["properties"]["a"]["title"] == SHOWN
-    finally:
-        await runner.cleanup()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    await runner.cleanup()
+
+
+async def first_answer(era: str, http: aiohttp.ClientSession, url: str, arguments: dict[str, Any]) -> Any:
+    """Return the question that a client gets during a call, or the response if it gets none."""
+    capabilities = {"elicitation": {"form": {}, "url": {}}}
+    if era == "modern":
+        answer = (await Modern(http, url, capabilities).call("one_ask", arguments)).answer
+        return next(iter(answer.get("result", {}).get("inputRequests", {}).values()), answer)
+    client = Old(http, url, capabilities)
+    await client.begin()
+    message = client.message("tools/call", {"name": "one_ask", "arguments": arguments})
+    async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
+        if response.content_type == "text/event-stream":
+            return await next_message(response)
+        return await response.json()
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_hidden_characters_in_a_servers_question_are_visible(
+    open_site: Any, http: aiohttp.ClientSession, asking_url: str, era: str
+) -> None:
+    local = await open_site({"one": {"url": asking_url}})
+    asked = await first_answer(era, http, f"{local.url}/mcp", {})
+    assert asked["method"] == "elicitation/create"
+    assert asked["params"]["message"] == SHOWN
+    assert asked["params"]["requestedSchema"]["properties"]["a"]["title"] == SHOWN
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_server_sends_no_client_to_a_page_that_chats_refuse(
+    open_site: Any, http: aiohttp.ClientSession, asking_url: str, era: str
+) -> None:
+    local = await open_site(
+        {"one": {"url": asking_url, "privateAddresses": False}}, guard_allow=["127.0.0.1"]
+    )
+
+    async def ask(url: str) -> Any:
+        question = {"mode": "url", "message": "Open", "url": url, "elicitationId": "1"}
+        return await first_answer(era, http, f"{local.url}/mcp", {"question": question})
+
+    for url in (
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "https://bank.example@evil.example/",
+        "",
+        "a\\b",
+    ):
+        assert "not http(s), or that contains a user name" in (await ask(url))["error"]["message"], url
+    for host in ("127.0.0.1:8080", "localhost", "[::1]", "2130706433", "169.254.169.254"):
+        assert "at a private address" in (await ask(f"http://{host}/"))["error"]["message"], host
+    asked = await ask("https://b\u00fccher.example/x")
+    assert asked["params"]["url"] == "https://xn--bcher-kva.example/x"
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_question_that_nobody_could_read_is_refused(
+    open_site: Any, http: aiohttp.ClientSession, asking_url: str, era: str
+) -> None:
+    local = await open_site({"one": {"url": asking_url}})
+    for question, limit in (
+        ({"message": "x" * 100_001}, "100,000"),
+        ({"message": "x" * 1_000_001}, "1,000,000"),
+    ):
+        answer = await first_answer(era, http, f"{local.url}/mcp", {"question": {**FORM, **question}})
+        assert f"more than {limit} characters" in answer["error"]["message"]

@@ -42,7 +42,7 @@ from toolyard.protocol.pending import (
     build_request,
     build_result_message,
 )
-from toolyard.results.readable_json import to_readable_json
+from toolyard.results.readable_json import estimate_characters, to_readable_json
 from toolyard.results.truncation import truncate_middle
 from toolyard.transports.transport import Transport
 from toolyard.types.call import DeclaredClient, McpRequest, OnProgress
@@ -315,7 +315,13 @@ class McpSession:
         if future.done():
             return
         if event.failure is None:
-            future.set_result(event.result or {})
+            result, limit = event.result or {}, self._traffic_limits.message_bytes
+            is_question = result.get("resultType") == "input_required"
+            if is_question and estimate_characters(result, limit) > limit:
+                # A question counts like a request of a legacy server, which is dropped above this size.
+                future.set_exception(BadAnswer(f"asked for input with more than {limit:,} characters"))
+            else:
+                future.set_result(result)
         elif event.failure.code == 0:
             # Code 0: the response itself was malformed (see pending.py), not an error of the server.
             future.set_exception(BadAnswer(event.failure.message))

@@ -22,10 +22,12 @@ from toolyard.clients.connection import Connection
 from toolyard.errors import BadAnswer, ServerError
 from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest
 from toolyard.gateway.input_required.suspended_call import MultiRoundCall
+from toolyard.gateway.input_required.visible_questions import check_elicitation, check_input_requests
 from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.codec import encode
 from toolyard.types.call import Caller, DeclaredClient, McpRequest
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.server import Server
 from toolyard.types.status import State
 
 __all__ = ["Upstream", "needs_dedicated_connection"]
@@ -75,7 +77,9 @@ class _ConnectionPool:
             if lane.connection is not None and lane.connection.state is not State.CLOSED:
                 return lane, lane.connection
         lane = _DedicatedConnection(f"lane-{next(self._connection_numbers)}")
-        callbacks = _make_callbacks(lane, capabilities)
+        callbacks = _check_questions(
+            _make_callbacks(lane, capabilities), self._manager.find(server_id, principal)
+        )
         lane.connection = self._manager.dedicated_connection(server_id, principal, lane.key, callbacks)
         return lane, lane.connection
 
@@ -161,9 +165,8 @@ class _SessionConnections:
     async def send(self, server_id: str, caller: Caller, request: McpRequest) -> dict[str, Any]:
         session = self.session
         CURRENT_REQUEST.set(self.client_request)
-        connection = self.manager.dedicated_connection(
-            server_id, caller.principal, session.key, session.callbacks
-        )
+        callbacks = _check_questions(session.callbacks, self.manager.find(server_id, caller.principal))
+        connection = self.manager.dedicated_connection(server_id, caller.principal, session.key, callbacks)
         if session.log_level is not None:
             session.log_level_marks[server_id] = await _set_log_level(
                 connection, session.log_level, session.log_level_marks.get(server_id)
@@ -194,14 +197,15 @@ class _SuspendableConnections:
         if handshake.era.asks_in_results:
             request = replace(request, params={**(request.params or {}), **self.params})
             if client.log_level is None:
-                return await self.manager.connection(server_id, principal).request(request, declared)
+                shared = self.manager.connection(server_id, principal)
+                return check_input_requests(shared.server, await shared.request(request, declared))
         kind = (server_id, principal.id, encode(dict(client.capabilities)))
         lane, connection = self.pool.acquire(kind, server_id, principal, client.capabilities)
         lane.call = self.call
         try:
             if client.log_level is not None:
                 lane.log_level_mark = await _set_log_level(connection, client.log_level, lane.log_level_mark)
-            result = await connection.request(request, declared)
+            result = check_input_requests(connection.server, await connection.request(request, declared))
         except ServerError:
             self.pool.release(kind, lane)
             raise
@@ -223,6 +227,18 @@ async def _set_log_level(connection: Connection, level: str, told: tuple[int, st
         with contextlib.suppress(ServerError):
             await connection.request(McpRequest("logging/setLevel", {"level": level}))
     return now
+
+
+def _check_questions(callbacks: Callbacks, server: Server | None) -> Callbacks:
+    """Return the callbacks with the elicitations of a server checked before the client gets them."""
+    elicitation = callbacks.elicitation
+    if elicitation is None:
+        return callbacks
+
+    async def answer(server_id: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await elicitation(server_id, check_elicitation(server, params))
+
+    return replace(callbacks, elicitation=answer)
 
 
 def _make_callbacks(lane: _DedicatedConnection, capabilities: Mapping[str, Any]) -> Callbacks:

@@ -21,15 +21,15 @@ import orjson
 from toolyard.agents.chat.elicitation_request import (
     MAX_SAMPLING_REQUEST_CHARACTERS,
     SamplingRequest,
+    is_private_page,
     parse_elicitation,
 )
 from toolyard.agents.chat.event_writer import EventWriter
 from toolyard.agents.chat.storage import ChatStore
 from toolyard.agents.chat.turn_limits import ChatLimits
-from toolyard.auth.errors import AddressNotAllowed
 from toolyard.errors import ToolyardError
 from toolyard.types.chat import ChatEvent, Kind, NewChatEvent
-from toolyard.types.server import HttpSpec, Server
+from toolyard.types.server import Server
 from toolyard.types.tool import JsonObject
 
 __all__ = [
@@ -110,7 +110,7 @@ class ServerQuestions:
         if active_call is None or question is None:
             return CANCEL_RESULT
         server = active_call.find_server(server_id)
-        if question["kind"] == "url" and _is_private_page(server, question["url"]):
+        if question["kind"] == "url" and is_private_page(server, question["url"]):
             log.warning(
                 "%s asked to open a page at a private address, which privateAddresses does not allow",
                 active_call.server_label,
@@ -245,19 +245,6 @@ class ServerQuestions:
             return {"action": action}
         kept_data = await self._store.get_kept_data(event.chat_id, event.seq) if event.has_kept else None
         return {"action": action} if not kept_data else {"action": action, "content": orjson.loads(kept_data)}
-
-
-def _is_private_page(server: Server | None, url: str) -> bool:
-    """Return whether a remote server wants the user to open a page of the user's own network."""
-    if server is None or not isinstance(server.transport, HttpSpec):
-        return False
-    from toolyard.auth.address_policy import AddressPolicy, parse_http_url  # Imported late: loads yarl.
-
-    try:
-        page = parse_http_url(url, "the page")
-        return AddressPolicy(server.transport.url, server.private_addresses).is_private_page(page)
-    except AddressNotAllowed:
-        return True
 
 
 class Declined(ToolyardError):

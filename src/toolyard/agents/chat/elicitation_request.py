@@ -11,10 +11,18 @@ from urllib.parse import urlsplit
 import orjson
 
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
+from toolyard.auth.errors import AddressNotAllowed
 from toolyard.config.value_checks import normalize_host, url_fault
+from toolyard.types.server import HttpSpec, Server
 from toolyard.types.tool import JsonObject
 
-__all__ = ["MAX_SAMPLING_REQUEST_CHARACTERS", "SamplingRequest", "parse_elicitation"]
+__all__ = [
+    "MAX_SAMPLING_REQUEST_CHARACTERS",
+    "SamplingRequest",
+    "is_private_page",
+    "normalize_web_url",
+    "parse_elicitation",
+]
 
 _MAX_MESSAGE_CHARACTERS = 10_000
 _MAX_SCHEMA_BYTES = 64_000
@@ -27,7 +35,7 @@ def parse_elicitation(params: JsonObject) -> dict[str, Any] | None:
     """Return the fields of a QUESTION event for an elicitation; None if it cannot be displayed."""
     message = sanitize_text(_text_or_empty(params.get("message"))[:_MAX_MESSAGE_CHARACTERS])
     if params.get("mode", "form") == "url":
-        url = _normalize_web_url(_text_or_empty(params.get("url")))
+        url = normalize_web_url(_text_or_empty(params.get("url")))
         return None if url is None else {"kind": "url", "message": message, "url": url}
     schema = _object_or_empty(params.get("requestedSchema"))
     if not schema or not is_storable_json(schema) or len(orjson.dumps(schema)) > _MAX_SCHEMA_BYTES:
@@ -81,7 +89,7 @@ def _read_content_text(content: object) -> str:
     return _text_or_empty(block.get("text")) or f"({_text_or_empty(block.get('type'))[:40] or 'nothing'})"
 
 
-def _normalize_web_url(url: str) -> str | None:
+def normalize_web_url(url: str) -> str | None:
     """Return a URL that cannot be misread, with its host as browsers resolve it; None if it is not
     acceptable.
 
@@ -97,6 +105,19 @@ def _normalize_web_url(url: str) -> str | None:
     if parts.netloc.isascii():
         return url
     return parts._replace(netloc=host if parts.port is None else f"{host}:{parts.port}").geturl()
+
+
+def is_private_page(server: Server | None, url: str) -> bool:
+    """Return whether a remote server wants the user to open a page of the user's own network."""
+    if server is None or not isinstance(server.transport, HttpSpec):
+        return False
+    from toolyard.auth.address_policy import AddressPolicy, parse_http_url  # Imported late: loads yarl.
+
+    try:
+        page = parse_http_url(url, "the page")
+        return AddressPolicy(server.transport.url, server.private_addresses).is_private_page(page)
+    except AddressNotAllowed:
+        return True
 
 
 def _number_or_none(value: object) -> int | float | None:

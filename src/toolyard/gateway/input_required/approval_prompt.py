@@ -14,6 +14,7 @@ from toolyard.gateway.input_required.approvals import CallApprovals
 from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.protocol.server import build_input_required_result
+from toolyard.results.readable_json import estimate_characters
 from toolyard.types.account import Right
 from toolyard.types.call import Caller
 from toolyard.types.visible_text import visible
@@ -94,7 +95,7 @@ class ApprovalPrompt:
         """
         if self._approvals is None or not self._can_approve or not _supports_form_elicitation(request):
             return None
-        message = _build_message(needed, arguments)
+        message = _build_message(needed, arguments, self._max_characters)
         if message is None or len(message) > self._max_characters:
             if needed.link is None:
                 raise _too_long_error(needed, self._max_characters)
@@ -155,7 +156,10 @@ def _build_form(message: str) -> dict[str, Any]:
     return {"message": message, "requestedSchema": {"type": "object", "properties": {}}}
 
 
-def _build_message(needed: ApprovalNeeded, arguments: Mapping[str, Any]) -> str | None:
+def _build_message(needed: ApprovalNeeded, arguments: Mapping[str, Any], max_characters: int) -> str | None:
+    # Not even rendered if it cannot fit, because rendering megabytes takes seconds.
+    if estimate_characters(arguments, 4 * max_characters) > 4 * max_characters:
+        return None
     text = review_text(arguments)
     return None if text is None else f"{visible(needed.cause)}. Allow this call?\n{text}"
 

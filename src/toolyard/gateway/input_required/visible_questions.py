@@ -5,13 +5,55 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from toolyard.agents.chat.elicitation_request import is_private_page, normalize_web_url
+from toolyard.errors import BadAnswer
 from toolyard.gateway.client_request import as_object
+from toolyard.results.readable_json import estimate_characters
+from toolyard.types.server import Server
 from toolyard.types.visible_text import visible
 
-__all__ = ["escape_hidden_in_params", "escape_hidden_in_requests"]
+__all__ = [
+    "check_elicitation",
+    "check_input_requests",
+    "escape_hidden_in_params",
+    "escape_hidden_in_requests",
+]
 
 _ELICITATION_METHOD = "elicitation/create"
 _TEXT_KEYS = ("title", "description", "enumNames")
+_MAX_ELICITATION_CHARACTERS = 100_000
+
+
+def check_elicitation(server: Server | None, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a server's elicitation, with the host of its URL as browsers resolve it.
+
+    Raises BadAnswer if nobody should be asked, by the rules of chats.
+    """
+    if estimate_characters(params, _MAX_ELICITATION_CHARACTERS) > _MAX_ELICITATION_CHARACTERS:
+        raise BadAnswer(f"asked a question of more than {_MAX_ELICITATION_CHARACTERS:,} characters")
+    if params.get("mode", "form") != "url":
+        return dict(params)
+    url = normalize_web_url(str(params.get("url")))
+    if url is None:
+        raise BadAnswer("asked to open an address that is not http(s), or that contains a user name")
+    if is_private_page(server, url):
+        raise BadAnswer(
+            "asked to open a page at a private address",
+            hint="allow private addresses for this server (privateAddresses) if it may do so",
+        )
+    return {**params, "url": url}
+
+
+def check_input_requests(server: Server | None, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a modern server, with the elicitations of an ``input_required`` one checked."""
+    if result.get("resultType") != "input_required":
+        return result
+    checked = {
+        name: {**members, "params": check_elicitation(server, as_object(members.get("params")))}
+        for name, each in as_object(result.get("inputRequests")).items()
+        if (members := as_object(each)).get("method") == _ELICITATION_METHOD
+    }
+    return {**result, "inputRequests": {**result["inputRequests"], **checked}} if checked else result
 
 
 def escape_hidden_in_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
