@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolyard.protocol import codec
 from toolyard.protocol.byte_buffer import MessageBytes
-from toolyard.protocol.codec import decode, encode
+from toolyard.protocol.codec import decode, encode, encode_large_members
 
 numbers = (
     st.integers()
@@ -58,6 +58,21 @@ def test_what_is_written_is_json_on_one_line(value: Any) -> None:
     assert b"\n" not in data
     assert b"\r" not in data
     assert json.loads(data) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"rows": [{"n": 2**70, "text": '\u00e9\n"\\'}] * 20_000},
+        {"text": "a\ud800b\U0001f600\n\u2028" * 300_000},
+        {"nested": json.loads("[" * 900 + "]" * 900), "rows": list(range(20_000))},
+    ],
+)
+async def test_a_large_member_is_encoded_in_short_pieces_like_a_small_one(value: Any) -> None:
+    made = await encode_large_members({"large": value, "small": {"a": 1}})
+    assert made["small"] == {"a": 1}
+    assert encode(made) == encode({"large": value, "small": {"a": 1}})
+    assert max(map(len, codec._iter_encoded_pieces(value))) <= 2 * 250_000
 
 
 @pytest.mark.parametrize("number", EDGES)

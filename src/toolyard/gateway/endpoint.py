@@ -20,6 +20,7 @@ from toolyard.gateway.surface.prompts import PromptHandlers
 from toolyard.gateway.surface.resources import ResourceHandlers
 from toolyard.gateway.surface.tools import ToolHandlers
 from toolyard.meta import ToolMode, with_direct_mode
+from toolyard.protocol.codec import encode_large_members
 from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVELS, SUBSCRIPTION_ID_KEY
 from toolyard.protocol.eras import ERAS
 from toolyard.protocol.pending import (
@@ -35,6 +36,7 @@ from toolyard.protocol.server import (
     build_initialize_result,
     build_subscription_notification,
 )
+from toolyard.results.readable_json import is_large
 from toolyard.types.call import Caller
 
 __all__ = ["MISSING_SERVERS_META_KEY", "Endpoint"]
@@ -110,8 +112,10 @@ class Endpoint:
             handler = self._handlers[request.era].get(request.method)
             if handler is None:
                 raise method_not_found(request.method)
-            result = await handler(request)
-            return self._finalize_result(request, result)
+            result = self._finalize_result(request, await handler(request))
+            # Lists have pages of encoded entries; other results may be as large as a server sends them.
+            is_list = request.method.endswith("/list")
+            return result if is_list or not is_large(result) else await encode_large_members(result)
         except RpcErrorResponse as refusal:
             return refusal.failure
         except ToolyardError as error:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, TypeAlias, cast
 
 import orjson
 
 from toolyard.protocol.byte_buffer import LARGE_MESSAGE_BYTES, MessageBytes
+from toolyard.results.readable_json import is_large
 
-__all__ = ["JsonFragment", "decode", "encode", "encode_fragment"]
+__all__ = ["JsonFragment", "decode", "encode", "encode_fragment", "encode_large_members"]
 
 JsonFragment: TypeAlias = orjson.Fragment
 """An encoded JSON value that ``encode`` inserts as it is."""
@@ -25,6 +27,7 @@ _LONG_NUMBER_MASK = b"0" * 19
 _DIGIT_SAMPLE_STEP = 6
 _SCAN_WINDOW_BYTES = 64 * 1024
 _MAX_INSPECTED_VALUES = 1000
+_PIECE_CHARS = 250_000
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -139,6 +142,27 @@ def encode_fragment(value: object) -> JsonFragment:
     return orjson.Fragment(encode(value))
 
 
+async def encode_large_members(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members with large ones encoded, in a thread and in short steps. Raise TypeError like
+    ``encode``.
+
+    A single call of the libraries would hold the GIL, and with it the event loop, for up to a second.
+    """
+    return {
+        key: await asyncio.to_thread(_encode_in_steps, value) if is_large(value) else value
+        for key, value in members.items()
+    }
+
+
+def _encode_in_steps(value: object) -> JsonFragment:
+    try:
+        return orjson.Fragment(
+            b"".join(piece.encode("utf-8", "replace") for piece in _iter_encoded_pieces(value))
+        )
+    except ValueError as error:
+        raise TypeError(f"not JSON: {error}") from None
+
+
 def _encode_exactly(message: object) -> bytes:
     try:
         try:
@@ -157,7 +181,8 @@ def _dump_compact(value: object) -> str:
 
 
 def _iter_encoded_pieces(message: object) -> Iterator[str]:
-    """Encode iteratively, for values nested deeper than the libraries can write but still can read."""
+    """Encode iteratively: values nested deeper than the libraries can write but still can read, and long ones
+    in short steps."""
     stack: list[tuple[Iterator[tuple[str, object]], str]] = [(iter((("", message),)), "")]
     while stack:
         entries, end = stack[-1]
@@ -173,6 +198,11 @@ def _iter_encoded_pieces(message: object) -> Iterator[str]:
         elif isinstance(value, list):
             yield prefix + "["
             stack.append((zip(_iter_separators(), cast("list[object]", value), strict=False), "]"))
+        elif isinstance(value, str) and len(value) > _PIECE_CHARS:
+            yield prefix + '"'
+            for start in range(0, len(value), _PIECE_CHARS):
+                yield _dump_compact(value[start : start + _PIECE_CHARS])[1:-1]
+            yield '"'
         else:
             yield prefix + _dump_compact(value)
 

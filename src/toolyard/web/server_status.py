@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -12,6 +13,7 @@ from toolyard.types.catalog import Catalogue
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
 from toolyard.types.server import Server, TransportName
 from toolyard.types.status import State, Status
+from toolyard.types.tool import Definition
 
 if TYPE_CHECKING:
     from toolyard.web.services import Services
@@ -26,6 +28,8 @@ __all__ = [
 
 _MAX_STDERR_LINES = 5
 _MAX_CACHED_COSTS = 4096
+_MAX_ESTIMATED_TOKENS = 1_000_000
+"""Tokens of one server after which the rest is extrapolated, because 10,000 long definitions take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,20 @@ class TokenCostCache:
             # Costs of outdated listings are not removed otherwise.
             if len(self._cost_by_content_hash) > _MAX_CACHED_COSTS:
                 self._cost_by_content_hash.clear()
-            cost = sum(map(estimate_definition_tokens, catalogue.definitions))
+            cost = _estimate_cost(catalogue.definitions)
             self._cost_by_content_hash[catalogue.content_hash] = cost
         return cost
+
+
+def _estimate_cost(definitions: Sequence[Definition], max_tokens: int = _MAX_ESTIMATED_TOKENS) -> int:
+    """Return the estimated number of tokens, extrapolated from the definitions that make up the first
+    ``max_tokens``."""
+    cost = 0
+    for number, definition in enumerate(definitions, 1):
+        cost += estimate_definition_tokens(definition)
+        if cost > max_tokens:
+            return round(cost * len(definitions) / number)
+    return cost
 
 
 async def list_server_records(services: Services, caller: Caller) -> list[ServerRecord]:

@@ -115,7 +115,8 @@ class ListingCache:
     async def _fetch_listing(self, server: Server, method: str, principal: Principal) -> PagedList:
         began = time.monotonic()
         found = await self._manager.list_all(server.id, method, _RESULT_KEYS[method], principal=principal)
-        listing = replace(found, items=repair_list(method, found.items))
+        # In a thread, because the items of a server may hold a million values.
+        listing = replace(found, items=await asyncio.to_thread(repair_list, method, found.items))
         ttl = server.cache_ttl if not listing.ttl_ms else min(listing.ttl_ms / 1000, server.cache_ttl)
         self._entries[server.id, principal.id, method] = _CacheEntry(server, listing, began + ttl)
         return listing

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-from toolyard.catalog.exposed_names import ExposedNames
+from toolyard.catalog.exposed_names import NameAssigner
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse
@@ -30,15 +32,9 @@ class PromptHandlers:
         found = await self._list_prompts()
         if self._view.only_server_id is not None:
             return paginate_items("prompts", [each for _, listed in found for each in listed], request.params)
-        names = build_prompt_names(self._view.core.name_assigner, found)
-        named = {
-            name: {**each, "name": name}
-            for server, listed in found
-            for each in listed
-            if isinstance(own := each.get("name"), str)
-            and (name := names.exposed_name(server.id, own)) is not None
-        }
-        return paginate_items("prompts", [named[name] for name in sorted(named)], request.params)
+        # In a thread, because servers may list tens of thousands of prompts.
+        prompts = await asyncio.to_thread(_rename_prompts, self._view.core.name_assigner, found)
+        return paginate_items("prompts", prompts, request.params)
 
     async def get(self, request: ClientRequest) -> dict[str, Any]:
         """Handle ``prompts/get``."""
@@ -72,12 +68,27 @@ class PromptHandlers:
         if offering.only_server_id is not None:
             await offering.servers_with_capability("prompts")
             return offering.only_server_id, name
-        names: ExposedNames = build_prompt_names(offering.core.name_assigner, await self._list_prompts())
-        target = names.find(name)
+        naming = offering.core.name_assigner
+        found = await self._list_prompts()
+        target = (await asyncio.to_thread(build_prompt_names, naming, found)).find(name)
         if target is None and offering.has_pending_listings:
-            target = build_prompt_names(
-                offering.core.name_assigner, await self._list_prompts(wait_for_all=True)
-            ).find(name)
+            found = await self._list_prompts(wait_for_all=True)
+            target = (await asyncio.to_thread(build_prompt_names, naming, found)).find(name)
         if target is None:
             raise RpcErrorResponse(INVALID_PARAMS, f"Unknown prompt: {name[:200]}")
         return target.server_id, target.tool
+
+
+def _rename_prompts(
+    naming: NameAssigner, found: Sequence[tuple[Server, Sequence[dict[str, Any]]]]
+) -> list[dict[str, Any]]:
+    """Return the prompts of many servers under their exposed names, sorted by them."""
+    names = build_prompt_names(naming, found)
+    named = {
+        name: {**each, "name": name}
+        for server, listed in found
+        for each in listed
+        if isinstance(own := each.get("name"), str)
+        and (name := names.exposed_name(server.id, own)) is not None
+    }
+    return [named[name] for name in sorted(named)]

@@ -123,7 +123,9 @@ class ResourceHandlers:
         )
         known = self._resource_map_memo
         if known is None or not (_is_same_listing(known[0], there) and _is_same_listing(known[1], ways)):
-            known = self._resource_map_memo = there, ways, ResourceMap.from_listings(there, ways)
+            # In a thread, because servers may list tens of thousands of resources.
+            built = await asyncio.to_thread(ResourceMap.from_listings, there, ways)
+            known = self._resource_map_memo = there, ways, built
         return known[2]
 
     async def _list_from_servers(self, method: str, *, wait_for_all: bool = False) -> _ServerListings:

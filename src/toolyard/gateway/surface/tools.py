@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +31,7 @@ from toolyard.protocol.codec import JsonFragment
 from toolyard.protocol.constants import INVALID_PARAMS
 from toolyard.protocol.eras import Era
 from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
+from toolyard.results.readable_json import is_large
 from toolyard.types.call import Caller, McpRequest, ToolCall
 from toolyard.types.result import Result
 from toolyard.types.server import NATIVE_SERVER_ID, Trust
@@ -38,6 +40,8 @@ from toolyard.types.tool import Definition
 __all__ = ["ToolHandlers"]
 
 _DefinitionMap: TypeAlias = Mapping[str, Definition]
+_ENCODED_TOOLS_PER_STEP = 500
+"""Tools that are encoded before other tasks run."""
 
 
 class ToolHandlers:
@@ -62,21 +66,22 @@ class ToolHandlers:
         if offering.only_server_id is not None:
             await offering.servers_with_capability("tools")
         roster = await offering.fetch_tool_listing()
-        result = paginate_items("tools", self._encode_tools(roster, request.era), request.params)
+        result = paginate_items("tools", await self._encode_tools(roster, request.era), request.params)
         request.era.add_cache_hint(result, _compute_ttl_milliseconds(roster, offering.only_server_id))
         return result
 
-    def _encode_tools(self, roster: ToolListing, era: Era) -> Sequence[JsonFragment]:
+    async def _encode_tools(self, roster: ToolListing, era: Era) -> Sequence[JsonFragment]:
         offer = self._select_offer(roster)
         known = self._encoded_lists.get(era)
         if known is None or known[0] is not offer.direct or known[1] is not offer.meta:
             only = self._view.only_server_id
             written = partial(self._view.gateway.encode_tool, era=era)
-            tools = [
-                (name, written(name if only is None else each.name, each))
-                for name, each in offer.direct.items()
-                if only in (None, each.server_id)
-            ]
+            tools: list[tuple[str, JsonFragment]] = []
+            for name, each in offer.direct.items():
+                if only in (None, each.server_id):
+                    tools.append((name, written(name if only is None else each.name, each)))
+                    if len(tools) % _ENCODED_TOOLS_PER_STEP == 0:
+                        await asyncio.sleep(0)
             tools += ((name, written(name, each)) for name, each in offer.meta.items())
             if offer.meta:
                 tools.sort(key=itemgetter(0))
@@ -124,7 +129,10 @@ class ToolHandlers:
         result = await self._runner.run(
             request, lambda connections: call_path.call_raw(call, caller, connections)
         )
-        result = downgrade_result(result, request)
+        if is_large(result):
+            result = await asyncio.to_thread(downgrade_result, result, request)
+        else:
+            result = downgrade_result(result, request)
         return (
             result
             if is_within_limits(result, self._limits)

@@ -204,8 +204,13 @@ async def get_instance(services: AppServices, request_user: UserWithRead, id: Pa
     return await _load_instance_model(services, request_user, id)
 
 
-@router.get("/{id}/tools", responses=problem_responses(404), summary="List the tools of an instance")
-async def list_instance_tools(services: AppServices, request_user: UserWithRead, id: PathId) -> ToolList:
+@router.get(
+    "/{id}/tools",
+    response_model=ToolList,
+    responses=problem_responses(404),
+    summary="List the tools of an instance",
+)
+async def list_instance_tools(services: AppServices, request_user: UserWithRead, id: PathId) -> Response:
     """List the tools of the server now, and return those that the filter and your token allow."""
     instance, server = await services.find_instance(request_user, id)
     return await list_server_tools(

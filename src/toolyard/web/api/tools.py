@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Set
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.errors import ServerError
 from toolyard.policy.rules import scope_covers_server
-from toolyard.protocol.codec import encode
+from toolyard.protocol.codec import JsonFragment, encode, encode_fragment, encode_large_members
 from toolyard.registry.errors import NotFound
 from toolyard.types.call import Caller
 from toolyard.types.decision import Decision
@@ -32,6 +33,9 @@ from toolyard.web.problem_details import ProblemDetails, describe_error
 from toolyard.web.services import Services
 
 __all__ = ["ToolList", "list_server_tools", "router"]
+
+_ENCODED_TOOLS_PER_STEP = 500
+"""Tools that are encoded before other tasks run."""
 
 router = APIRouter(
     prefix="/tools", tags=["tools"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
@@ -128,7 +132,7 @@ class Why(BaseModel):
 # Reading.
 
 
-@router.get("", responses=problem_responses(404), summary="List tools")
+@router.get("", response_model=ToolList, responses=problem_responses(404), summary="List tools")
 async def list_tools(
     services: AppServices,
     request_user: UserWithRead,
@@ -140,13 +144,13 @@ async def list_tools(
     fresh: Annotated[
         bool, Query(description="List all servers again instead of using cached listings.")
     ] = False,
-) -> ToolList:
+) -> Response:
     """Return the tools that you may use, of configured servers and of your instances, sorted by name. Servers
     that cannot be listed are among the failures."""
     await services.sync_instances(request_user)
     caller = services.get_caller(request_user, agent=agent, bundles=bundles)
     server_ids = None if server is None else _find_server_ids(services, request_user, server)
-    return await _build_tool_list(services, request_user, caller, server_ids, fresh=fresh)
+    return await _respond_with_tools(services, request_user, caller, server_ids, fresh=fresh)
 
 
 @router.get("/{name}", responses=problem_responses(404, 424, 502, 504), summary="Get a tool")
@@ -197,22 +201,22 @@ async def call_tool(
     shown = _build_call_result(await cancel_on_disconnect(request, call))
     # Pydantic cannot serialise deeply nested results. The call has been made, so that it must not fail now.
     body = {**dict(shown), "media": [dict(each) for each in shown.media]}
-    return Response(encode(body), media_type=JSON_CONTENT_TYPE)
+    return Response(encode(await encode_large_members(body)), media_type=JSON_CONTENT_TYPE)
 
 
 # Helpers.
 
 
-async def list_server_tools(services: Services, request_user: RequestUser, core_id: str) -> ToolList:
+async def list_server_tools(services: Services, request_user: RequestUser, core_id: str) -> Response:
     """List the tools of one server now."""
-    return await _build_tool_list(
+    return await _respond_with_tools(
         services, request_user, services.get_caller(request_user), {core_id}, fresh=True
     )
 
 
-async def _build_tool_list(
+async def _respond_with_tools(
     services: Services, request_user: RequestUser, caller: Caller, server_ids: Set[str] | None, *, fresh: bool
-) -> ToolList:
+) -> Response:
     manager, calls = services.core.manager, services.core.call_path
     listing = await services.core.tool_directory.refresh(caller.principal, fresh=fresh, only=server_ids)
     covered = {
@@ -221,8 +225,8 @@ async def _build_tool_list(
         if scope_covers_server(caller.scope, server) and (server_ids is None or id_ in server_ids)
     }
     shown = calls.visible_tools(listing, caller)
-    return ToolList(
-        items=[_build_tool_model(name, each) for name, each in shown.items() if each.server_id in covered],
+    listed = ToolList(
+        items=[],
         failures=[
             _build_server_failure(services, id_, error)
             for id_, error in listing.failures.items()
@@ -240,6 +244,15 @@ async def _build_tool_list(
             *_describe_quarantined_tools(services, request_user, listing, covered),
         ],
     )
+    # Encoded in steps, because a server may have ten thousand tools.
+    tools: list[JsonFragment] = []
+    for name, each in shown.items():
+        if each.server_id in covered:
+            tools.append(encode_fragment(dict(_build_tool_model(name, each))))
+            if len(tools) % _ENCODED_TOOLS_PER_STEP == 0:
+                await asyncio.sleep(0)
+    body = {**listed.model_dump(mode="json", by_alias=True), "items": tools}
+    return Response(encode(body), media_type=JSON_CONTENT_TYPE)
 
 
 def _describe_quarantined_tools(

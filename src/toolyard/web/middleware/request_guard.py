@@ -8,6 +8,7 @@ sign-in at a provider, is allowed: that is a navigation with a safe method.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Protocol
@@ -101,6 +102,7 @@ def _add_ipv6_brackets(host: str) -> str:
 
 
 _SAFE_METHODS = ("GET", "HEAD")
+_BODY_PIECE_BYTES = 1_000_000
 _STATIC_PREFIX = "/static/"
 _CHECKED_HEADERS = frozenset(
     {
@@ -212,9 +214,23 @@ class RequestGuard:
                     headers.append((b"cache-control", b"no-store"))
                 headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in cookies]
                 message = {**message, "headers": headers}
+            elif len(message.get("body", b"")) > _BODY_PIECE_BYTES:
+                await _send_in_pieces(message, send)
+                return
             await send(message)
 
         return send_with_headers
+
+
+async def _send_in_pieces(message: Message, send: Send) -> None:
+    """Send a long body in pieces, so that other tasks run while it is copied to the socket."""
+    body = memoryview(message["body"])
+    for start in range(0, len(body), _BODY_PIECE_BYTES):
+        end = start + _BODY_PIECE_BYTES
+        more = end < len(body) or message.get("more_body", False)
+        await send({**message, "body": bytes(body[start:end]), "more_body": more})
+        # A reader that is fast enough never makes ``send`` wait.
+        await asyncio.sleep(0)
 
 
 def _collect_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[str]]:

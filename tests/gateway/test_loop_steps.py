@@ -1,0 +1,157 @@
+"""Work on long lists and large results is split into short steps of the event loop, or done in threads."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from asyncio import selector_events
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, Modern, Old
+from tests.loop_watch import LoopWatch
+
+from toolyard.gateway import endpoint, gateway
+from toolyard.gateway.surface import listing_cache, prompts, result_limits, tools
+from toolyard.gateway.surface.resource_uris import ResourceMap
+from toolyard.web.api import tools as api_tools
+
+LISTS = """
+import json, sys
+entries = {
+    "tools": [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(4_000)],
+    "prompts": [{"name": f"p{n}"} for n in range(10)],
+    "resources": [{"uri": f"x://r{n}", "name": "r"} for n in range(10)],
+    "resourceTemplates": [],
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "initialize":
+        capabilities = {"tools": {}, "prompts": {}, "resources": {}}
+        info = {"name": "lists", "version": "1"}
+        result = {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}
+    elif message["method"].endswith("list"):
+        key = "resourceTemplates" if "templates" in message["method"] else message["method"].split("/")[0]
+        result = {key: entries[key]}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+LISTING = {"command": sys.executable, "args": ["-c", LISTS]}
+Watched = list[tuple[str, bool]]
+
+
+def note_threads(monkeypatch: pytest.MonkeyPatch, *functions: tuple[object, str]) -> Watched:
+    """Record each call of these functions, and whether it was made on the thread of the event loop."""
+    calls: Watched = []
+
+    def watch(owner: object, name: str) -> None:
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            calls.append((name, threading.current_thread() is threading.main_thread()))
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, call)
+
+    for owner, name in functions:
+        watch(owner, name)
+    return calls
+
+
+@pytest.mark.parametrize("interface", ["gateway", "api"])
+async def test_thousands_of_tools_are_encoded_a_few_at_a_time(
+    open_site: Any, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, interface: str
+) -> None:
+    local = await open_site({"one": LISTING}, list_deadline=LONG_LIST_DEADLINE)
+    encoded_by_turn: Counter[int] = Counter()
+    owner: Any = gateway if interface == "gateway" else api_tools
+    real = owner.encode_fragment
+    async with LoopWatch() as watch:
+
+        def count_and_encode(value: object) -> Any:
+            encoded_by_turn[watch.turns] += 1
+            return real(value)
+
+        monkeypatch.setattr(owner, "encode_fragment", count_and_encode)
+        if interface == "gateway":
+            listed = (await Modern(http, f"{local.url}/mcp").ask("tools/list")).result["tools"]
+            assert len(listed) == 1_000
+        else:
+            assert len((await local.client().get("/api/v1/tools")).json["items"]) == 4_000
+    assert encoded_by_turn.total() == 4_000
+    assert max(encoded_by_turn.values()) <= 500
+
+
+async def test_prompts_and_resources_are_prepared_in_threads(
+    open_site: Any, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = await open_site({"one": LISTING}, list_deadline=LONG_LIST_DEADLINE)
+    client = Modern(http, f"{local.url}/mcp")
+    calls = note_threads(
+        monkeypatch,
+        (listing_cache, "repair_list"),
+        (prompts, "build_prompt_names"),
+        (ResourceMap, "from_listings"),
+    )
+    assert len((await client.ask("prompts/list")).result["prompts"]) == 10
+    assert len((await client.ask("resources/list")).result["resources"]) == 10
+    assert {name for name, _ in calls} == {"repair_list", "build_prompt_names", "from_listings"}
+    assert not any(on_loop for _, on_loop in calls)
+
+
+async def test_large_results_are_shortened_converted_and_encoded_in_threads(
+    open_site: Any, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = await open_site({"large": LARGE}, list_deadline=LONG_LIST_DEADLINE)
+    calls = note_threads(
+        monkeypatch,
+        (result_limits, "parse_block"),
+        (result_limits, "to_readable_json"),
+        (result_limits, "make_handle"),
+        (result_limits, "truncate_structured"),
+        (tools, "downgrade_result"),
+    )
+    client = Old(http, f"{local.url}/mcp")
+    await client.begin()
+    for name in ("text", "picture", "rows", "loose", "promised"):
+        assert "result" in (await client.call(f"large_{name}", {"size": 120_000})).answer
+    on_loop = {name for name, on_loop in calls if on_loop}
+    assert {name for name, _ in calls} >= {"parse_block", "to_readable_json", "make_handle"}
+    # A result with few values is converted at once.
+    assert on_loop <= {"downgrade_result"}
+    assert ("downgrade_result", False) in calls
+
+
+async def test_a_large_result_reaches_the_client_unchanged_and_its_parts_are_encoded_in_a_thread(
+    open_site: Any, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = await open_site({"large": LARGE}, list_deadline=LONG_LIST_DEADLINE)
+    sent: list[int] = []
+    write = selector_events._SelectorSocketTransport.write  # type: ignore[attr-defined]
+
+    def note_write(transport: Any, data: Any) -> None:
+        sent.append(len(data))
+        write(transport, data)
+
+    monkeypatch.setattr(selector_events._SelectorSocketTransport, "write", note_write)  # type: ignore[attr-defined]
+    encoded: list[bool] = []
+    real = endpoint.encode_large_members
+
+    async def encode(members: Any) -> Any:
+        made = await real(members)
+        encoded.append(any(type(value).__name__ == "Fragment" for value in made.values()))
+        return made
+
+    monkeypatch.setattr(endpoint, "encode_large_members", encode)
+    # The structure cannot be shortened without violating its schema, so that it is sent in full.
+    reply = await Modern(http, f"{local.url}/mcp").call("large_rows", {"size": 150_000})
+    assert reply.result["structuredContent"] == {"rows": list(range(150_000))}
+    assert encoded == [True]
+    called = await local.client().post("/api/v1/tools/large_text/call", {"arguments": {"size": 3_000_000}})
+    assert len(called.json["raw"]["content"][0]["text"]) == 3_000_000
+    assert sum(sent) > 3_000_000
+    assert max(sent) <= 1_000_000
