@@ -159,7 +159,7 @@ async def test_the_log_of_a_corrupt_file_goes_with_it(path: Path, storage: Sqlit
     reader = sqlite3.connect(path)  # While somebody reads, SQLite leaves the log where it is.
     reader.execute("SELECT * FROM catalogue").fetchall()
     assert path.with_name(f"{CATALOGUE_FILE_NAME}-wal").exists()
-    storage._move_corrupt_file(sqlite3.DatabaseError("malformed"))  # pyright: ignore[reportPrivateUsage]
+    storage._replace_corrupt_file(sqlite3.DatabaseError("malformed"))  # pyright: ignore[reportPrivateUsage]
     assert sorted(found.name for found in path.parent.iterdir()) == [
         f"{CATALOGUE_FILE_NAME}.broken",
         f"{CATALOGUE_FILE_NAME}.broken-shm",
@@ -192,6 +192,7 @@ async def test_accepted_definitions_survive_damage_to_the_listings(
     await storage.close()
     with closing(sqlite3.connect(path)) as damaged, damaged:
         damaged.execute("DROP TABLE catalogue")
+        damaged.execute("CREATE TABLE catalogue (something TEXT)")
     await storage.save(STORED)
     assert "corrupt" in caplog.text
     assert "tool definitions were kept" in caplog.text
@@ -226,7 +227,7 @@ async def test_a_fault_that_another_process_has_mended_is_not_mended_twice(
     path.rename(path.with_name("old.db"))
     successor = SqliteCatalogueStorage(path)
     await successor.save(replace(STORED, body=b"of the successor"))
-    storage._move_corrupt_file(sqlite3.DatabaseError("seen on the old file"))  # pyright: ignore[reportPrivateUsage]
+    storage._replace_corrupt_file(sqlite3.DatabaseError("seen on the old file"))  # pyright: ignore[reportPrivateUsage]
     assert await successor.load([KEY]) == replace(STORED, body=b"of the successor")
     assert not path.with_name(f"{CATALOGUE_FILE_NAME}.broken").exists()
     await successor.close()

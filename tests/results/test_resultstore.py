@@ -170,6 +170,21 @@ async def test_a_broken_file_is_begun_anew(tmp_path: Path) -> None:
     assert await SqliteResultStore(tmp_path / "r.db").for_principal(ANN).read(handle) == text(1)
 
 
+async def test_a_corrupt_file_leaves_no_results_behind(tmp_path: Path) -> None:
+    (tmp_path / "r.db").write_bytes(b"confidential " * 200)
+    await put(SqliteResultStore(tmp_path / "r.db"), ANN, text(1))
+    assert [file.name for file in tmp_path.iterdir()] == ["r.db"]
+
+
+async def test_an_invalid_row_is_no_result(tmp_path: Path) -> None:
+    store = SqliteResultStore(tmp_path / "r.db")
+    handle = await put(store, ANN, text(1))
+    with sqlite3.connect(tmp_path / "r.db") as db:
+        db.execute("UPDATE result SET body = x'00ff'")
+    db.close()
+    assert await SqliteResultStore(tmp_path / "r.db").for_principal(ANN).read(handle) is None
+
+
 async def test_where_there_is_no_disk_memory_serves(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = SqliteResultStore(tmp_path / "file" / "r.db")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
 import sqlite3
-import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -16,29 +13,20 @@ from typing import TypeVar
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.catalog.storage import ListingKey, StoredListing
-from toolyard.concurrency.tasks import BackgroundTasks
-from toolyard.config.file_writer import ensure_private_file
+from toolyard.config.sqlite_file import SqliteFile, SqliteSchema, write_transaction
 
 __all__ = ["CATALOGUE_FILE_NAME", "SqliteCatalogueStorage", "SqlitePinEntryStorage", "read_pin_entries"]
 
 CATALOGUE_FILE_NAME = "catalogue.db"
 """Name of the file in the data directory."""
 
-_SCHEMA_VERSION = 1
-_BUSY_TIMEOUT_SECONDS = 5.0
 _MAX_AGE_SECONDS = 90 * 86_400.0
 """Age at which listings are deleted. They belong to servers that were removed or are no longer used."""
 _MAX_FUTURE_SECONDS = 86_400.0
 """Listings further in the future are deleted: they were saved with a wrong clock, and would count as newer
 than every listing to come."""
-_CORRUPT_FILE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
-"""SQLITE_ERROR is an error in a statement. Our statements are fixed, so it means that the tables are not
-ours."""
-_DATABASE_FILE_SUFFIXES = ("-wal", "-shm", "")
-"""Suffixes of the files to move, in this order: SQLite would replay an old log into a new database file."""
-
 _CATALOGUE_TABLE = """
-CREATE TABLE catalogue (
+CREATE TABLE IF NOT EXISTS catalogue (
     server_id TEXT NOT NULL,
     entry_hash TEXT NOT NULL,
     scope TEXT NOT NULL,
@@ -63,31 +51,25 @@ CREATE TABLE IF NOT EXISTS pins (
 """
 """A table of its own: deleting a listing must not delete the accepted definitions."""
 
+_SCHEMA = SqliteSchema(
+    (_CATALOGUE_TABLE, _PINS_TABLE),
+    pragmas=("synchronous = NORMAL",),
+    version=1,
+    # Listings can be fetched again.
+    replaceable=("catalogue",),
+    wal=True,
+)
+
 _log = logging.getLogger("toolyard.catalog.sqlite")
 _T = TypeVar("_T")
 
 
-class _NewerSchemaError(Exception):
-    """Raised if the file belongs to a later version of Toolyard, which may be running at the same time."""
-
-
-class SqliteCatalogueStorage:
-    """A ``CatalogueStorage`` in one file, readable by its owner only.
-
-    Every statement runs in a worker thread: a body can have megabytes, and another process may hold the write
-    lock for seconds. Errors are logged and treated like an empty storage. A corrupt file is renamed to
-    ``catalogue.db.broken`` and replaced by a new one.
-    """
+class SqliteCatalogueStorage(SqliteFile):
+    """A ``CatalogueStorage`` in one file. Errors are treated like an empty storage."""
 
     def __init__(self, path: Path) -> None:
         """Create a storage in the file ``path``. The file is opened at first use."""
-        self._path = path
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
-        self._file_identity: tuple[int, int] | None = None
-        self.is_newer = False
-        """True once the file turned out to belong to a later version of Toolyard."""
-        self._pending_tasks = BackgroundTasks()
+        super().__init__(path, "catalogue", _SCHEMA, _log, salvage=self._salvage_pins)
 
     async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
         return await self.run(lambda db: _load_listing(db, keys, newer_than))
@@ -101,104 +83,16 @@ class SqliteCatalogueStorage:
     async def forget(self, server_id: str, scope: str | None = None) -> None:
         await self.run(lambda db: _delete_listings(db, server_id, scope))
 
-    async def close(self) -> None:
-        """Close the file after all pending statements have ended. A later use opens it again."""
-        await self._pending_tasks.wait()
-        await asyncio.to_thread(self._close_in_thread)
-
-    async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
-        """Run statements in a worker thread. Return None if the file cannot be used."""
-        # A thread cannot be cancelled: if the caller is cancelled, the statement still runs, and after
-        # close() it would open the file again. As a separate, shielded task it can be awaited by close().
-        return await asyncio.shield(
-            self._pending_tasks.spawn(asyncio.to_thread(self._run_with_recovery, work))
-        )
-
-    def _run_with_recovery(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
-        with self._lock:
-            try:
-                try:
-                    return work(self._open_connection())
-                except sqlite3.DatabaseError as error:
-                    if not _is_corrupt(error):
-                        raise
-                    self._move_corrupt_file(error)
-                    return work(self._open_connection())
-            except _NewerSchemaError:
-                self.is_newer = True
-                return None
-            except (sqlite3.Error, OSError) as error:
-                _log.warning("the catalogue file %s cannot be used: %s", self._path, error)
-                return None
-
-    def _open_connection(self) -> sqlite3.Connection:
-        if self._connection is not None:
-            return self._connection
-        status = ensure_private_file(self._path)
-        self._file_identity = (status.st_dev, status.st_ino)
-        connection = sqlite3.connect(
-            self._path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        try:
-            self._prepare_schema(connection)
-        except BaseException:
-            connection.close()
-            raise
-        self._connection = connection
-        return connection
-
-    def _prepare_schema(self, db: sqlite3.Connection) -> None:
-        if _read_schema_version(db) != _SCHEMA_VERSION:
-            _enable_wal(db)
-            # Read the version again under the write lock: another process may have created the tables.
-            with _write_transaction(db):
-                version = _read_schema_version(db)
-                if version > _SCHEMA_VERSION:
-                    self._warn_newer_version_once()
-                    raise _NewerSchemaError
-                if version != _SCHEMA_VERSION:
-                    # Listings can be fetched again, so old tables are dropped instead of migrated.
-                    db.execute("DROP TABLE IF EXISTS catalogue")
-                    db.execute(_CATALOGUE_TABLE)
-                    db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-        db.execute(_PINS_TABLE)
-        db.execute("PRAGMA synchronous = NORMAL")
-
-    def _warn_newer_version_once(self) -> None:
-        if not self.is_newer:
-            _log.warning(
-                "the catalogue file %s was written by a later version of Toolyard and is not used", self._path
-            )
-
-    def _move_corrupt_file(self, error: sqlite3.DatabaseError) -> None:
-        identity = self._file_identity
-        self._close_connection()
-        status = os.stat(self._path)
-        if identity != (status.st_dev, status.st_ino):
-            return  # Another process detected the same error and has already created a new file.
-        broken = self._path.with_name(self._path.name + ".broken")
-        for suffix in _DATABASE_FILE_SUFFIXES:
-            source = self._path.with_name(self._path.name + suffix)
-            if source.exists():
-                os.replace(source, broken.with_name(broken.name + suffix))
+    def _salvage_pins(self, broken: Path, error: sqlite3.DatabaseError) -> None:
         # Listings are fetched again. Pins are not: without them a changed server would be trusted again.
         pins = "its accepted tool definitions were kept"
         try:
             for pin_key, entry in read_pin_entries(broken):
-                _save_entry(self._open_connection(), pin_key, replace(entry, revision=0))
+                _save_entry(self.open(), pin_key, replace(entry, revision=0))
         except sqlite3.Error:
             pins = "its accepted tool definitions are lost, and the next listing of each server is accepted"
         message = "the catalogue file %s is corrupt (%s); it was renamed to %s, and %s"
         _log.warning(message, self._path, error, broken, pins)
-
-    def _close_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _close_in_thread(self) -> None:
-        with self._lock:
-            self._close_connection()
 
 
 class SqlitePinEntryStorage:
@@ -294,7 +188,7 @@ def _load_listing(
 
 
 def _save_listing(db: sqlite3.Connection, stored: StoredListing) -> None:
-    with _write_transaction(db):
+    with write_transaction(db):
         valid_range = (stored.fetched_at - _MAX_AGE_SECONDS, stored.fetched_at + _MAX_FUTURE_SECONDS)
         db.execute("DELETE FROM catalogue WHERE fetched_at NOT BETWEEN ? AND ?", valid_range)
         # SQLite does not rewrite the pages of an unchanged body.
@@ -316,36 +210,3 @@ def _delete_listings(db: sqlite3.Connection, server_id: str, scope: str | None) 
     db.execute(
         "DELETE FROM catalogue WHERE server_id = ? AND (? IS NULL OR scope = ?)", (server_id, scope, scope)
     )
-
-
-def _read_schema_version(db: sqlite3.Connection) -> int:
-    return int(db.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _enable_wal(db: sqlite3.Connection) -> None:
-    """Switch to write-ahead logging, so that reads do not block writes.
-
-    The mode is stored in the file. If another process holds it busy, that process enables the mode itself.
-    """
-    try:
-        db.execute("PRAGMA journal_mode = WAL")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-            raise
-
-
-@contextmanager
-def _write_transaction(db: sqlite3.Connection) -> Generator[None]:
-    """Run a transaction that takes the write lock at its start, so that it cannot fail half-way as busy."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
-
-
-def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
-    code: int | None = getattr(error, "sqlite_errorcode", None)
-    return code is not None and code & 0xFF in _CORRUPT_FILE_CODES

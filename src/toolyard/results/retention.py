@@ -94,8 +94,11 @@ def put_and_evict(rows: ResultRows, row: ResultRow, retention: Retention, now: f
 
 
 def parse_stored_result(trust: str, server: str, body: bytes) -> StoredResult:
-    """Return the result in a stored row. Raise ValueError or zlib.error if the row is invalid."""
-    content, mime = unpack_body(zlib.decompress(body))
+    """Return the result in a stored row. Raise ValueError if the row is invalid."""
+    try:
+        content, mime = unpack_body(zlib.decompress(body))
+    except zlib.error as error:
+        raise ValueError(f"the body is not compressed data: {error}") from None
     return StoredResult(content, Trust(trust), server, mime)
 
 

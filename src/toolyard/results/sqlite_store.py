@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sqlite3
 import time
-import zlib
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from toolyard.config.file_writer import ensure_private_file
+from toolyard.config.sqlite_file import SqliteFile, SqliteSchema, write_transaction
 from toolyard.results.result_store import StoredResult
 from toolyard.results.retention import (
     PrincipalResultStores,
@@ -27,8 +23,6 @@ __all__ = ["RESULTS_FILE_NAME", "SqliteResultStore"]
 RESULTS_FILE_NAME = "results.db"
 """Name of the file in the data directory."""
 
-_BUSY_TIMEOUT_SECONDS = 5.0
-_CORRUPT_FILE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _RESULT_TABLE = """
 CREATE TABLE IF NOT EXISTS result (
     principal TEXT NOT NULL,
@@ -42,15 +36,19 @@ CREATE TABLE IF NOT EXISTS result (
     PRIMARY KEY (principal, handle)
 )
 """
-_T = TypeVar("_T")
+_SCHEMA = SqliteSchema(
+    (_RESULT_TABLE,),
+    # Results may be confidential: overwrite deleted ones, and return their pages to the file system.
+    pragmas=("auto_vacuum = INCREMENTAL", "secure_delete = ON"),
+)
 _log = logging.getLogger("toolyard.content.resultstore")
 
 
 class SqliteResultStore(PrincipalResultStores):
-    """Result stores in a file that only its owner can read, limited by ``Retention``.
+    """Result stores in a file, limited by ``Retention``.
 
-    Each operation opens and closes the file, since long results are rare and several processes may share it.
-    While the file cannot be used, results are stored in memory.
+    The file is closed after each operation, since long results are rare and several processes may share it.
+    While it cannot be used, results are stored in memory.
     """
 
     def __init__(
@@ -61,15 +59,16 @@ class SqliteResultStore(PrincipalResultStores):
     ) -> None:
         super().__init__(retention, clock)
         self._path = path
+        self._file = SqliteFile(path, "results", _SCHEMA, _log, salvage=_delete_corrupt_file, keep_open=False)
 
     async def put(self, row: ResultRow) -> bool:
         def write_row(db: sqlite3.Connection) -> bool:
-            with _write_transaction(db):
+            with write_transaction(db):
                 put_and_evict(_SqliteResultRows(db), row, self.retention, self.clock())
             db.execute("PRAGMA incremental_vacuum")
             return True
 
-        return bool(await asyncio.to_thread(self._run_with_recovery, write_row))
+        return bool(await self._file.run(write_row))
 
     async def find(self, principal: str, handle: str) -> StoredResult | None:
         query = "SELECT trust, server, body FROM result WHERE principal = ? AND handle = ? AND expires > ?"
@@ -78,7 +77,7 @@ class SqliteResultStore(PrincipalResultStores):
             row = db.execute(query, (principal, handle, self.clock())).fetchone()
             return None if row is None else parse_stored_result(*row)
 
-        return await asyncio.to_thread(self._run_with_recovery, read_row)
+        return await self._file.run(read_row)
 
     async def has_stored(self, principal: str) -> bool:
         query = "SELECT 1 FROM result WHERE principal = ? AND expires > ? LIMIT 1"
@@ -86,32 +85,13 @@ class SqliteResultStore(PrincipalResultStores):
         def has_row(db: sqlite3.Connection) -> bool:
             return db.execute(query, (principal, self.clock())).fetchone() is not None
 
-        return self._path.exists() and bool(await asyncio.to_thread(self._run_with_recovery, has_row))
+        return self._path.exists() and bool(await self._file.run(has_row))
 
-    def _run_with_recovery(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
-        for may_retry in (True, False):
-            try:
-                with self._open_connection() as db:
-                    return work(db)
-            except (sqlite3.Error, OSError, zlib.error, ValueError) as error:
-                _log.warning("the results file %s cannot be used: %s", self._path, error)
-                code = getattr(error, "sqlite_errorcode", None)
-                if not may_retry or code not in _CORRUPT_FILE_CODES:
-                    return None
-                # Results are kept for a day at most, so a corrupt file is deleted instead of repaired.
-                with suppress(OSError):
-                    self._path.unlink(missing_ok=True)
-        return None
 
-    @contextmanager
-    def _open_connection(self) -> Generator[sqlite3.Connection]:
-        ensure_private_file(self._path)
-        with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None)) as db:
-            # Results may be confidential: overwrite deleted ones, and return their pages to the file system.
-            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            db.execute("PRAGMA secure_delete = ON")
-            db.execute(_RESULT_TABLE)
-            yield db
+def _delete_corrupt_file(broken: Path, error: sqlite3.DatabaseError) -> None:
+    # Results are kept for a day at most, so a corrupt file is deleted instead of repaired.
+    broken.unlink(missing_ok=True)
+    _log.warning("the results file was corrupt (%s) and has been replaced by an empty one", error)
 
 
 class _SqliteResultRows:
@@ -140,15 +120,3 @@ class _SqliteResultRows:
 
     def delete(self, principal: str, handle: str) -> None:
         self._db.execute("DELETE FROM result WHERE principal = ? AND handle = ?", (principal, handle))
-
-
-@contextmanager
-def _write_transaction(db: sqlite3.Connection) -> Generator[None]:
-    # Take the write lock at the start, so that the transaction cannot fail half-way as busy.
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")

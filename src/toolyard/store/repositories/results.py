@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -75,7 +74,7 @@ class DatabaseResultStore(PrincipalResultStores):
 
         try:
             return await self._executor.read_or_default(work, None)
-        except (StoreError, ValueError, zlib.error) as error:
+        except (StoreError, ValueError) as error:
             _log.warning("a long result cannot be read: %s", error)
             return None
 
