@@ -12,11 +12,10 @@ from tests.demo_chats import fill_chats, fill_shown
 from toolyard.accounts import AccountService
 from toolyard.config.settings.table import Settings
 from toolyard.registry import Registry
-from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.store import Database
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.audit import AuditEntry
-from toolyard.types.registry import InstanceState
+from toolyard.types.registry import ChoiceDraft, InstanceDraft, InstanceState, ServerDraft
 
 ROOT = Path(__file__).parent.parent
 OAUTH = ChoiceDraft("oauth")

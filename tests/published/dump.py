@@ -47,10 +47,15 @@ PROSE_KEYS = {"description", "summary", "title", "examples", "example"}
 
 
 def without_prose(value: Any, *, properties: bool = False) -> Any:
-    """Return JSON without the texts of the OpenAPI document. Names of properties stay, whatever they are."""
+    """Return JSON without the texts of the OpenAPI document. Names of properties stay, whatever they are.
+
+    Lists of required properties are sorted: their order has no meaning.
+    """
     if isinstance(value, dict):
         return {
-            key: without_prose(each, properties=key == "properties")
+            key: sorted(each)
+            if key == "required" and isinstance(each, list)
+            else without_prose(each, properties=key == "properties")
             for key, each in value.items()
             if properties or key not in PROSE_KEYS
         }

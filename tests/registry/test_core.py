@@ -9,16 +9,20 @@ from toolyard.registry.server_builder import build_instance_server, build_previe
 from toolyard.types.registry import AuthChoice, AuthKind, Instance, RegistrationMethod, RegistryServer
 from toolyard.types.server import HttpSpec, InstanceSpec, Trust
 
-PUBLIC = AuthChoice("p", AuthKind.PUBLIC)
-HEADER = AuthChoice("h", AuthKind.HEADER, key="X-Key")
-QUERY = AuthChoice("q", AuthKind.HEADER, place="query", key="key")
+PUBLIC = AuthChoice(id="p")
+HEADER = AuthChoice(AuthKind.HEADER, id="h", key="X-Key")
+QUERY = AuthChoice(AuthKind.HEADER, id="q", place="query", key="key")
 OAUTH = AuthChoice(
-    "o", AuthKind.OAUTH, client_id="me", client_secret="hidden", scopes=("a",), resource="urn:x"
+    AuthKind.OAUTH, id="o", client_id="me", client_secret="hidden", scopes=("a",), resource="urn:x"
 )
 SERVER = RegistryServer(
-    "s1", "GitHub", "https://api.github.com/mcp", choices=(PUBLIC, HEADER, QUERY, OAUTH), description="about"
+    "GitHub",
+    "https://api.github.com/mcp",
+    id="s1",
+    choices=(PUBLIC, HEADER, QUERY, OAUTH),
+    description="about",
 )
-INSTANCE = Instance("i1", "u1", "s1", "p", "work", "My work", tool_filter=("a",))
+INSTANCE = Instance("s1", "p", "work", "My work", id="i1", user_id="u1", tool_filter=("a",))
 
 
 def core(server: dict[str, Any] | None = None, **changes: Any) -> Any:

@@ -8,14 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.registry.errors import Invalid
-from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.registry.validation import validate_instance, validate_server
 from toolyard.types.registry import (
     AuthChoice,
     AuthKind,
+    ChoiceDraft,
+    InstanceDraft,
     InstanceState,
     RegistrationMethod,
     RegistryServer,
+    ServerDraft,
 )
 from toolyard.types.server import Trust
 
@@ -224,7 +226,7 @@ def test_several_choices_can_be_told_apart() -> None:
 def test_what_does_not_belong_to_a_kind_is_not_looked_at() -> None:
     draft = ChoiceDraft("public", key="Host", registration="?", client_id="x", scopes=("a b",), place="?")
     [choice] = server(choices=(draft,)).choices
-    assert choice == AuthChoice(choice.id, AuthKind.PUBLIC, "No sign-in")
+    assert choice == AuthChoice(AuthKind.PUBLIC, "No sign-in", id=choice.id)
 
 
 @pytest.mark.parametrize(

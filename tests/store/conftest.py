@@ -66,11 +66,11 @@ def server() -> RegistryServer:
         allow_tools=("read*", "list"),
         deny_tools=("read_secret",),
         choices=(
-            AuthChoice("c-public", AuthKind.PUBLIC, label="Nobody"),
-            AuthChoice("c-header", AuthKind.HEADER, place="query", key="api_key"),
+            AuthChoice(AuthKind.PUBLIC, id="c-public", label="Nobody"),
+            AuthChoice(AuthKind.HEADER, id="c-header", place="query", key="api_key"),
             AuthChoice(
-                "c-oauth",
                 AuthKind.OAUTH,
+                id="c-oauth",
                 client_id="us",
                 client_secret="the-client-secret",
                 scopes=("repo", "user"),
@@ -88,7 +88,13 @@ async def instance(database: Database, ann: User, server: RegistryServer) -> Ins
     """Ann's, stored."""
     await database.registry.add_server(server)
     made = Instance(
-        "instance-1", ann.id, server.id, "c-header", "GitHub", "My GitHub", value="the-header-value"
+        server.id,
+        "c-header",
+        "GitHub",
+        "My GitHub",
+        id="instance-1",
+        user_id=ann.id,
+        value="the-header-value",
     )
     await database.registry.add_instance(made)
     return made

@@ -185,7 +185,7 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path: Path) -
     await database.executor.write(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar())
     from toolyard.types.registry import RegistryServer
 
-    large = RegistryServer("s", "S", "http://x", description="x" * 900_000)
+    large = RegistryServer("S", "http://x", id="s", description="x" * 900_000)
     with pytest.raises(DatabaseUnavailable, match="full") as caught:
         await database.registry.add_server(large)
     assert "free some disk space" in str(caught.value.hint)

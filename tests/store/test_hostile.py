@@ -35,14 +35,16 @@ async def test_strange_texts_come_back_as_they_were(database: Database, ann: Use
     server = RegistryServer(
         text,
         text,
-        text,
+        id=text,
         description=text,
         allow_tools=(text, ""),
-        choices=(AuthChoice(text, AuthKind.HEADER, text),),
+        choices=(AuthChoice(AuthKind.HEADER, text, id=text),),
     )
     await database.registry.add_server(server)
     assert await database.registry.get_server(text) == server
-    instance = Instance(text, ann.id, text, text, text, text, value=text, tool_filter=(text,), reason=text)
+    instance = Instance(
+        text, text, text, text, id=text, user_id=ann.id, value=text, tool_filter=(text,), reason=text
+    )
     await database.registry.add_instance(instance)
     assert await database.registry.list_instances(ann.id) == [(instance, server)]
     assert await database.registry.delete_instance(ann.id, text)

@@ -43,7 +43,7 @@ async def test_of_many_who_save_at_once_one_does(database: Database, instance: I
 async def test_equal_listings_are_seen_once(
     database: Database, ann: User, instance: Instance, server: RegistryServer
 ) -> None:
-    more = Instance("instance-2", ann.id, server.id, "c-public", "Other", "Other")
+    more = Instance(server.id, "c-public", "Other", "Other", id="instance-2", user_id=ann.id)
     await database.registry.add_instance(more)
     for place in (SERVER, MINE, PinKey(server.id, more.id)):
         assert await database.pins.save(place, PinEntry(0, b"x", b"the same"))

@@ -22,7 +22,7 @@ from toolyard.types.registry import Instance, InstanceState, RegistryServer
 
 
 async def test_a_server_comes_back_as_it_was_added(database: Database, server: RegistryServer) -> None:
-    plain = RegistryServer("server-2", "a plain one", "http://plain.example")
+    plain = RegistryServer("a plain one", "http://plain.example", id="server-2")
     await database.registry.add_server(server)
     await database.registry.add_server(plain)
     assert await database.registry.get_server(server.id) == server
@@ -33,7 +33,7 @@ async def test_a_server_comes_back_as_it_was_added(database: Database, server: R
 @pytest.mark.parametrize("same", ["GITHUB", "ｇｉｔｈｕｂ"])
 async def test_a_server_name_is_taken_once(database: Database, server: RegistryServer, same: str) -> None:
     await database.registry.add_server(server)
-    other = RegistryServer("server-2", same, "http://other.example")
+    other = RegistryServer(same, "http://other.example", id="server-2")
     with pytest.raises(Taken, match="a server named") as caught:
         await database.registry.add_server(other)
     assert caught.value.field == "name"
@@ -95,7 +95,14 @@ async def test_instances_of_a_choice_that_is_gone_start_again(
     pending: PendingSignIn,
 ) -> None:
     kept = Instance(
-        "instance-2", ann.id, server.id, "c-oauth", "work", "Work", state=InstanceState.READY, reason="fine"
+        server.id,
+        "c-oauth",
+        "work",
+        "Work",
+        id="instance-2",
+        user_id=ann.id,
+        state=InstanceState.READY,
+        reason="fine",
     )
     await database.registry.add_instance(kept)
     for key in (instance.grant_key, kept.grant_key):
@@ -131,12 +138,12 @@ async def test_an_instance_comes_back_with_its_server(
     database: Database, ann: User, server: RegistryServer, instance: Instance
 ) -> None:
     full = Instance(
-        "instance-2",
-        ann.id,
         server.id,
         "c-public",
         "Alpha",
         "First",
+        id="instance-2",
+        user_id=ann.id,
         enabled=False,
         tool_filter=(),
         value="",
@@ -259,7 +266,9 @@ async def test_a_deleted_instance_takes_its_sign_ins_along(
 async def test_a_new_host_drops_what_was_given_to_the_old_one(
     database: Database, ann: User, server: RegistryServer, instance: Instance, grant: OAuthGrant
 ) -> None:
-    public = Instance("instance-2", ann.id, server.id, "c-public", "p", "P", state=InstanceState.READY)
+    public = Instance(
+        server.id, "c-public", "p", "P", id="instance-2", user_id=ann.id, state=InstanceState.READY
+    )
     await database.registry.add_instance(public)
     await database.registry.set_instance_state(instance.id, InstanceState.READY, None)
     await database.auth.put_grant(instance.grant_key, grant)

@@ -82,7 +82,7 @@ async def test_every_change_of_the_registry_is_told(
     database: Database, server: RegistryServer, ann: User, told: Told
 ) -> None:
     registry = database.registry
-    one = Instance("instance-1", ann.id, server.id, "c-header", "slug", "Name")
+    one = Instance(server.id, "c-header", "slug", "Name", id="instance-1", user_id=ann.id)
     assert await told(REGISTRY_CHANNEL, registry.add_server(server)) == [server.id]
     assert await told(REGISTRY_CHANNEL, registry.save_server(replace(server, name="Other"))) == [server.id]
     assert await told(REGISTRY_CHANNEL, registry.save_server(replace(server, id="none", name="None"))) == []

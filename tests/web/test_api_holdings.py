@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from toolyard.registry.form_input import InstanceDraft, ServerDraft
+from toolyard.types.registry import InstanceDraft, ServerDraft
 
 if TYPE_CHECKING:
     from tests.conftest import Listening

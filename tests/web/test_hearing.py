@@ -115,7 +115,7 @@ async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_
 ) -> None:
     ann = await team.person("ann")
     assert await listed(ann.token) == 200
-    await elsewhere.registry.add_server(RegistryServer("s", "S", "https://s.example/mcp"))
+    await elsewhere.registry.add_server(RegistryServer("S", "https://s.example/mcp", id="s"))
     await until(lambda: not team.services.mcp._admissions)
 
 

@@ -19,8 +19,8 @@ from tests.screenshots import pages
 
 from toolyard.config.settings.table import Settings
 from toolyard.registry import Registry
-from toolyard.registry.form_input import InstanceDraft, ServerDraft
 from toolyard.store import Database
+from toolyard.types.registry import InstanceDraft, ServerDraft
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -7,8 +7,7 @@ from tests.conftest import Listening, Programs
 from tests.web.browsing import Browser, Page
 from tests.web.conftest import ROOT, Local
 
-from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
-from toolyard.types.registry import InstanceState, RegistryServer
+from toolyard.types.registry import ChoiceDraft, InstanceDraft, InstanceState, RegistryServer, ServerDraft
 
 SECRET = "k-very-secret-value"
 

@@ -11,9 +11,8 @@ from tests.web.browsing import Browser
 from tests.web.conftest import ROOT, Local, Opening
 
 from toolyard.auth.records import issuer_digest
-from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.account import Role
-from toolyard.types.registry import AuthKind, RegistrationMethod
+from toolyard.types.registry import AuthKind, ChoiceDraft, InstanceDraft, RegistrationMethod, ServerDraft
 
 SECRET = "client-s3cret"
 

@@ -10,9 +10,8 @@ from tests.conftest import Listening, Programs
 from tests.web.browsing import Browser, Node, Page
 from tests.web.conftest import ROOT, Local, Opening
 
-from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.account import Role
-from toolyard.types.registry import InstanceState
+from toolyard.types.registry import ChoiceDraft, InstanceDraft, InstanceState, ServerDraft
 
 WORDS = ROOT / "tests/servers/words_server.py"
 PAGES = (

@@ -4,7 +4,7 @@ May import ``auth``, ``net``, ``config``, ``types`` and ``errors``. Start readin
 and instances), ``validation`` (rules for their fields) and ``credentials`` (credentials of connections).
 """
 
-from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.registry.service import Registry
+from toolyard.types.registry import ChoiceDraft, InstanceDraft, ServerDraft
 
 __all__ = ["ChoiceDraft", "InstanceDraft", "Registry", "ServerDraft"]

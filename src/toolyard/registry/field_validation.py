@@ -7,34 +7,24 @@ itself, or None if the text is valid.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from yarl import URL
 
 from toolyard.config.value_checks import header_name_fault, url_fault
+from toolyard.types.registry import TextRule
 
 __all__ = [
+    "TEXT_FAULTS",
     "client_credential_fault",
-    "description_fault",
     "header_fault",
     "issuer_fault",
-    "name_fault",
     "query_key_fault",
-    "resource_fault",
-    "scope_fault",
     "server_url_fault",
     "slug_fault",
-    "tool_pattern_fault",
     "value_fault",
 ]
-
-_MAX_NAME_CHARACTERS = 80
-_MAX_URL_CHARACTERS = 2048
-_MAX_VALUE_CHARACTERS = 8192
-_MAX_KEY_CHARACTERS = 128
-_MAX_TOOL_PATTERN_CHARACTERS = 256
-_MAX_SCOPE_CHARACTERS = 256
-_MAX_DESCRIPTION_CHARACTERS = 2000
 
 _CONTROL_CHARACTERS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 _CONTROL_CHARACTER_PATTERN = re.compile(f"[{_CONTROL_CHARACTERS}\t\n]")
@@ -53,22 +43,23 @@ _RESERVED_HEADERS = frozenset(_RESERVED_HEADER_NAMES.split())
 _RESERVED_HEADER_PREFIXES = ("mcp-", "proxy-", "sec-")
 
 
-def name_fault(text: str) -> str | None:
+def _name_fault(text: str) -> str | None:
     """Check the name of a server or an instance."""
-    return _length_fault(text, _MAX_NAME_CHARACTERS) or _control_character_fault(text)
+    return _length_fault(text, TextRule.NAME) or _control_character_fault(text)
 
 
-def description_fault(text: str) -> str | None:
+def _description_fault(text: str) -> str | None:
     """Check a description, which may be empty and have several lines."""
-    if len(text) > _MAX_DESCRIPTION_CHARACTERS:
-        return _format_too_long(text, _MAX_DESCRIPTION_CHARACTERS)
-    return "contains control characters" if _MULTILINE_CONTROL_CHARACTER_PATTERN.search(text) else None
+    has_control_characters = _MULTILINE_CONTROL_CHARACTER_PATTERN.search(text)
+    return _too_long_fault(text, TextRule.DESCRIPTION) or (
+        "contains control characters" if has_control_characters else None
+    )
 
 
 def server_url_fault(url: str) -> str | None:
     """Check the URL of a server, without contacting it."""
     fault = (
-        _length_fault(url, _MAX_URL_CHARACTERS)
+        _length_fault(url, TextRule.URL)
         or _control_character_fault(url)
         or url_fault(url)
         or _url_parse_fault(url)
@@ -78,9 +69,9 @@ def server_url_fault(url: str) -> str | None:
     return "must not contain a user name or password" if "@" in urlsplit(url).netloc else None
 
 
-def resource_fault(url: str) -> str | None:
+def _resource_fault(url: str) -> str | None:
     """Check a resource indicator of token requests (RFC 8707)."""
-    fault = _length_fault(url, _MAX_URL_CHARACTERS) or _control_character_fault(url)
+    fault = _length_fault(url, TextRule.URL) or _control_character_fault(url)
     if fault is not None:
         return fault
     try:
@@ -99,7 +90,7 @@ def issuer_fault(url: str) -> str | None:
 
 def header_fault(name: str) -> str | None:
     """Check the name of the header in which users send a value."""
-    fault = _length_fault(name, _MAX_KEY_CHARACTERS) or header_name_fault(name)
+    fault = _length_fault(name, TextRule.KEY) or header_name_fault(name)
     if fault is not None:
         return fault
     if name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_HEADER_PREFIXES):
@@ -109,7 +100,7 @@ def header_fault(name: str) -> str | None:
 
 def query_key_fault(name: str) -> str | None:
     """Check the name of the query parameter in which users send a value."""
-    return _length_fault(name, _MAX_KEY_CHARACTERS) or (
+    return _length_fault(name, TextRule.KEY) or (
         None
         if _PRINTABLE_ASCII_PATTERN.fullmatch(name) and " " not in name
         else "must be printable ASCII without spaces"
@@ -118,7 +109,7 @@ def query_key_fault(name: str) -> str | None:
 
 def value_fault(value: str, *, in_header: bool) -> str | None:
     """Check the value that a user enters, such as an API key."""
-    fault = _length_fault(value, _MAX_VALUE_CHARACTERS) or _control_character_fault(value)
+    fault = _length_fault(value, TextRule.VALUE) or _control_character_fault(value)
     if fault is None and in_header and not _PRINTABLE_ASCII_PATTERN.fullmatch(value):
         fault = "contains characters that are not allowed in a header"
     return fault
@@ -126,21 +117,21 @@ def value_fault(value: str, *, in_header: bool) -> str | None:
 
 def client_credential_fault(text: str) -> str | None:
     """Check a client id or secret."""
-    return _length_fault(text, _MAX_VALUE_CHARACTERS) or (
+    return _length_fault(text, TextRule.CREDENTIAL) or (
         None if _PRINTABLE_ASCII_PATTERN.fullmatch(text) else "contains characters outside ASCII"
     )
 
 
-def scope_fault(scope: str) -> str | None:
+def _scope_fault(scope: str) -> str | None:
     """Check a single scope (RFC 6749, section 3.3)."""
-    return _length_fault(scope, _MAX_SCOPE_CHARACTERS) or (
+    return _length_fault(scope, TextRule.SCOPE) or (
         None if _SCOPE_TOKEN_PATTERN.fullmatch(scope) else "is not a valid scope"
     )
 
 
-def tool_pattern_fault(name: str) -> str | None:
+def _tool_pattern_fault(name: str) -> str | None:
     """Check a tool name or glob pattern."""
-    return _length_fault(name, _MAX_TOOL_PATTERN_CHARACTERS) or _control_character_fault(name)
+    return _length_fault(name, TextRule.TOOL_PATTERN) or _control_character_fault(name)
 
 
 def slug_fault(slug: str) -> str | None:
@@ -148,14 +139,15 @@ def slug_fault(slug: str) -> str | None:
     return None if _SLUG_PATTERN.fullmatch(slug) else "must be 1 to 24 letters (a-z), digits or hyphens"
 
 
-def _length_fault(text: str, max_characters: int) -> str | None:
+def _length_fault(text: str, rule: TextRule) -> str | None:
     if not text:
         return "must not be empty"
-    return _format_too_long(text, max_characters) if len(text) > max_characters else None
+    return _too_long_fault(text, rule)
 
 
-def _format_too_long(text: str, max_characters: int) -> str:
-    return f"has {len(text):,} characters, at most {max_characters:,} are allowed"
+def _too_long_fault(text: str, rule: TextRule) -> str | None:
+    limit = rule.max_characters
+    return f"has {len(text):,} characters, at most {limit:,} are allowed" if len(text) > limit else None
 
 
 def _control_character_fault(text: str) -> str | None:
@@ -170,3 +162,18 @@ def _url_parse_fault(url: str) -> str | None:
         return None if URL(url).host else "has no host"
     except ValueError:
         return "has an invalid host or port"
+
+
+TEXT_FAULTS: dict[TextRule, Callable[[str], str | None]] = {
+    TextRule.CREDENTIAL: client_credential_fault,
+    TextRule.DESCRIPTION: _description_fault,
+    TextRule.ISSUER: issuer_fault,
+    TextRule.NAME: _name_fault,
+    TextRule.RESOURCE: _resource_fault,
+    TextRule.SCOPE: _scope_fault,
+    TextRule.SLUG: slug_fault,
+    TextRule.TOOL_NAME: _tool_pattern_fault,
+    TextRule.TOOL_PATTERN: _tool_pattern_fault,
+    TextRule.URL: server_url_fault,
+}
+"""Check of each rule. ``KEY`` and ``VALUE`` depend on the place in which a choice sends the value."""

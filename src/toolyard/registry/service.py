@@ -16,11 +16,18 @@ from urllib.parse import urlsplit
 from toolyard.config.settings.table import Settings
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, NotFound, Taken
-from toolyard.registry.form_input import InstanceDraft, ServerDraft
 from toolyard.registry.server_builder import build_instance_server, build_preview_server
 from toolyard.registry.storage import RegistryStorage
 from toolyard.registry.validation import is_different_origin, validate_instance, validate_server
-from toolyard.types.registry import AuthChoice, AuthKind, Instance, InstanceState, RegistryServer
+from toolyard.types.registry import (
+    AuthChoice,
+    AuthKind,
+    Instance,
+    InstanceDraft,
+    InstanceState,
+    RegistryServer,
+    ServerDraft,
+)
 from toolyard.types.server import Server
 from toolyard.types.status import State, Status
 

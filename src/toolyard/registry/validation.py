@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
-from enum import StrEnum
-from typing import TypeVar, get_args
+from typing import Any
 
 from yarl import URL
 
@@ -16,21 +14,23 @@ from toolyard.errors import Problem
 from toolyard.net import is_same_origin
 from toolyard.registry import field_validation
 from toolyard.registry.errors import Invalid
-from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.registry import (
     AuthChoice,
     AuthKind,
+    ChoiceDraft,
     Instance,
+    InstanceDraft,
     InstanceState,
+    RecordField,
     RegistrationMethod,
     RegistryServer,
+    ServerDraft,
+    get_record_field,
+    record_fields,
 )
-from toolyard.types.server import Trust, UrlTransportName
+from toolyard.types.server import Trust
 
 __all__ = ["FieldChecker", "is_different_origin", "validate_instance", "validate_server"]
-
-
-E = TypeVar("E", bound=StrEnum)
 
 
 class FieldChecker:
@@ -53,11 +53,15 @@ class FieldChecker:
         return text
 
     def check_texts(
-        self, path: str, texts: Iterable[str], find_fault: Callable[[str], str | None], max_entries: int
+        self,
+        path: str,
+        texts: Iterable[str],
+        find_fault: Callable[[str], str | None],
+        max_entries: int | None,
     ) -> tuple[str, ...]:
         """Check each text with ``find_fault``, and return them without duplicates."""
         entries = list(texts)
-        if len(entries) > max_entries:
+        if max_entries is not None and len(entries) > max_entries:
             self.add_problem(path, f"has {len(entries):,} entries, at most {max_entries:,} are allowed")
             return ()
         checked = [
@@ -65,23 +69,43 @@ class FieldChecker:
         ]
         return tuple(dict.fromkeys(checked))
 
-    def parse_enum(self, path: str, value: str, enum_type: type[E], default: E) -> E:
-        """Return the member of an enumeration with this value, or ``default`` if it is not valid."""
-        with suppress(ValueError):
-            return enum_type(value)
-        self.add_problem(path, f"must be one of {', '.join(each.value for each in enum_type)}")
-        return default
+    def check_field(self, path: str, record_field: RecordField, value: Any) -> Any:
+        """Check the input for a field, and return the value of the record."""
+        spec = record_field.spec
+        if allowed := record_field.allowed_values:
+            if value in allowed:
+                return record_field.type(value) if record_field.is_enum else value
+            self.add_problem(path, f"must be one of {', '.join(allowed)}", spec.error_hint)
+            return value
+        find_fault = None if spec.rule is None else field_validation.TEXT_FAULTS[spec.rule]
+        if find_fault is None or value is None:
+            return value
+        if record_field.item_type is not None:
+            return self.check_texts(path, value, find_fault, spec.max_entries)
+        if record_field.optional and not value.strip():
+            return None
+        return self.check_text(path, value, find_fault, spec.error_hint)
+
+    def check_fields(
+        self,
+        record: type[Any],
+        draft: object,
+        prefix: str = "",
+        *,
+        kind: AuthKind | None = None,
+        skip: Container[str] = (),
+    ) -> dict[str, Any]:
+        """Check the fields of a draft that apply to ``kind``, and return their values in the record."""
+        return {
+            each.name: self.check_field(f"{prefix}{each.name}", each, getattr(draft, each.name))
+            for each in record_fields(record)
+            if each.settable and each.spec.kind is kind and each.name not in skip
+        }
 
     def raise_problems(self) -> None:
         """Raise Invalid if any problem was recorded."""
         if self._problems:
             raise Invalid(self._problems)
-
-
-_MAX_CHOICES = 10
-_MAX_TOOL_PATTERNS = 500
-_MAX_FILTERED_TOOLS = 2000
-_MAX_SCOPES = 100
 
 
 def new_id() -> str:
@@ -100,70 +124,45 @@ def is_different_origin(old: str, new: str) -> bool:
 def validate_server(draft: ServerDraft, old: RegistryServer | None, now: float) -> RegistryServer:
     """Return the server described by a draft, which replaces ``old`` if that is given. Raises Invalid."""
     checker = FieldChecker()
-    url = checker.check_text(
-        "url", draft.url, field_validation.server_url_fault, "write it like https://mcp.example.com/mcp"
-    )
-    trust = checker.parse_enum("trust", draft.trust, Trust, Trust.UNTRUSTED)
-    allow = _validate_allow_tools(checker, draft.allow_tools, trust)
-    enabled = draft.enabled if draft.enabled is not None else (old.enabled if old is not None else True)
     server = RegistryServer(
-        id=old.id if old is not None else new_id(),
-        name=checker.check_text("name", draft.name, field_validation.name_fault),
-        url=url,
-        transport=_validate_transport(checker, draft.transport),
-        trust=trust,
-        enabled=enabled,
-        description=checker.check_text("description", draft.description, field_validation.description_fault),
-        private_addresses=draft.private_addresses,
-        allow_tools=allow,
-        deny_tools=checker.check_texts(
-            "deny_tools", draft.deny_tools, field_validation.tool_pattern_fault, _MAX_TOOL_PATTERNS
-        ),
-        created_at=old.created_at if old is not None else now,
-        updated_at=now,
+        **checker.check_fields(RegistryServer, draft, skip=("choices", "enabled")),
+        **_keep_values(draft, old, now),
     )
-    old_choices = () if old is None else old.choices
+    _check_allow_tools(checker, draft.allow_tools, server.trust)
     # An invalid URL cannot be compared; it is reported as a problem of its own field.
     origin_changed = (
         old is not None
-        and field_validation.server_url_fault(url) is None
-        and is_different_origin(old.url, url)
+        and field_validation.server_url_fault(server.url) is None
+        and is_different_origin(old.url, server.url)
     )
+    old_choices = () if old is None else old.choices
     choices = _validate_choices(checker, draft.choices, old_choices, origin_changed=origin_changed)
     checker.raise_problems()
     return replace(server, choices=choices)
 
 
-def _validate_transport(checker: FieldChecker, value: str) -> UrlTransportName:
-    names: tuple[UrlTransportName, ...] = get_args(UrlTransportName)
-    if value in names:
-        return value
-    checker.add_problem(
-        "transport",
-        f"must be one of {', '.join(names)}",
-        "stdio servers are configured in the operator's files",
-    )
-    return "http"
+def _keep_values(
+    draft: ServerDraft | InstanceDraft, old: RegistryServer | Instance | None, now: float
+) -> dict[str, Any]:
+    """Return the values that a new record gets and a changed one keeps."""
+    enabled = True if old is None else old.enabled
+    return {
+        "id": new_id() if old is None else old.id,
+        "enabled": enabled if draft.enabled is None else draft.enabled,
+        "created_at": now if old is None else old.created_at,
+        "updated_at": now,
+    }
 
 
-def _validate_allow_tools(
-    checker: FieldChecker, patterns: tuple[str, ...] | None, trust: Trust
-) -> tuple[str, ...] | None:
+def _check_allow_tools(checker: FieldChecker, patterns: tuple[str, ...] | None, trust: Trust) -> None:
     if patterns is not None and not patterns:
         checker.add_problem(
             "allow_tools",
             "must contain at least one tool if it is given",
             "omit it to allow all tools of a trusted server",
         )
-    allow = (
-        None
-        if patterns is None
-        else checker.check_texts(
-            "allow_tools", patterns, field_validation.tool_pattern_fault, _MAX_TOOL_PATTERNS
-        )
-    )
     if trust is Trust.TRUSTED:
-        return allow
+        return
     # New tools of an untrusted server must not become available by themselves, so it needs an allowlist
     # that names tools.
     if patterns is None:
@@ -173,7 +172,6 @@ def _validate_allow_tools(
             checker.add_problem(
                 f"allow_tools[{index}]", "must be a tool's name or a narrower glob", BARE_STAR_HINT
             )
-    return allow
 
 
 # Sign-in choices of servers.
@@ -186,8 +184,9 @@ def _validate_choices(
     *,
     origin_changed: bool,
 ) -> tuple[AuthChoice, ...]:
-    if len(drafts) > _MAX_CHOICES:
-        checker.add_problem("choices", f"has {len(drafts)} entries, at most {_MAX_CHOICES} are allowed")
+    max_choices = get_record_field(RegistryServer, "choices").spec.max_entries
+    if max_choices is not None and len(drafts) > max_choices:
+        checker.add_problem("choices", f"has {len(drafts)} entries, at most {max_choices} are allowed")
         return ()
     by_id = {choice.id: choice for choice in old_choices}
     choices: list[AuthChoice] = []
@@ -209,17 +208,18 @@ def _validate_choices(
 def _validate_choice(
     checker: FieldChecker, path: str, draft: ChoiceDraft, old: AuthChoice | None, *, origin_changed: bool
 ) -> AuthChoice:
-    kind = checker.parse_enum(f"{path}.kind", draft.kind, AuthKind, AuthKind.PUBLIC)
+    kind: AuthKind = checker.check_field(f"{path}.kind", get_record_field(AuthChoice, "kind"), draft.kind)
     if old is not None and old.kind is not kind:
         # Another kind makes it a new choice: the credentials of users do not fit any more.
         old = None
-    choice = AuthChoice(old.id if old is not None else new_id(), kind)
+    values: dict[str, Any] = {}
     if kind is AuthKind.HEADER:
-        choice = _validate_header_choice(checker, path, draft, choice)
+        values = _validate_header_fields(checker, path, draft)
     elif kind is AuthKind.OAUTH:
-        choice = _validate_oauth_choice(checker, path, draft, choice, old, origin_changed=origin_changed)
-    label = checker.check_text(
-        f"{path}.label", draft.label or _default_label(choice), field_validation.name_fault
+        values = _validate_oauth_fields(checker, path, draft, old, origin_changed=origin_changed)
+    choice = AuthChoice(kind, id=new_id() if old is None else old.id, **values)
+    label = checker.check_field(
+        f"{path}.label", get_record_field(AuthChoice, "label"), draft.label or _default_label(choice)
     )
     return replace(choice, label=label)
 
@@ -232,61 +232,34 @@ def _default_label(choice: AuthChoice) -> str:
     return f"{'Header' if choice.place == 'header' else 'Parameter'} {choice.key}"[:80]
 
 
-def _validate_header_choice(
-    checker: FieldChecker, path: str, draft: ChoiceDraft, choice: AuthChoice
-) -> AuthChoice:
-    if draft.place not in ("header", "query"):
-        checker.add_problem(f"{path}.place", "must be one of header, query")
-    place = "query" if draft.place == "query" else "header"
-    fault = field_validation.query_key_fault if place == "query" else field_validation.header_fault
-    hint = "write it like X-Api-Key" if place == "header" else "write it like api_key"
-    return replace(choice, place=place, key=checker.check_text(f"{path}.key", draft.key or "", fault, hint))
+def _validate_header_fields(checker: FieldChecker, path: str, draft: ChoiceDraft) -> dict[str, Any]:
+    values = checker.check_fields(AuthChoice, draft, f"{path}.", kind=AuthKind.HEADER, skip=("key",))
+    in_query = draft.place == "query"
+    fault = field_validation.query_key_fault if in_query else field_validation.header_fault
+    hint = "write it like api_key" if in_query else "write it like X-Api-Key"
+    return {**values, "key": checker.check_text(f"{path}.key", draft.key or "", fault, hint)}
 
 
-def _validate_oauth_choice(
-    checker: FieldChecker,
-    path: str,
-    draft: ChoiceDraft,
-    choice: AuthChoice,
-    old: AuthChoice | None,
-    *,
-    origin_changed: bool,
-) -> AuthChoice:
-    registration = checker.parse_enum(
-        f"{path}.registration", draft.registration, RegistrationMethod, RegistrationMethod.AUTO
-    )
+def _validate_oauth_fields(
+    checker: FieldChecker, path: str, draft: ChoiceDraft, old: AuthChoice | None, *, origin_changed: bool
+) -> dict[str, Any]:
     # Other registrations obtain a client id themselves, so an entered one is discarded.
-    client_id = secret = None
-    if registration in (RegistrationMethod.ENTERED, RegistrationMethod.AUTO):
-        client_id = (draft.client_id or "").strip() or None
-        secret = _validate_client_secret(checker, path, draft, old, origin_changed=origin_changed)
-        if client_id is not None:
-            checker.check_text(f"{path}.client_id", client_id, field_validation.client_credential_fault)
-        elif registration is RegistrationMethod.ENTERED:
-            checker.add_problem(
-                f"{path}.client_id", "is required for this registration", "register Toolyard there"
-            )
-        elif secret is not None:
-            checker.add_problem(f"{path}.client_id", "is required together with a client secret")
-    resource = (draft.resource or "").strip() or None
-    if resource is not None:
-        checker.check_text(f"{path}.resource", resource, field_validation.resource_fault)
-    issuer = (draft.issuer or "").strip() or None
-    if issuer is not None:
-        checker.check_text(
-            f"{path}.issuer", issuer, field_validation.issuer_fault, "write it like https://login.example.com"
+    uses_client_id = draft.registration not in (RegistrationMethod.DOCUMENT, RegistrationMethod.DYNAMIC)
+    skip = ("client_secret",) if uses_client_id else ("client_id", "client_secret")
+    values = checker.check_fields(AuthChoice, draft, f"{path}.", kind=AuthKind.OAUTH, skip=skip)
+    if uses_client_id:
+        values["client_secret"] = _validate_client_secret(
+            checker, path, draft, old, origin_changed=origin_changed
         )
-    return replace(
-        choice,
-        registration=registration,
-        client_id=client_id,
-        client_secret=secret,
-        scopes=checker.check_texts(f"{path}.scopes", draft.scopes, field_validation.scope_fault, _MAX_SCOPES),
-        resource=resource,
-        legacy_discovery=draft.legacy_discovery,
-        issuer=issuer if client_id is not None else None,
-        issuer_redirect=draft.issuer_redirect and client_id is not None,
-    )
+    if values.get("client_id") is not None:
+        return values
+    if values["registration"] is RegistrationMethod.ENTERED:
+        checker.add_problem(
+            f"{path}.client_id", "is required for this registration", "register Toolyard there"
+        )
+    elif values.get("client_secret") is not None:
+        checker.add_problem(f"{path}.client_id", "is required together with a client secret")
+    return {**values, "issuer": None, "issuer_redirect": False}
 
 
 def _validate_client_secret(
@@ -323,28 +296,18 @@ def validate_instance(
     checker = FieldChecker()
     choice = _select_choice(checker, draft, server, old)
     name = (draft.name or "").strip() or (old.name if old is not None else server.name)
-    tool_filter = draft.tool_filter
-    enabled = draft.enabled if draft.enabled is not None else (old.enabled if old is not None else True)
+    named = replace(draft, slug=(draft.slug or "").strip() or slug, name=name)
     is_same_choice = old is not None and old.choice_id == choice.id
     value = _validate_value(
         checker, draft, choice, old if is_same_choice else None, required=not is_same_choice
     )
     instance = Instance(
-        id=old.id if old is not None else new_id(),
+        **checker.check_fields(Instance, named, skip=("server_id", "choice_id", "value", "enabled")),
+        **_keep_values(draft, old, now),
         user_id=user_id,
         server_id=server.id,
         choice_id=choice.id,
-        slug=checker.check_text("slug", (draft.slug or "").strip() or slug, field_validation.slug_fault),
-        name=checker.check_text("name", name, field_validation.name_fault),
-        enabled=enabled,
-        tool_filter=None
-        if tool_filter is None
-        else checker.check_texts(
-            "tool_filter", tool_filter, field_validation.tool_pattern_fault, _MAX_FILTERED_TOOLS
-        ),
         value=value,
-        created_at=old.created_at if old is not None else now,
-        updated_at=now,
     )
     checker.raise_problems()
     return _with_state(instance, choice, old if is_same_choice else None)
@@ -363,7 +326,7 @@ def _select_choice(
         checker.add_problem("choice_id", "is required: the server offers several sign-in methods")
     else:
         checker.add_problem("choice_id", "is not a sign-in method that the server offers")
-    return AuthChoice("", AuthKind.PUBLIC)
+    return AuthChoice(id="")
 
 
 def _validate_value(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, Connection, and_, select, update
+from sqlalchemy import Column, Connection, Table, and_, select, update
 
 from toolyard.store.change_feed.signals import KEY_CHANNEL, Signals
 from toolyard.store.errors import Unreadable
@@ -24,18 +24,25 @@ from toolyard.store.sql.tables import (
     keys,
     sign_ins,
 )
+from toolyard.types.registry import AuthChoice, Instance, record_fields
 
 __all__ = ["ENCRYPTED_COLUMNS", "KeyRotation", "KeyRotationResult"]
 
 _BATCH_ROWS = 500
+
+
+def _record_secrets(record: type[Any], table: Table) -> list[tuple[Column[Any], tuple[Column[Any], ...]]]:
+    keys = tuple(table.primary_key)
+    return [(table.c[each.name], keys) for each in record_fields(record) if each.spec.secret]
+
 
 ENCRYPTED_COLUMNS: tuple[tuple[Column[Any], tuple[Column[Any], ...]], ...] = (
     (sign_ins.c.body, (sign_ins.c.digest,)),
     (auth_pending.c.body, (auth_pending.c.digest,)),
     (auth_clients.c.body, (auth_clients.c.digest,)),
     (auth_grants.c.body, (auth_grants.c.digest,)),
-    (auth_choices.c.client_secret, (auth_choices.c.server_id, auth_choices.c.id)),
-    (instances.c.value, (instances.c.id,)),
+    *_record_secrets(AuthChoice, auth_choices),
+    *_record_secrets(Instance, instances),
 )
 """Encrypted columns, each with the key columns of its table. Their names and values form the associated data.
 Messages between replicas are not included, since they last for seconds."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection, Select, Table, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Table, bindparam, delete, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from toolyard.registry.errors import NotFound, Taken
@@ -23,206 +23,82 @@ from toolyard.types.registry import (
     AuthKind,
     Instance,
     InstanceState,
-    RegistrationMethod,
     RegistryServer,
-)
-from toolyard.types.server import Trust
-
-__all__ = [
-    "SELECT_CHOICES",
-    "SELECT_INSTANCES",
-    "SELECT_SERVERS",
-    "SqlRegistryStorage",
-    "choice_rows",
-    "clean_reason",
-    "instance_from_row",
-    "instance_values",
-    "server_values",
-    "servers_from_rows",
-]
-
-
-# One page may show a thousand instances of a user. So rows are unpacked by position, and enums are looked up
-# in dictionaries: calling an enum class costs more than the rest of the conversion.
-_AUTH_KINDS_BY_VALUE = {kind.value: kind for kind in AuthKind}
-_REGISTRATIONS_BY_VALUE = {way.value: way for way in RegistrationMethod}
-_TRUSTS_BY_VALUE = {trust.value: trust for trust in Trust}
-_STATES_BY_VALUE = {state.value: state for state in InstanceState}
-
-
-def _select_columns(table: Table, names: str) -> Select[*tuple[Any, ...]]:
-    return select(*(table.c[name] for name in names.split()))
-
-
-SELECT_SERVERS = _select_columns(
-    servers,
-    "id name url transport trust enabled description private_addresses allow_tools deny_tools"
-    " created_at updated_at",
-)
-SELECT_CHOICES = _select_columns(
-    auth_choices,
-    "server_id id kind label place key registration client_id client_secret scopes resource legacy_discovery"
-    " issuer issuer_redirect",
-).order_by(auth_choices.c.server_id, auth_choices.c.position)
-SELECT_INSTANCES = _select_columns(
-    instances,
-    "id user_id server_id choice_id slug name enabled tool_filter value state reason created_at updated_at",
+    record_fields,
 )
 
+__all__ = ["SqlRegistryStorage"]
 
-# Servers.
+R = TypeVar("R", AuthChoice, Instance, RegistryServer)
 
 
-def servers_from_rows(rows: Iterable[Any], choices: Iterable[Any], cipher: Cipher) -> list[RegistryServer]:
-    """Build servers from rows of ``SELECT_SERVERS`` and ``SELECT_CHOICES``."""
+class RecordRows(Generic[R]):
+    """Conversion between records of one type and rows of their table."""
+
+    def __init__(self, record: type[R], table: Table) -> None:
+        fields = [each for each in record_fields(record) if each.spec.stored]
+        self._record = record
+        self._table = table
+        self._names = [each.name for each in fields]
+        self._secrets = [each.name for each in fields if each.spec.secret]
+        # One page may show a thousand instances of a user, and calling an enum class costs more than the rest
+        # of the conversion.
+        self._members = {each.name: {m.value: m for m in each.type} for each in fields if each.is_enum}
+        self._keys = [column.name for column in table.primary_key]
+        self.select = select(*(table.c[name] for name in dict.fromkeys([*self._names, *self._keys])))
+
+    def load(self, row: Any, cipher: Cipher, **more: Any) -> R:
+        """Build a record from a row of ``select``. ``more`` are its fields without a column."""
+        columns: dict[str, Any] = row._asdict()
+        for name, members in self._members.items():
+            columns[name] = members[columns[name]]
+        for name in self._secrets:
+            if columns[name] is not None:
+                columns[name] = cipher.decrypt_text(columns[name], self._associated_data(name, columns))
+        return self._record(**{name: columns[name] for name in self._names}, **more)
+
+    def values(self, record: R, cipher: Cipher, **more: Any) -> dict[str, Any]:
+        """Return the columns of a record. ``more`` are the columns that it has no fields for."""
+        columns = {name: getattr(record, name) for name in self._names} | more
+        for name in self._members:
+            columns[name] = columns[name].value
+        for name in self._secrets:
+            columns[name] = cipher.encrypt_text(columns[name], self._associated_data(name, columns))
+        return columns
+
+    def _associated_data(self, name: str, columns: Mapping[str, Any]) -> str:
+        """Return the text that binds a secret to its column and row, as ``key_rotation`` expects it."""
+        return f"{self._table.name}.{name}:{':'.join(columns[key] for key in self._keys)}"
+
+
+_SERVER_ROWS = RecordRows(RegistryServer, servers)
+_CHOICE_ROWS = RecordRows(AuthChoice, auth_choices)
+_INSTANCE_ROWS = RecordRows(Instance, instances)
+_SELECT_CHOICES = _CHOICE_ROWS.select.order_by(auth_choices.c.server_id, auth_choices.c.position)
+
+
+def _load_servers(rows: Iterable[Any], choices: Iterable[Any], cipher: Cipher) -> list[RegistryServer]:
     by_server: dict[str, list[AuthChoice]] = {}
     for row in choices:
-        by_server.setdefault(row[0], []).append(_choice_from_row(row, cipher))
-    return [_server_from_row(row, tuple(by_server.get(row[0], ()))) for row in rows]
+        by_server.setdefault(row.server_id, []).append(_CHOICE_ROWS.load(row, cipher))
+    return [_SERVER_ROWS.load(row, cipher, choices=tuple(by_server.get(row.id, ()))) for row in rows]
 
 
-def server_values(server: RegistryServer) -> dict[str, Any]:
-    """Return the columns of a server, without its id and choices."""
-    return {
-        "name": server.name,
-        "name_key": fold_case(server.name),
-        "url": server.url,
-        "transport": server.transport,
-        "trust": server.trust.value,
-        "enabled": server.enabled,
-        "description": server.description,
-        "private_addresses": server.private_addresses,
-        "allow_tools": server.allow_tools,
-        "deny_tools": server.deny_tools,
-        "created_at": server.created_at,
-        "updated_at": server.updated_at,
-    }
+def _changeable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that an update may change."""
+    fixed = ("id", "user_id", "server_id", "created_at")
+    return {name: value for name, value in values.items() if name not in fixed}
 
 
-def choice_rows(server: RegistryServer, cipher: Cipher) -> list[dict[str, Any]]:
-    """Return a row for each sign-in choice of a server."""
-    return [
-        {
-            "server_id": server.id,
-            "id": choice.id,
-            "position": position,
-            "kind": choice.kind.value,
-            "label": choice.label,
-            "place": choice.place,
-            "key": choice.key,
-            "registration": choice.registration.value,
-            "client_id": choice.client_id,
-            "client_secret": cipher.encrypt_text(
-                choice.client_secret, _client_secret_associated_data(server.id, choice.id)
-            ),
-            "scopes": choice.scopes,
-            "resource": choice.resource,
-            "legacy_discovery": choice.legacy_discovery,
-            "issuer": choice.issuer,
-            "issuer_redirect": choice.issuer_redirect,
-        }
-        for position, choice in enumerate(server.choices)
-    ]
-
-
-def _server_from_row(row: Any, choices: tuple[AuthChoice, ...]) -> RegistryServer:
-    server_id, name, url, transport, trust, enabled, description, *more = row
-    private_addresses, allow_tools, deny_tools, created_at, updated_at = more
-    return RegistryServer(
-        id=server_id,
-        name=name,
-        url=url,
-        transport=transport,
-        trust=_TRUSTS_BY_VALUE[trust],
-        enabled=enabled,
-        description=description,
-        private_addresses=private_addresses,
-        allow_tools=allow_tools,
-        deny_tools=deny_tools,
-        choices=choices,
-        created_at=created_at,
-        updated_at=updated_at,
-    )
-
-
-def _choice_from_row(row: Any, cipher: Cipher) -> AuthChoice:
-    server_id, choice_id, kind, label, place, key, registration, *more = row
-    client_id, client_secret, scopes, resource, legacy_discovery, issuer, issuer_redirect = more
-    return AuthChoice(
-        id=choice_id,
-        kind=_AUTH_KINDS_BY_VALUE[kind],
-        label=label,
-        place=place,
-        key=key,
-        registration=_REGISTRATIONS_BY_VALUE[registration],
-        client_id=client_id,
-        client_secret=client_secret
-        and cipher.decrypt_text(client_secret, _client_secret_associated_data(server_id, choice_id)),
-        scopes=scopes,
-        resource=resource,
-        legacy_discovery=legacy_discovery,
-        issuer=issuer,
-        issuer_redirect=issuer_redirect,
-    )
-
-
-def _client_secret_associated_data(server_id: str, choice_id: str) -> str:
-    return f"auth_choices.client_secret:{server_id}:{choice_id}"
-
-
-# Instances.
-
-
-def instance_from_row(row: Any, cipher: Cipher) -> Instance:
-    """Build an instance from a row of ``SELECT_INSTANCES``."""
-    instance_id, user_id, server_id, choice_id, slug, name, enabled, *more = row
-    tool_filter, value, state, reason, created_at, updated_at = more
-    return Instance(
-        id=instance_id,
-        user_id=user_id,
-        server_id=server_id,
-        choice_id=choice_id,
-        slug=slug,
-        name=name,
-        enabled=enabled,
-        tool_filter=tool_filter,
-        value=value and cipher.decrypt_text(value, _value_associated_data(instance_id)),
-        state=_STATES_BY_VALUE[state],
-        reason=reason,
-        created_at=created_at,
-        updated_at=updated_at,
-    )
-
-
-def instance_values(instance: Instance, cipher: Cipher) -> dict[str, Any]:
-    """Return the columns of an instance that may change."""
-    return {
-        "choice_id": instance.choice_id,
-        "slug": instance.slug,
-        "slug_key": fold_case(instance.slug),
-        "name": instance.name,
-        "enabled": instance.enabled,
-        "tool_filter": instance.tool_filter,
-        "value": cipher.encrypt_text(instance.value, _value_associated_data(instance.id)),
-        "state": instance.state.value,
-        "reason": clean_reason(instance.reason),
-        "updated_at": instance.updated_at,
-    }
-
-
-def clean_reason(reason: str | None) -> str | None:
+def _clean_reason(reason: str | None) -> str | None:
     """Make a reason storable, since it often contains text of a server."""
     return None if reason is None else clean_text(reason, 10_000)
 
 
-def _value_associated_data(instance_id: str) -> str:
-    return f"instances.value:{instance_id}"
-
-
-_SELECT_USER_INSTANCES = SELECT_INSTANCES.where(instances.c.user_id == bindparam("user"))
+_SELECT_USER_INSTANCES = _INSTANCE_ROWS.select.where(instances.c.user_id == bindparam("user"))
 _USER_SERVER_IDS = select(instances.c.server_id).where(instances.c.user_id == bindparam("user"))
-_SELECT_USER_SERVERS = SELECT_SERVERS.where(servers.c.id.in_(_USER_SERVER_IDS))
-_SELECT_USER_CHOICES = SELECT_CHOICES.where(auth_choices.c.server_id.in_(_USER_SERVER_IDS))
+_SELECT_USER_SERVERS = _SERVER_ROWS.select.where(servers.c.id.in_(_USER_SERVER_IDS))
+_SELECT_USER_CHOICES = _SELECT_CHOICES.where(auth_choices.c.server_id.in_(_USER_SERVER_IDS))
 
 
 class SqlRegistryStorage:
@@ -237,8 +113,8 @@ class SqlRegistryStorage:
 
     async def list_servers(self) -> Sequence[RegistryServer]:
         def work(connection: Connection) -> list[RegistryServer]:
-            rows = connection.execute(SELECT_SERVERS).all()
-            return servers_from_rows(rows, connection.execute(SELECT_CHOICES).all(), self._cipher)
+            rows = connection.execute(_SERVER_ROWS.select).all()
+            return _load_servers(rows, connection.execute(_SELECT_CHOICES).all(), self._cipher)
 
         all_servers = await self._executor.read(work)
         return sorted(all_servers, key=lambda server: (fold_case(server.name), server.name))
@@ -250,7 +126,7 @@ class SqlRegistryStorage:
 
     async def add_server(self, server: RegistryServer) -> None:
         def work(connection: Connection) -> None:
-            if not insert_if_absent(connection, servers, {"id": server.id, **server_values(server)}):
+            if not insert_if_absent(connection, servers, self._server_values(server)):
                 raise _name_taken_error(server.name)
             self._add_choices(connection, server)
             self._notify_changed(connection, server.id)
@@ -261,7 +137,11 @@ class SqlRegistryStorage:
         """Save a server. Instances of a removed sign-in choice lose their credentials and become pending."""
 
         def work(connection: Connection) -> bool:
-            statement = update(servers).where(servers.c.id == server.id).values(**server_values(server))
+            statement = (
+                update(servers)
+                .where(servers.c.id == server.id)
+                .values(_changeable(self._server_values(server)))
+            )
             try:
                 if not connection.execute(statement).rowcount:
                     return False
@@ -302,13 +182,20 @@ class SqlRegistryStorage:
         self._signals.notify(connection, REGISTRY_CHANNEL, changed_id)
 
     def _read_server(self, connection: Connection, server_id: str) -> RegistryServer | None:
-        rows = connection.execute(SELECT_SERVERS.where(servers.c.id == server_id)).all()
-        choices = connection.execute(SELECT_CHOICES.where(auth_choices.c.server_id == server_id)).all()
-        return next(iter(servers_from_rows(rows, choices, self._cipher)), None)
+        rows = connection.execute(_SERVER_ROWS.select.where(servers.c.id == server_id)).all()
+        choices = connection.execute(_SELECT_CHOICES.where(auth_choices.c.server_id == server_id)).all()
+        return next(iter(_load_servers(rows, choices, self._cipher)), None)
 
     def _add_choices(self, connection: Connection, server: RegistryServer) -> None:
-        if rows := choice_rows(server, self._cipher):
+        rows = [
+            _CHOICE_ROWS.values(choice, self._cipher, server_id=server.id, position=position)
+            for position, choice in enumerate(server.choices)
+        ]
+        if rows:
             connection.execute(auth_choices.insert(), rows)
+
+    def _server_values(self, server: RegistryServer) -> dict[str, Any]:
+        return _SERVER_ROWS.values(server, self._cipher, name_key=fold_case(server.name))
 
     # Instances.
 
@@ -319,10 +206,10 @@ class SqlRegistryStorage:
                 return []
             server_rows = connection.execute(_SELECT_USER_SERVERS, {"user": user_id}).all()
             choices = connection.execute(_SELECT_USER_CHOICES, {"user": user_id}).all()
-            by_id = {server.id: server for server in servers_from_rows(server_rows, choices, self._cipher)}
+            by_id = {server.id: server for server in _load_servers(server_rows, choices, self._cipher)}
             # Reads have no transaction: a server may have been deleted since the first query, with its
             # instances.
-            user_instances = (instance_from_row(row, self._cipher) for row in rows)
+            user_instances = (_INSTANCE_ROWS.load(row, self._cipher) for row in rows)
             return [
                 (instance, by_id[instance.server_id])
                 for instance in user_instances
@@ -335,11 +222,11 @@ class SqlRegistryStorage:
     async def get_instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer] | None:
         def work(connection: Connection) -> tuple[Instance, RegistryServer] | None:
             row = connection.execute(
-                SELECT_INSTANCES.where(_owner_condition(user_id, instance_id))
+                _INSTANCE_ROWS.select.where(_owner_condition(user_id, instance_id))
             ).one_or_none()
             if row is None:
                 return None
-            instance = instance_from_row(row, self._cipher)
+            instance = _INSTANCE_ROWS.load(row, self._cipher)
             server = self._read_server(connection, instance.server_id)
             return None if server is None else (instance, server)
 
@@ -350,15 +237,8 @@ class SqlRegistryStorage:
             own = instances.c.user_id == instance.user_id
             require_room(connection, instances, own, max_per_user, "instances", "instance_limit")
             _require_choice(connection, instance)
-            values = {
-                "id": instance.id,
-                "user_id": instance.user_id,
-                "server_id": instance.server_id,
-                "created_at": instance.created_at,
-                **instance_values(instance, self._cipher),
-            }
             try:
-                if not insert_if_absent(connection, instances, values):
+                if not insert_if_absent(connection, instances, self._instance_values(instance)):
                     raise _slug_taken_error(instance.slug)
             except IntegrityError as error:
                 if violated_constraint(error) != "reference":
@@ -381,7 +261,7 @@ class SqlRegistryStorage:
                 delete_grant_rows(connection, [instance.id])
             try:
                 statement = (
-                    update(instances).where(is_instance).values(**instance_values(instance, self._cipher))
+                    update(instances).where(is_instance).values(_changeable(self._instance_values(instance)))
                 )
                 saved = connection.execute(statement).rowcount > 0
             except IntegrityError as error:
@@ -393,9 +273,13 @@ class SqlRegistryStorage:
 
         return await self._executor.write(work)
 
+    def _instance_values(self, instance: Instance) -> dict[str, Any]:
+        more = {"slug_key": fold_case(instance.slug), "reason": _clean_reason(instance.reason)}
+        return _INSTANCE_ROWS.values(instance, self._cipher, **more)
+
     async def set_instance_state(self, instance_id: str, state: InstanceState, reason: str | None) -> None:
         statement = update(instances).where(instances.c.id == instance_id)
-        statement = statement.values(state=state.value, reason=clean_reason(reason))
+        statement = statement.values(state=state.value, reason=_clean_reason(reason))
 
         def work(connection: Connection) -> None:
             if connection.execute(statement).rowcount:

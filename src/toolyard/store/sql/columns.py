@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import BigInteger, Dialect, Double, Integer, Text
+from sqlalchemy import BigInteger, Boolean, Column, Dialect, Double, Integer, LargeBinary, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from toolyard.store.errors import Unstorable
+from toolyard.types.registry import RecordField, record_fields
 
 __all__ = [
     "MAX_INDEXED_CHARACTERS",
@@ -18,6 +19,7 @@ __all__ = [
     "RowNumber",
     "Seconds",
     "TextList",
+    "build_record_columns",
     "check_text",
     "clean_text",
 ]
@@ -26,6 +28,7 @@ MAX_INDEXED_CHARACTERS = 500
 """Maximum length of indexed text. PostgreSQL indexes up to 2,704 bytes, and a character takes up to four."""
 MAX_TEXT_CHARACTERS = 1_000_000
 """Maximum length of other text."""
+_MAX_ENUM_CHARACTERS = 20
 
 
 def check_text(text: str, limit: int) -> None:
@@ -93,3 +96,22 @@ def RowNumber() -> TypeEngine[int]:
 def Seconds() -> TypeEngine[float]:
     """Return the type of a time since the epoch, or of a duration, in seconds."""
     return Double(asdecimal=False)
+
+
+def build_record_columns(record: type[Any], *, without: str) -> list[Column[Any]]:
+    """Return the columns of a registry record, except those named in ``without``, which are declared."""
+    return [
+        Column(each.name, _column_type(each), nullable=each.optional)
+        for each in record_fields(record)
+        if each.spec.stored and each.name not in without.split()
+    ]
+
+
+def _column_type(record_field: RecordField) -> TypeEngine[Any]:
+    if record_field.spec.secret:
+        return LargeBinary()
+    if record_field.item_type is not None:
+        return TextList()
+    if record_field.allowed_values:
+        return LimitedText(_MAX_ENUM_CHARACTERS)
+    return {bool: Boolean, float: Seconds, str: LimitedText}[record_field.type]()

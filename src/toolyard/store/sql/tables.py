@@ -5,6 +5,8 @@ carries the unique constraint. ``digest`` is the SHA-256 of a secret or of a key
 index. Binary columns hold ciphertexts of ``cipher.Cipher``, except those of ``catalogues``, ``chat_events``,
 ``config_pins``, ``pins`` and ``results``.
 
+The columns of registry records follow from the fields in ``types.registry``.
+
 A change here needs a new file in ``migrations/versions``; a test compares the two.
 """
 
@@ -25,10 +27,17 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    false,
 )
 
-from toolyard.store.sql.columns import MAX_INDEXED_CHARACTERS, LimitedText, RowNumber, Seconds, TextList
+from toolyard.store.sql.columns import (
+    MAX_INDEXED_CHARACTERS,
+    LimitedText,
+    RowNumber,
+    Seconds,
+    TextList,
+    build_record_columns,
+)
+from toolyard.types.registry import AuthChoice, Instance, RegistryServer
 
 __all__ = [
     "api_tokens",
@@ -169,18 +178,8 @@ servers = Table(
     "servers",
     metadata,
     Column("id", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
-    Column("name", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
     Column("name_key", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, unique=True),
-    Column("url", LimitedText(), nullable=False),
-    Column("transport", LimitedText(20), nullable=False),
-    Column("trust", LimitedText(20), nullable=False),
-    Column("enabled", Boolean, nullable=False),
-    Column("description", LimitedText(), nullable=False),
-    Column("private_addresses", Boolean, nullable=False),
-    Column("allow_tools", TextList),
-    Column("deny_tools", TextList, nullable=False),
-    Column("created_at", Seconds(), nullable=False),
-    Column("updated_at", Seconds(), nullable=False),
+    *build_record_columns(RegistryServer, without="id"),
 )
 
 auth_choices = Table(
@@ -194,18 +193,7 @@ auth_choices = Table(
     ),
     Column("id", LimitedText(100), nullable=False),
     Column("position", Integer, nullable=False),
-    Column("kind", LimitedText(20), nullable=False),
-    Column("label", LimitedText(), nullable=False),
-    Column("place", LimitedText(20), nullable=False),
-    Column("key", LimitedText()),
-    Column("registration", LimitedText(20), nullable=False),
-    Column("client_id", LimitedText()),
-    Column("client_secret", LargeBinary),
-    Column("scopes", TextList, nullable=False),
-    Column("resource", LimitedText()),
-    Column("legacy_discovery", Boolean, nullable=False),
-    Column("issuer", LimitedText()),
-    Column("issuer_redirect", Boolean, nullable=False, server_default=false()),
+    *build_record_columns(AuthChoice, without="id"),
     PrimaryKeyConstraint("server_id", "id"),
 )
 
@@ -222,16 +210,8 @@ instances = Table(
     ),
     # No foreign key: an instance outlives a removed choice, until its user picks another one.
     Column("choice_id", LimitedText(100), nullable=False),
-    Column("slug", LimitedText(100), nullable=False),
     Column("slug_key", LimitedText(100), nullable=False),
-    Column("name", LimitedText(), nullable=False),
-    Column("enabled", Boolean, nullable=False),
-    Column("tool_filter", TextList),
-    Column("value", LargeBinary),
-    Column("state", LimitedText(20), nullable=False),
-    Column("reason", LimitedText()),
-    Column("created_at", Seconds(), nullable=False),
-    Column("updated_at", Seconds(), nullable=False),
+    *build_record_columns(Instance, without="id user_id server_id choice_id"),
     UniqueConstraint("user_id", "slug_key"),
     Index(None, "server_id"),
 )

@@ -18,9 +18,7 @@ from toolyard.web.problem_details import PROBLEM_JSON
 from toolyard.web.services import Services
 
 __all__ = [
-    "HTTP_URL_PATTERN",
     "JSON_CONTENT_TYPE",
-    "PLAIN_TEXT_PATTERN",
     "AdminUser",
     "AppServices",
     "BrowserUser",
@@ -54,13 +52,6 @@ BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 """User in a browser or the local user; API tokens are refused."""
 
 PathId = Annotated[str, Path(min_length=1, max_length=128, description="Id, as returned by the list.")]
-
-
-_CONTROL_CHARACTERS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-PLAIN_TEXT_PATTERN = rf"^[^{_CONTROL_CHARACTERS}]*[^{_CONTROL_CHARACTERS}\s][^{_CONTROL_CHARACTERS}]*$"
-"""Text that is not blank and has no control or bidirectional characters, which could falsify a display."""
-HTTP_URL_PATTERN = r"^[Hh][Tt][Tt][Pp][Ss]?://[^\x00-\x20\x7f\\]+$"
-# These patterns are only documented in the schema. The services validate the values, with better messages.
 
 
 class RequestModel(BaseModel):

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from toolyard.accounts.errors import NotAllowed
 from toolyard.policy.rules import scope_covers_slug
-from toolyard.registry.form_input import InstanceDraft
-from toolyard.types.registry import Instance, RegistryServer
+from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
-    PLAIN_TEXT_PATTERN,
     AppServices,
     PathId,
-    RequestModel,
     UserWithManage,
     UserWithRead,
     problem_responses,
     require_media_types,
-    to_datetime,
 )
-from toolyard.web.api.status import ServerStatus, build_status_model
+from toolyard.web.api.record_models import (
+    InstanceChanges,
+    InstanceGiven,
+    InstanceList,
+    InstanceShown,
+    output_values,
+)
+from toolyard.web.api.status import build_status_model
 from toolyard.web.api.tools import ToolList, list_server_tools
 from toolyard.web.server_status import build_instance_record
 from toolyard.web.services import Services
@@ -35,103 +38,6 @@ __all__ = ["router"]
 router = APIRouter(
     prefix="/instances", tags=["instances"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
 )
-
-InstanceSlug = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=24,
-        examples=["github"],
-        json_schema_extra={"pattern": "^[A-Za-z0-9-]{1,24}$"},
-    ),
-]
-InstanceName = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=80,
-        examples=["GitHub, at work"],
-        json_schema_extra={"pattern": PLAIN_TEXT_PATTERN},
-    ),
-]
-CredentialValue = Annotated[
-    str,
-    Field(max_length=8192, description="Value of the header or parameter; never returned."),
-]
-ToolFilter = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=256)]],
-    Field(
-        max_length=2000,
-        description="Names of the enabled tools, as the server defines them; an empty list for none.",
-    ),
-]
-
-
-class InstanceGiven(RequestModel):
-    """An instance to create."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"server_id": "0f3c9a1b2d4e5f60", "slug": "github-work", "name": "GitHub, at work"}]
-        }
-    )
-
-    server_id: str = Field(min_length=1, max_length=128)
-    choice_id: str | None = Field(
-        default=None, max_length=128, description="Sign-in choice; null for the only choice of the server."
-    )
-    slug: InstanceSlug | None = Field(
-        default=None, description="Prefix of tool names; null to derive it from the URL of the server."
-    )
-    name: InstanceName | None = Field(
-        default=None, description="Display name; null for the name of the server."
-    )
-    tool_filter: ToolFilter | None = Field(
-        default=None, description="Names of the enabled tools; null for all tools."
-    )
-    value: CredentialValue | None = None
-    enabled: bool = True
-
-
-class InstanceChanges(RequestModel):
-    """Changes to an instance; omitted fields stay unchanged."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"tool_filter": ["search", "get_issue"]}]})
-
-    choice_id: str | None = Field(default=None, max_length=128)
-    slug: InstanceSlug | None = None
-    name: InstanceName | None = None
-    tool_filter: ToolFilter | None = Field(
-        default=None, description="Names of the enabled tools; null for all tools."
-    )
-    value: CredentialValue | None = Field(default=None, description="New value; an empty string removes it.")
-    enabled: bool | None = None
-
-
-class InstanceShown(BaseModel):
-    """An instance and its status."""
-
-    id: str
-    server_id: str
-    server_name: str
-    choice_id: str
-    auth: Literal["public", "header", "oauth"] | None = Field(
-        description="Kind of sign-in; null if the server no longer offers it."
-    )
-    slug: str
-    name: str
-    enabled: bool
-    tool_filter: list[str] | None
-    has_value: bool
-    status: ServerStatus
-    created_at: datetime
-    updated_at: datetime
-
-
-class InstanceList(BaseModel):
-    """Your instances, sorted by slug."""
-
-    items: list[InstanceShown]
 
 
 class SlugProposed(BaseModel):
@@ -150,22 +56,12 @@ def _build_instance_model(
     services: Services, request_user: RequestUser, instance: Instance, server: RegistryServer
 ) -> InstanceShown:
     choice = server.find_choice(instance.choice_id)
+    record = build_instance_record(services, services.get_caller(request_user), instance, server)
     return InstanceShown(
-        id=instance.id,
-        server_id=server.id,
+        **output_values(instance, is_admin=request_user.is_admin),
         server_name=server.name,
-        choice_id=instance.choice_id,
         auth=None if choice is None else choice.kind.value,
-        slug=instance.slug,
-        name=instance.name,
-        enabled=instance.enabled,
-        tool_filter=None if instance.tool_filter is None else list(instance.tool_filter),
-        has_value=instance.value is not None,
-        status=build_status_model(
-            build_instance_record(services, services.get_caller(request_user), instance, server)
-        ),
-        created_at=to_datetime(instance.created_at),
-        updated_at=to_datetime(instance.updated_at),
+        status=build_status_model(record),
     )
 
 
@@ -228,15 +124,12 @@ async def create_instance(
     services: AppServices, request_user: UserWithManage, given: InstanceGiven, response: Response
 ) -> InstanceShown:
     """Create an instance of a server. With OAuth, it is `pending` until you sign in."""
-    fields = given.model_dump()
-    fields["tool_filter"] = None if given.tool_filter is None else tuple(given.tool_filter)
+    draft = given.draft()
     # A token with limits may only create instances that it covers.
     if request_user.scope is not None and request_user.scope.servers is not None:
-        fields["slug"] = _require_slug_in_scope(
-            request_user,
-            (given.slug or "").strip() or await _propose_server_slug(services, request_user, given),
-        )
-    instance = await services.registry.create_instance(request_user.user.id, InstanceDraft(**fields))
+        slug = (draft.slug or "").strip() or await _propose_server_slug(services, request_user, draft)
+        draft = replace(draft, slug=_require_slug_in_scope(request_user, slug))
+    instance = await services.registry.create_instance(request_user.user.id, draft)
     await services.record_change(
         request_user, "instance.create", instance.id, slug=instance.slug, server=instance.server_id
     )
@@ -246,8 +139,8 @@ async def create_instance(
     return _build_instance_model(services, request_user, instance, server)
 
 
-async def _propose_server_slug(services: Services, request_user: RequestUser, given: InstanceGiven) -> str:
-    server = await services.registry.get_server(given.server_id)
+async def _propose_server_slug(services: Services, request_user: RequestUser, draft: InstanceDraft) -> str:
+    server = await services.registry.get_server(draft.server_id)
     return await services.registry.propose_slug(request_user.user.id, server.url)
 
 
@@ -267,12 +160,9 @@ async def edit_instance(
 ) -> InstanceShown:
     """Change the given fields. After a change of the sign-in choice, a new sign-in or value is needed."""
     old, server = await services.find_instance(request_user, id)
-    tool_filter = old.tool_filter if "tool_filter" not in given.model_fields_set else given.tool_filter
-    fields = given.model_dump()
-    fields["tool_filter"] = None if tool_filter is None else tuple(tool_filter)
+    draft = given.draft(old)
     # A renamed instance must still be covered by the token.
-    _require_slug_in_scope(request_user, (given.slug or "").strip() or old.slug)
-    draft = InstanceDraft(server_id=server.id, **fields)
+    _require_slug_in_scope(request_user, (draft.slug or "").strip() or old.slug)
     instance = await services.registry.edit_instance(request_user.user.id, id, draft)
     fields_set = sorted(given.model_fields_set)
     await services.record_change(request_user, "instance.edit", id, slug=instance.slug, fields=fields_set)

@@ -18,15 +18,15 @@ from toolyard.web.api.dependencies import (
     require_media_types,
 )
 from toolyard.web.api.previews import PreviewShown, build_preview_model
-from toolyard.web.api.server_models import (
+from toolyard.web.api.record_models import (
     IssuerGiven,
     IssuerList,
     ServerChanges,
     ServerGiven,
     ServerList,
     ServerShown,
-    build_server_model,
     issuer_list,
+    output_values,
 )
 from toolyard.web.server_preview import fetch_server_preview
 
@@ -46,7 +46,7 @@ async def list_servers(services: AppServices, request_user: UserWithRead) -> Ser
     servers = await services.registry.list_servers()
     counts = await services.registry.count_instances() if request_user.is_admin else {}
     return ServerList(
-        items=[build_server_model(each, request_user, counts.get(each.id, 0)) for each in servers]
+        items=[_build_server_model(each, request_user, counts.get(each.id, 0)) for each in servers]
     )
 
 
@@ -95,7 +95,7 @@ async def add_server(
     server = await services.registry.add_server(given.draft())
     await services.record_change(request_user, "server.add", server.id, name=server.name, url=server.url)
     response.headers["Location"] = f"/api/v1/servers/{server.id}"
-    model = build_server_model(server, request_user, 0)
+    model = _build_server_model(server, request_user, 0)
     if with_preview:
         model.preview = build_preview_model(await fetch_server_preview(services, request_user, server))
     return model
@@ -152,8 +152,13 @@ async def confirm_server_issuer(
     return await _build_counted_server_model(services, request_user, server)
 
 
+def _build_server_model(server: RegistryServer, request_user: RequestUser, count: int) -> ServerShown:
+    values = output_values(server, is_admin=request_user.is_admin)
+    return ServerShown(**values, instance_count=count if request_user.is_admin else None)
+
+
 async def _build_counted_server_model(
     services: AppServices, request_user: RequestUser, server: RegistryServer
 ) -> ServerShown:
     counts = await services.registry.count_instances() if request_user.is_admin else {}
-    return build_server_model(server, request_user, counts.get(server.id, 0))
+    return _build_server_model(server, request_user, counts.get(server.id, 0))

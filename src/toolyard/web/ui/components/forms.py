@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from toolyard.accounts import errors as people
 from toolyard.errors import Problem, ToolyardError
 from toolyard.registry import errors as registry
+from toolyard.types.registry import FieldSpec, record_fields
 from toolyard.web.ui.components.formatting import sentence
 from toolyard.web.ui.components.render import render_page
 
@@ -23,6 +25,7 @@ __all__ = [
     "ConfirmPage",
     "SubmittedForm",
     "field_errors",
+    "form_specs",
     "format_field_error",
     "read_submitted_form",
     "render_confirm_page",
@@ -63,6 +66,23 @@ class SubmittedForm:
         """Return the lines of a text area without blanks and commas around them. Empty lines are left out."""
         return tuple(word for line in self.text(name).splitlines() if (word := line.strip().strip(",")))
 
+    def read_fields(self, record: type[Any], prefix: str = "") -> dict[str, Any]:
+        """Return the values of a registry record's fields that the form has, as its draft has them."""
+        values: dict[str, Any] = {}
+        for each in record_fields(record):
+            name = f"{prefix}{each.name}"
+            if each.name not in form_specs(record):
+                continue
+            if each.type is bool:
+                values[each.name] = self.is_checked(name)
+            elif each.item_type is not None:
+                values[each.name] = self.words(name)
+            elif each.optional:
+                values[each.name] = self.text(name).strip() or None
+            else:
+                values[each.name] = self.text(name, each.default if each.allowed_values else "")
+        return values
+
     def names(self) -> tuple[str, ...]:
         """Return the names of all fields."""
         return tuple(self._fields)
@@ -70,6 +90,11 @@ class SubmittedForm:
     def fields_with_prefix(self, prefix: str) -> dict[str, Sequence[str]]:
         """Return the values of all fields whose names start with ``prefix``."""
         return {name: values for name, values in self._fields.items() if name.startswith(prefix)}
+
+
+def form_specs(record: type[Any]) -> dict[str, FieldSpec]:
+    """Return the facts about the fields of a registry record that people enter, by name."""
+    return {each.name: each.spec for each in record_fields(record) if each.spec.label}
 
 
 async def read_submitted_form(request: Request) -> SubmittedForm:

@@ -12,9 +12,8 @@ from starlette.responses import Response
 
 from toolyard.catalog.lock import Change
 from toolyard.errors import ServerError
-from toolyard.registry.form_input import InstanceDraft
 from toolyard.types.catalog import QuarantinedTool
-from toolyard.types.registry import Instance, RegistryServer
+from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.services import Services
 from toolyard.web.tool_acceptance import find_instance_changes

@@ -12,8 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from toolyard.errors import ToolyardError
 from toolyard.registry.field_validation import slug_fault
-from toolyard.registry.form_input import InstanceDraft
-from toolyard.types.registry import AuthKind, Instance, RegistryServer
+from toolyard.types.registry import AuthKind, Instance, InstanceDraft, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.services import Services
 from toolyard.web.ui.components.flash import redirect_with_message
@@ -21,6 +20,7 @@ from toolyard.web.ui.components.forms import (
     FORM_ERRORS,
     SubmittedForm,
     field_errors,
+    form_specs,
     format_field_error,
     read_submitted_form,
 )
@@ -33,13 +33,8 @@ router = APIRouter()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
-_FIELD_LABELS = {
-    "slug": "Slug",
-    "name": "Name",
-    "choice_id": "Sign-in method",
-    "value": "Value",
-    "tool_filter": "Tools",
-}
+_FIELD_SPECS = form_specs(Instance)
+_FIELD_LABELS = {name: spec.label for name, spec in _FIELD_SPECS.items()}
 _SERVERS_PER_PAGE = 60
 
 
@@ -71,6 +66,7 @@ class InstanceForm:
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
 
     labels = _FIELD_LABELS
+    specs = _FIELD_SPECS
 
     def has_value(self, choice_id: str) -> bool:
         """Return True if a value is stored for this sign-in method."""

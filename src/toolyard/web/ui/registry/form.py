@@ -11,12 +11,17 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolyard.registry.form_input import ChoiceDraft, ServerDraft
-from toolyard.types.registry import AuthChoice, RegistryServer
+from toolyard.types.registry import AuthChoice, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web.access.dependencies import RequestUser, require_admin
 from toolyard.web.services import Services
 from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.forms import FORM_ERRORS, SubmittedForm, field_errors, read_submitted_form
+from toolyard.web.ui.components.forms import (
+    FORM_ERRORS,
+    SubmittedForm,
+    field_errors,
+    form_specs,
+    read_submitted_form,
+)
 from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
@@ -25,29 +30,8 @@ router = APIRouter()
 
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
-_FIELD_LABELS = {
-    "name": "Name",
-    "url": "URL",
-    "transport": "Transport",
-    "trust": "Trust",
-    "description": "Description",
-    "allow_tools": "Allowed tools",
-    "deny_tools": "Denied tools",
-    "choices": "Sign-in methods",
-}
-_CHOICE_FIELD_LABELS = {
-    "kind": "Kind",
-    "label": "Label",
-    "place": "Place",
-    "key": "Header or parameter name",
-    "registration": "Registration",
-    "client_id": "Client id",
-    "client_secret": "Client secret",
-    "scopes": "Scopes",
-    "resource": "Resource",
-    "issuer": "Issuer",
-    "id": "Choice",
-}
+_SERVER_SPECS = form_specs(RegistryServer)
+_CHOICE_SPECS = form_specs(AuthChoice)
 _CHOICE_KIND_PATTERN = re.compile(r"choices-(\d{1,4})-kind")
 
 
@@ -74,6 +58,11 @@ class ServerForm:
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
     added: bool = False
     """True if a sign-in method was just added, which then gets the focus."""
+
+    specs = _SERVER_SPECS
+    choice_specs = _CHOICE_SPECS
+    new_choice = ChoiceDraft("header")
+    """Sign-in method that the button adds."""
 
     @property
     def action(self) -> str:
@@ -123,8 +112,8 @@ async def show_edit_form(request: Request, me: AdminUser, server_id: str) -> Res
     """Show the form of an existing server."""
     services: Services = request.app.state.services
     server = await services.registry.get_server(server_id)
-    draft = _create_server_draft(server)
-    return render_page(request, "server_form.html", page=await _build_form(request, draft, server, {}))
+    page = await _build_form(request, server.to_draft(), server, {})
+    return render_page(request, "server_form.html", page=page)
 
 
 @router.post("/ui/admin/mcp/{server_id}/edit")
@@ -154,7 +143,7 @@ async def _apply_choice_button(
     """Return the form after a button that adds or removes a sign-in method; None if Save was pressed."""
     pressed = form.text("do", "save")
     if pressed == "add":
-        more = replace(draft, choices=(*draft.choices, ChoiceDraft("header")))
+        more = replace(draft, choices=(*draft.choices, ServerForm.new_choice))
         return replace(await _build_form(request, more, old, {}), added=True)
     if pressed.startswith("remove-"):
         removed = pressed.removeprefix("remove-")
@@ -190,75 +179,27 @@ def _read_draft(form: SubmittedForm) -> ServerDraft:
     numbers = sorted(
         int(found[1]) for name in form.names() if (found := _CHOICE_KIND_PATTERN.fullmatch(name))
     )
-    allowed = form.words("allow_tools")
-    return ServerDraft(
-        name=form.text("name"),
-        url=form.text("url"),
-        transport=form.text("transport", "http"),
-        trust=form.text("trust", "trusted"),
-        description=form.text("description").replace("\r\n", "\n"),
-        private_addresses=form.is_checked("private_addresses"),
-        allow_tools=allowed or None,
-        deny_tools=form.words("deny_tools"),
-        choices=tuple(_read_choice(form, f"choices-{number}-") for number in numbers),
-    )
+    values = form.read_fields(RegistryServer)
+    values["description"] = values["description"].replace("\r\n", "\n")
+    values["allow_tools"] = values["allow_tools"] or None
+    values["choices"] = tuple(_read_choice(form, f"choices-{number}-") for number in numbers)
+    return ServerDraft(**values)
 
 
 def _read_choice(form: SubmittedForm, prefix: str) -> ChoiceDraft:
+    values = form.read_fields(AuthChoice, prefix)
     # An empty field keeps the stored secret (None); the checkbox removes it (empty text).
     secret = form.text(f"{prefix}client_secret")
-    return ChoiceDraft(
-        kind=form.text(f"{prefix}kind"),
-        label=form.text(f"{prefix}label"),
-        id=form.text(f"{prefix}id") or None,
-        place=form.text(f"{prefix}place", "header"),
-        key=form.text(f"{prefix}key").strip() or None,
-        registration=form.text(f"{prefix}registration", "auto"),
-        client_id=form.text(f"{prefix}client_id").strip() or None,
-        client_secret=secret or ("" if form.is_checked(f"{prefix}drop_secret") else None),
-        scopes=tuple(form.text(f"{prefix}scopes").split()),
-        resource=form.text(f"{prefix}resource").strip() or None,
-        legacy_discovery=form.is_checked(f"{prefix}legacy_discovery"),
-        issuer=form.text(f"{prefix}issuer").strip() or None,
-        issuer_redirect=form.is_checked(f"{prefix}issuer_redirect"),
-    )
-
-
-def _create_server_draft(server: RegistryServer) -> ServerDraft:
-    return ServerDraft(
-        name=server.name,
-        url=server.url,
-        transport=server.transport,
-        trust=server.trust.value,
-        description=server.description,
-        private_addresses=server.private_addresses,
-        allow_tools=server.allow_tools,
-        deny_tools=server.deny_tools,
-        choices=tuple(_create_choice_draft(each) for each in server.choices),
-    )
-
-
-def _create_choice_draft(choice: AuthChoice) -> ChoiceDraft:
-    return ChoiceDraft(
-        kind=choice.kind.value,
-        label=choice.label,
-        id=choice.id,
-        place=choice.place,
-        key=choice.key,
-        registration=choice.registration.value,
-        client_id=choice.client_id,
-        scopes=choice.scopes,
-        resource=choice.resource,
-        legacy_discovery=choice.legacy_discovery,
-        issuer=choice.issuer,
-        issuer_redirect=choice.issuer_redirect,
-    )
+    values["client_secret"] = secret or ("" if form.is_checked(f"{prefix}drop_secret") else None)
+    values["id"] = values["id"] or None
+    values["scopes"] = tuple(form.text(f"{prefix}scopes").split())
+    return ChoiceDraft(**values)
 
 
 def _build_field_labels(choices: int) -> dict[str, str]:
     numbered = {
-        f"choices-{index}-{name}": text
+        f"choices-{index}-{name}": spec.label
         for index in range(choices)
-        for name, text in _CHOICE_FIELD_LABELS.items()
+        for name, spec in _CHOICE_SPECS.items()
     }
-    return _FIELD_LABELS | numbered
+    return {name: spec.label for name, spec in _SERVER_SPECS.items()} | numbered
