@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterable
 
 import pytest
@@ -133,6 +134,20 @@ def test_the_same_parts_of_one_canonical_id_are_two_tools() -> None:
 
 def test_the_same_tool_given_twice_is_one() -> None:
     assert len(NameAssigner().names([server("a", "b", "b"), server("a", "b")]).targets) == 1
+
+
+def test_an_unchanged_set_gets_the_same_object_as_long_as_somebody_holds_it() -> None:
+    naming = NameAssigner()
+    names = naming.names([server("a", "b"), server("c", "d")])
+    assert naming.names([server("c", "d"), server("a", "b")]) is names
+
+
+def test_names_of_sets_that_nobody_holds_are_freed() -> None:
+    naming = NameAssigner()
+    kept = naming.names([server("a", "b")])
+    freed = weakref.ref(naming.names([server("a", "b"), server("c", "d")]))
+    assert freed() is None
+    assert kept.find("a_b") is not None
 
 
 def test_the_template_is_a_setting() -> None:

@@ -124,17 +124,6 @@ async def test_ten_thousand_tools_are_named_in_less_than_50_milliseconds() -> No
     assert await best(7, name) < 50 * await slowness()
 
 
-async def test_an_unchanged_set_of_ten_thousand_is_looked_up_in_less_than_two_milliseconds() -> None:
-    group = ServerToolNames("large", "large", tuple(f"tool{number}" for number in range(COUNT)))
-    naming = NameAssigner()
-    naming.names([group])
-
-    async def name() -> None:
-        naming.names([ServerToolNames("large", "large", tuple(tool for tool in group.tools))])
-
-    assert await best(7, name) < 2 * await slowness()
-
-
 async def test_a_kept_catalogue_is_handed_out_in_less_than_a_tenth_of_a_millisecond(tmp_path: Path) -> None:
     async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
         return RawListing(tools=(tool(1),))

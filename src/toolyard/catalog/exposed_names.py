@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from toolyard.errors import ConfigError, Problem
 
@@ -54,7 +55,6 @@ _DISALLOWED_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 _HASH_DIGITS_BY_ATTEMPT = (0, 8, 16, 32, MAX_EXPOSED_NAME_CHARS - 1)
 """Hexadecimal digits of the hash by attempt: none at first, more each time the name is not unique."""
 _LAST_ATTEMPT = len(_HASH_DIGITS_BY_ATTEMPT) - 1
-_MAX_CACHED_NAME_SETS = 64
 _MAX_RIVALS_SHOWN = 5
 _SETTING_BY_TEMPLATE = {"server": "naming_template", "instance": "instance_naming_template"}
 
@@ -142,13 +142,14 @@ class RenamedTool:
         return f"{self.target.id} is exposed as '{self.name}': {why}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class ExposedNames:
     """Mapping between exposed names, in alphabetical order, and tools."""
 
     targets: Mapping[str, ToolAddress]
     renamed_tools: tuple[RenamedTool, ...]
-    _name_by_target: Mapping[ToolAddress, str]
+    _claims: tuple[_ServerClaims, ...]
+    """Kept, so that the assigner finds them when it names a set with the same servers."""
 
     def find(self, name: str) -> ToolAddress | None:
         """Return the tool with an exposed name, None if there is none."""
@@ -157,6 +158,11 @@ class ExposedNames:
     def exposed_name(self, server_id: str, tool: str) -> str | None:
         """Return the exposed name of a tool, None if it has none."""
         return self._name_by_target.get(ToolAddress(server_id, tool))
+
+    @cached_property
+    def _name_by_target(self) -> Mapping[ToolAddress, str]:
+        # On first use, because only endpoints of a single server need it.
+        return {target: name for name, target in self.targets.items()}
 
 
 class NameAssigner:
@@ -167,12 +173,22 @@ class NameAssigner:
     ) -> None:
         self._templates = templates or NameTemplates()
         self._reserved = frozenset(reserved)
-        # Called for every listing and every tool call, mostly with an unchanged set of tools.
-        self._assign_with_cache = lru_cache(maxsize=_MAX_CACHED_NAME_SETS)(self._assign_names)
+        # Weak: principals with equal servers share their names, and the sets that exist only for a moment,
+        # while many servers are listed one after the other, are freed at once.
+        self._claims: WeakValueDictionary[ServerToolNames, _ServerClaims] = WeakValueDictionary()
+        self._names: WeakValueDictionary[tuple[ServerToolNames, ...], ExposedNames] = WeakValueDictionary()
 
     def names(self, groups: Iterable[ServerToolNames]) -> ExposedNames:
-        """Return a unique name for every tool of every group."""
-        return self._assign_with_cache(tuple(sorted(set(groups), key=lambda group: (group.id, group.tools))))
+        """Return a unique name for every tool of every group. Groups with the same id are one."""
+        merged: dict[str, ServerToolNames] = {}
+        for group in groups:
+            known = merged.get(group.id)
+            merged[group.id] = group if known is None else replace(known, tools=known.tools + group.tools)
+        key = tuple(merged[group_id] for group_id in sorted(merged))
+        names = self._names.get(key)
+        if names is None:
+            names = self._names[key] = self._assign_names(key)
+        return names
 
     def prefix(self, label: str, *, instance: bool = False) -> str:
         """Return the common prefix of the names of a server's or instance's tools, apart from renamed ones.
@@ -182,14 +198,43 @@ class NameAssigner:
         return _template_affixes(self._templates, _DISALLOWED_CHARACTER.sub("_", label), instance)[0]
 
     def _assign_names(self, groups: tuple[ServerToolNames, ...]) -> ExposedNames:
-        claims = _collect_claims(groups, self._templates)
+        by_server = tuple(map(self._claim_names, groups))
+        claims = _join_claims(by_server)
         names, attempts = _resolve_conflicts(claims, self._reserved)
         order = sorted(range(len(names)), key=names.__getitem__)
-        targets = {names[index]: claims.targets[index] for index in order}
         return ExposedNames(
-            targets=MappingProxyType(targets),
+            targets=MappingProxyType({names[index]: claims.targets[index] for index in order}),
             renamed_tools=_list_renamed_tools(claims, names, attempts, self._reserved),
-            _name_by_target=MappingProxyType({target: name for name, target in targets.items()}),
+            _claims=by_server,
+        )
+
+    def _claim_names(self, group: ServerToolNames) -> _ServerClaims:
+        claims = self._claims.get(group)
+        if claims is None:
+            claims = self._claims[group] = _ServerClaims.of_group(group, self._templates)
+        return claims
+
+
+@dataclass(frozen=True, eq=False)
+class _ServerClaims:
+    """Names that the templates build for the tools of one server, as parallel lists."""
+
+    targets: list[ToolAddress]
+    wanted: list[str]
+    exact: list[bool]
+    native: bool
+
+    @classmethod
+    def of_group(cls, group: ServerToolNames, templates: NameTemplates) -> _ServerClaims:
+        label = _DISALLOWED_CHARACTER.sub("_", group.label)
+        prefix, suffix = ("", "") if group.native else _template_affixes(templates, label, group.instance)
+        tools = list(dict.fromkeys(group.tools))
+        cleaned = [_DISALLOWED_CHARACTER.sub("_", tool) for tool in tools]
+        return cls(
+            [ToolAddress(group.id, tool) for tool in tools],
+            [f"{prefix}{name}{suffix}" for name in cleaned],
+            [name == tool and label == group.label for name, tool in zip(cleaned, tools, strict=True)],
+            group.native,
         )
 
 
@@ -205,23 +250,14 @@ class _NameClaims(NamedTuple):
     native: list[bool]
 
 
-def _collect_claims(groups: tuple[ServerToolNames, ...], templates: NameTemplates) -> _NameClaims:
-    claims = _NameClaims([], [], [], [])
-    seen: set[ToolAddress] = set()
-    for group in groups:
-        label = _DISALLOWED_CHARACTER.sub("_", group.label)
-        prefix, suffix = ("", "") if group.native else _template_affixes(templates, label, group.instance)
-        for tool in group.tools:
-            target = ToolAddress(group.id, tool)
-            if target in seen:
-                continue
-            seen.add(target)
-            cleaned = _DISALLOWED_CHARACTER.sub("_", tool)
-            claims.targets.append(target)
-            claims.wanted.append(f"{prefix}{cleaned}{suffix}")
-            claims.exact.append(cleaned == tool and label == group.label)
-            claims.native.append(group.native)
-    return claims
+def _join_claims(by_server: Iterable[_ServerClaims]) -> _NameClaims:
+    joined = _NameClaims([], [], [], [])
+    for claims in by_server:
+        joined.targets.extend(claims.targets)
+        joined.wanted.extend(claims.wanted)
+        joined.exact.extend(claims.exact)
+        joined.native.extend([claims.native] * len(claims.targets))
+    return joined
 
 
 def _template_affixes(templates: NameTemplates, label: str, instance: bool) -> tuple[str, str]:

@@ -155,11 +155,13 @@ class CallPath:
         """Return the tools of a listing that are visible to this caller, sorted by name."""
         # Looked up every time, although the result is cached: a disabled or removed server, or an edited
         # policy, takes effect with the next listing, not when a cache expires.
+        compiled = self._policy_cache(caller)
         policies = {
-            server_id: self._find_server_policy(caller, server_id) for server_id in listing.catalogues
+            server_id: self._find_server_policy(caller, server_id, compiled)
+            for server_id in listing.catalogues
         }
         quarantined = self._find_quarantined(listing)
-        key = (caller.principal.id, self._policy_cache(caller))
+        key = (caller.principal.id, compiled)
         cached = self._visible_tools.get(key)
         # Valid only while all inputs are the same: the tools, the policy of each server, the quarantine.
         if (
@@ -402,11 +404,14 @@ class CallPath:
 
     # Cached lookups and redaction.
 
-    def _find_server_policy(self, caller: Caller, server_id: str) -> ServerPolicy | None:
+    def _find_server_policy(
+        self, caller: Caller, server_id: str, compiled: ServerPolicies | None = None
+    ) -> ServerPolicy | None:
         server = self._manager.find(server_id, caller.principal)
         if server is None:
             return None
-        return self._policy_cache(caller).for_server(server, self._manager.state(server_id, caller.principal))
+        compiled = compiled or self._policy_cache(caller)
+        return compiled.for_server(server, self._manager.state(server_id, caller.principal))
 
     def trust(self, server_id: str, caller: Caller) -> Trust:
         """Return the trust level of a server; UNTRUSTED for one that was removed."""

@@ -86,6 +86,12 @@ class ToolDirectory:
         entry = self._by_principal.get(principal.id)
         return self._empty_listing if entry is None else entry.listing
 
+    async def named_listing(self, principal: Principal) -> ToolListing:
+        """Return the tools known so far, with their names assigned without delaying other tasks."""
+        listing = self.known_listing(principal)
+        await listing.assign_names(_THREAD_MIN_TOOLS)
+        return listing
+
     def forget_servers(self, server_ids: Collection[str], principal: Principal | None = None) -> None:
         """Remove changed or deleted servers from the listings, of all principals or of one."""
         for principal_id, entry in self._by_principal.items():
@@ -119,12 +125,12 @@ class ToolDirectory:
             for server, catalogue in zip(servers, cached, strict=True)
             if catalogue is not None
         }
-        await self._prepare_names(principal, catalogues)
         # Servers with a TTL of 0 are never cached. Their last listing is kept: it suffices to map names.
         before = self.known_listing(principal).catalogues
         uncached = {server.id for server in servers if server.cache_ttl <= 0}
         last = {id: catalogue for id, catalogue in before.items() if id in uncached}
-        return self._store_listing(principal, {**catalogues, **last}, {})
+        self._store_listing(principal, {**catalogues, **last}, {})
+        return await self.named_listing(principal)
 
     async def refresh(
         self,
@@ -140,7 +146,13 @@ class ToolDirectory:
         it is connected anyway. ``fresh`` lists all of them. With ``chat``, instances are listed over that
         chat's dedicated connections. Failures of servers are stored in the listing, not raised.
         """
-        selected = None if only is None else set(only)
+        await self._refresh_catalogues(principal, None if only is None else set(only), fresh=fresh, chat=chat)
+        return await self.named_listing(principal)
+
+    async def _refresh_catalogues(
+        self, principal: Principal, selected: set[str] | None, *, fresh: bool = False, chat: str | None
+    ) -> ToolListing:
+        """Do what ``refresh`` promises, but leave the names to the next reader of the listing."""
         servers = [
             server for server in self._enabled_servers(principal) if selected is None or server.id in selected
         ]
@@ -165,10 +177,6 @@ class ToolDirectory:
                 return cached, error
 
         outcomes = await asyncio.gather(*(refresh_one(server) for server in servers))
-        await self._prepare_names(
-            principal,
-            {server.id: one for server, (one, _) in zip(servers, outcomes, strict=True) if one is not None},
-        )
         # No await from here on: other tasks may have stored other servers' catalogues in the meantime.
         before = self.known_listing(principal)
         catalogues = (
@@ -204,7 +212,6 @@ class ToolDirectory:
             for server, catalogue in zip(servers, peeked, strict=True)
             if catalogue is not None
         }
-        await self._prepare_names(principal, cached)
         outdated = {server.id: server for server in servers if self._needs_refresh(server, principal, cached)}
         before = self.known_listing(principal)
         up_to_date = cached.keys() - outdated.keys()
@@ -220,7 +227,7 @@ class ToolDirectory:
                 for id, chat_id in chats.items()
             }
         )
-        return self.known_listing(principal)
+        return await self.named_listing(principal)
 
     async def refresh_with_short_retries(
         self, principal: Principal, *, chat: str | None = None
@@ -249,7 +256,7 @@ class ToolDirectory:
     async def _refresh_server(self, server_id: str, principal: Principal, chat: str | None) -> bool:
         """List one server. Return True if its tools differ from the known ones."""
         before = self.known_listing(principal).catalogues.get(server_id)
-        listing = await self.refresh(principal, only=(server_id,), chat=chat)
+        listing = await self._refresh_catalogues(principal, {server_id}, chat=chat)
         after = listing.catalogues.get(server_id)
         return after is not None and (before is None or after.contents is not before.contents)
 
@@ -409,17 +416,6 @@ class ToolDirectory:
         entry = self._by_principal.get(principal.id) or _PrincipalTools(self._empty_listing)
         self._by_principal[principal.id] = entry
         return self._rebuild_listing(entry, catalogues, failures)
-
-    async def _prepare_names(self, principal: Principal, catalogues: Mapping[str, Catalogue]) -> None:
-        """Assign the names of many new tools in a thread, so that the next rebuild finds them cached."""
-        known = self.known_listing(principal).catalogues
-        if all(id in known and known[id].contents is one.contents for id, one in catalogues.items()):
-            return
-        expected = {**known, **catalogues, **self._built_in_catalogues}
-        if sum(len(one.definitions) for one in expected.values()) >= _THREAD_MIN_TOOLS:
-            await asyncio.to_thread(
-                ToolListing.build, self._name_assigner, expected, {}, self._find_slugs(expected)
-            )
 
     def _find_slugs(self, server_ids: Iterable[str]) -> dict[str, str]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,6 +45,18 @@ _ENCODED_TOOLS_PER_STEP = 500
 """Tools that are encoded before other tasks run."""
 
 
+_SNAPSHOT_SECONDS = 30.0
+"""Time for which the pages of a list come from the list as it was when the first page was requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ListSnapshot:
+    tools: Sequence[JsonFragment]
+    usable_until: float
+    fresh_until: float
+    """Time until which clients may cache the list; both on the monotonic clock."""
+
+
 class ToolHandlers:
     """Tool requests of one endpoint."""
 
@@ -58,17 +71,31 @@ class ToolHandlers:
         self._limits = view.core.call_path.limits
         self._encoded_lists: dict[Era, tuple[_DefinitionMap, _DefinitionMap, Sequence[JsonFragment]]] = {}
         """Encoded lists for the clients of each era."""
+        self._snapshots: dict[Era, _ListSnapshot] = {}
+        """The lists whose first page was returned last, for the pages after it."""
         self._header_params: dict[str, tuple[Definition, tuple[HeaderParam, ...]]] = {}
 
     async def list(self, request: ClientRequest) -> dict[str, Any]:
         """Handle ``tools/list``: returns identical bytes as long as the servers' lists are unchanged."""
-        offering = self._view
-        if offering.only_server_id is not None:
-            await offering.servers_with_capability("tools")
-        roster = await offering.fetch_tool_listing()
-        result = paginate_items("tools", await self._encode_tools(roster, request.era), request.params)
-        request.era.add_cache_hint(result, _compute_ttl_milliseconds(roster, offering.only_server_id))
+        era = request.era
+        snapshot = self._snapshots.get(era)
+        # The other pages of a list cost no more than their tools, and belong to the same list as the first.
+        if snapshot is None or "cursor" not in request.params or time.monotonic() >= snapshot.usable_until:
+            snapshot = await self._take_snapshot(era)
+        result = paginate_items("tools", snapshot.tools, request.params)
+        if "nextCursor" in result:
+            self._snapshots[era] = snapshot
+        era.add_cache_hint(result, max(0, int(1000 * (snapshot.fresh_until - time.monotonic()))))
         return result
+
+    async def _take_snapshot(self, era: Era) -> _ListSnapshot:
+        only = self._view.only_server_id
+        if only is not None:
+            await self._view.servers_with_capability("tools")
+        roster = await self._view.fetch_tool_listing()
+        tools = await self._encode_tools(roster, era)
+        now = time.monotonic()
+        return _ListSnapshot(tools, now + _SNAPSHOT_SECONDS, now + _compute_ttl_seconds(roster, only))
 
     async def _encode_tools(self, roster: ToolListing, era: Era) -> Sequence[JsonFragment]:
         offer = self._select_offer(roster)
@@ -300,7 +327,7 @@ def _build_meta_result(result: Result, request: ClientRequest) -> dict[str, Any]
     return {**raw, "content": [*raw["content"], *media, *make_meta_tool_links(result, request)]}
 
 
-def _compute_ttl_milliseconds(roster: ToolListing, only: str | None) -> int:
-    """Return the time, in milliseconds, until the first server's list becomes stale."""
+def _compute_ttl_seconds(roster: ToolListing, only: str | None) -> float:
+    """Return the time until the first server's list becomes stale."""
     kept = [one for id, one in roster.catalogues.items() if only in (None, id) and id != NATIVE_SERVER_ID]
-    return max(0, int(1000 * min((one.ttl - one.age for one in kept), default=0.0)))
+    return max(0.0, min((one.ttl - one.age for one in kept), default=0.0))
