@@ -458,7 +458,7 @@ class Toolyard:
 
     def _on_list_changed(self, server_id: str) -> None:
         if not self._open_guard.is_closed:
-            self._tasks.spawn(self._core.handle_list_changed(server_id))
+            self._tasks.spawn(self._core.updates.handle_list_changed(server_id))
 
 
 _MAX_CACHED_CALLERS = 256

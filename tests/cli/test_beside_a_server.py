@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
+from toolyard.core.services import Services
 from toolyard.types.principal import LOCAL_PRINCIPAL
-from toolyard.web.services import Services
+from toolyard.web.public_urls import PublicUrls
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -28,7 +30,9 @@ def settings(database_url: str | None, yard: Cli) -> Settings:
 
 
 async def _open(data: Path, settings: Settings) -> Services:
-    return await Services.open(load_config(None, data_dir=data), settings, data)
+    links = PublicUrls(settings).build_links("")
+    agents = LoadedAgents(data / "AGENTS.md")
+    return await Services.open(load_config(None, data_dir=data), settings, data, agents, links)
 
 
 async def test_search_finds_what_the_server_listed_and_starts_nothing(
@@ -36,7 +40,7 @@ async def test_search_finds_what_the_server_listed_and_starts_nothing(
 ) -> None:
     services = await _open(yard.data, settings)
     try:
-        await services.connect_shared_servers()
+        await services.configured_servers.connect_shared()
         begun = starts.read_text()
         found = yard("search", "--json", "repeats arguments")
         assert found.json["never_listed"] == []

@@ -64,7 +64,7 @@ async def call(core: Core, caller: Caller, name: str = WHOAMI) -> str:
 
 async def test_each_chat_has_a_connection_of_its_own_to_an_instance(accounts: Accounts, core: Core) -> None:
     async with core() as core:
-        await core.sync_instances("ann", [accounts.instance("ann")])
+        await core.updates.sync_instances("ann", [accounts.instance("ann")])
         sessions: list[list[str]] = []
         for caller in (USUAL, ONE, TWO):
             assert await call(core, caller) == "ann whoami"
@@ -79,7 +79,7 @@ async def test_a_listing_for_a_chat_goes_over_its_own_connection_each_time(
     accounts: Accounts, core: Core
 ) -> None:
     async with core() as core:
-        await core.sync_instances("ann", [accounts.instance("ann")])
+        await core.updates.sync_instances("ann", [accounts.instance("ann")])
         await asyncio.gather(*(core.tool_directory.refresh(ANN, chat=chat) for chat in ("one", "two")))
         assert len(accounts.opened("ann")) == 2
         accounts.more.append({"name": "later", "inputSchema": {"type": "object"}})
@@ -101,8 +101,8 @@ async def test_a_server_of_the_configuration_keeps_its_usual_connection(
 
 async def test_the_chat_of_one_never_reaches_the_instance_of_another(accounts: Accounts, core: Core) -> None:
     async with core() as core:
-        await core.sync_instances("ann", [accounts.instance("ann")])
-        await core.sync_instances("bob", [accounts.instance("bob")])
+        await core.updates.sync_instances("ann", [accounts.instance("ann")])
+        await core.updates.sync_instances("bob", [accounts.instance("bob")])
         # Ids of chats are no secret, and here somebody uses the same.
         assert await call(core, ONE) == "ann whoami"
         assert await call(core, Caller(Principal("bob"), chat="one")) == "bob whoami"
@@ -115,7 +115,7 @@ async def test_ending_a_chat_closes_its_connections_and_no_others(
     accounts: Accounts, core: Core, until: Until
 ) -> None:
     async with core() as core:
-        await core.sync_instances("ann", [accounts.instance("ann")])
+        await core.updates.sync_instances("ann", [accounts.instance("ann")])
         await call(core, TWO)
         staying = accounts.opened("ann")
         await call(core, ONE)
@@ -129,7 +129,7 @@ async def test_a_connection_that_its_chat_does_not_use_is_closed(
     accounts: Accounts, core: Core, until: Until
 ) -> None:
     async with core() as core:
-        await core.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.05)])
+        await core.updates.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.05)])
         await call(core, ONE)
         await until(lambda: accounts.opened("ann") == [])
         assert await call(core, ONE) == "ann whoami"
@@ -140,7 +140,7 @@ async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
 ) -> None:
     monkeypatch.setattr(managing, "_MAX_CHAT_CONNECTIONS_BEFORE_PRUNING", 4)
     async with core() as core:
-        await core.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.01)])
+        await core.updates.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.01)])
         for number in range(12):
             await call(core, Caller(ANN, chat=f"chat-{number}"))
             await until(lambda: accounts.opened("ann") == [])
@@ -154,16 +154,16 @@ async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_cl
 ) -> None:
     async with core() as core:
         desk = accounts.instance("ann")
-        await core.sync_instances("ann", [desk])
+        await core.updates.sync_instances("ann", [desk])
         await call(core, ONE)
         opened = accounts.opened("ann")
         assert desk.instance is not None
-        await core.sync_instances(
+        await core.updates.sync_instances(
             "ann", [replace(desk, instance=replace(desk.instance, tool_filter=("whoami",)))]
         )
         assert await call(core, ONE) == "ann whoami"
         assert accounts.opened("ann") == opened
-        await core.sync_instances("ann", [accounts.instance("ann")])
+        await core.updates.sync_instances("ann", [accounts.instance("ann")])
         await until(lambda: accounts.opened("ann") == [])
         assert await call(core, ONE) == "ann whoami"
 
@@ -176,7 +176,7 @@ async def test_a_sign_in_that_ended_in_a_chat_is_the_state_of_the_instance(
 ) -> None:
     async with core() as core:
         desk = accounts.instance("ann")
-        await core.sync_instances("ann", [desk])
+        await core.updates.sync_instances("ann", [desk])
         await call(core, USUAL)
         await call(core, ONE)
         assert core.manager.state(DESK, ANN) is State.READY
@@ -189,7 +189,7 @@ async def test_a_sign_in_that_ended_in_a_chat_is_the_state_of_the_instance(
         assert status.cause
         # Another sign-in, and nothing is left of it.
         accounts.users.update({desk.transport.headers["X-Key"]: "ann"})
-        await core.reconnect(DESK, ANN)
+        await core.updates.reconnect(DESK, ANN)
         assert core.manager.state(DESK, ANN) is State.IDLE
         assert await call(core, ONE) == "ann whoami"
         assert core.manager.state(DESK, ANN) is State.READY
@@ -200,7 +200,7 @@ async def test_the_latest_of_several_connections_says_how_an_instance_is(
 ) -> None:
     async with core() as core:
         desk = accounts.instance("ann")
-        await core.sync_instances("ann", [desk])
+        await core.updates.sync_instances("ann", [desk])
         accounts.users.clear()
         with pytest.raises(SignInNeeded):
             await call(core, ONE)
@@ -224,7 +224,7 @@ async def test_callbacks_are_those_of_the_principal_and_the_chat(accounts: Accou
     async with core(
         accounts.server("one", shared=True), accounts.server("own"), callbacks_for=callbacks_for
     ) as core:
-        await core.sync_instances("ann", [accounts.instance("ann")])
+        await core.updates.sync_instances("ann", [accounts.instance("ann")])
         for name in (WHOAMI, "one_whoami", "own_whoami"):
             await call(core, ONE, name)
         # The connection that is everybody's is nobody's in particular.

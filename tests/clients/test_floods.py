@@ -131,7 +131,7 @@ async def test_a_server_that_always_says_that_its_tools_changed_is_noted_once_an
     storage, tasks = Slow(), set[asyncio.Task[None]]()
 
     def list_changed(server_id: str) -> None:
-        tasks.add(asyncio.get_running_loop().create_task(core.handle_list_changed(server_id)))
+        tasks.add(asyncio.get_running_loop().create_task(core.updates.handle_list_changed(server_id)))
 
     async with flooding("notifications/tools/list_changed") as flood:
         core = build_core(
@@ -153,6 +153,6 @@ async def test_a_server_that_always_says_that_its_tools_changed_is_noted_once_an
             async with asyncio.timeout(30):
                 await asyncio.gather(*tasks)
             assert storage.expired > 2
-            assert core.pending_list_changes == {}
+            assert core.updates.pending_list_changes == {}
         finally:
             await core.close()

@@ -70,8 +70,8 @@ async def text(core: Core, name: str, caller: Caller) -> str:
 
 async def both(core: Core, accounts: Any) -> None:
     """Ann and Bob, each with an instance under the slug ``desk``."""
-    await core.sync_instances("ann", [accounts.instance("ann")])
-    await core.sync_instances("bob", [accounts.instance("bob")])
+    await core.updates.sync_instances("ann", [accounts.instance("ann")])
+    await core.updates.sync_instances("bob", [accounts.instance("bob")])
 
 
 def told_by(error: BaseException) -> Iterator[str]:
@@ -200,7 +200,7 @@ async def test_a_tool_filter_shows_what_it_names_and_nothing_new(
     accounts: Accounts, core: Core, picked: tuple[str, ...] | None, shown: list[str]
 ) -> None:
     async with core() as core:
-        await core.sync_instances("ann", [accounts.instance("ann", tool_filter=picked)])
+        await core.updates.sync_instances("ann", [accounts.instance("ann", tool_filter=picked)])
         assert await names(core, ANN) == [f"mcp_desk__{name}" for name in shown]
         accounts.more.append({"name": "new", "inputSchema": {"type": "object"}})
         assert ("mcp_desk__new" in await names(core, ANN)) is (picked is None)
@@ -215,12 +215,12 @@ async def test_a_tool_filter_shows_what_it_names_and_nothing_new(
 async def test_a_filter_counts_from_the_moment_it_is_synced(accounts: Accounts, core: Core) -> None:
     server, gone = accounts.instance("ann"), accounts.instance("ann", "gone")
     async with core() as core:
-        await core.sync_instances("ann", [server, gone])
+        await core.updates.sync_instances("ann", [server, gone])
         assert await text(core, "mcp_desk__whoami", ANN) == "ann whoami"
         assert await text(core, "mcp_gone__whoami", ANN) == "ann whoami"
         picked = replace(server, instance=replace(server.instance, tool_filter=("complain",)))
         goodbye = accounts.held["ann", "DELETE"] = asyncio.Event()
-        syncing = asyncio.ensure_future(core.sync_instances("ann", [picked]))
+        syncing = asyncio.ensure_future(core.updates.sync_instances("ann", [picked]))
         await asyncio.sleep(0)
         for name in ("mcp_desk__whoami", "mcp_gone__whoami"):
             with pytest.raises(ToolRefused):
@@ -278,7 +278,7 @@ async def test_a_server_that_cannot_be_listed_is_named_to_its_owner_only(
 ) -> None:
     async with core() as core:
         broken = replace(accounts.instance("ann"), transport=HttpSpec("http://127.0.0.1:9/mcp"))
-        await core.sync_instances("ann", [broken])
+        await core.updates.sync_instances("ann", [broken])
         with pytest.raises(Unreachable, match=r"server '@ann/desk': 127\.0\.0\.1:9 cannot be reached"):
             await core.call_path.call(ToolCall("mcp_desk__whoami"), ANN)
         with pytest.raises(ToolRefused):
@@ -376,16 +376,16 @@ async def test_with_a_ttl_an_instance_is_kept_for_its_owner_until_it_changes(
 ) -> None:
     server = accounts.instance("ann", cache_ttl=60.0)
     async with core() as core:
-        await core.sync_instances("ann", [server])
+        await core.updates.sync_instances("ann", [server])
         await names(core, ANN)
         await names(core, ANN)
         assert accounts.count("ann", "tools/list") == 1
-        await core.reconnect("@ann/desk", ANN.principal)
+        await core.updates.reconnect("@ann/desk", ANN.principal)
         assert await names(core, ANN) == [f"mcp_desk__{name}" for name in ("complain", "only_ann", "whoami")]
         assert accounts.count("ann", "tools/list") == 2
-        await core.sync_instances("ann", [])
+        await core.updates.sync_instances("ann", [])
         assert await names(core, ANN) == []
-        await core.sync_instances("ann", [server])
+        await core.updates.sync_instances("ann", [server])
         await names(core, ANN)
         assert accounts.count("ann", "tools/list") == 3
 
@@ -404,7 +404,7 @@ async def test_sync_forgets_what_was_prepared_for_what_changed_and_nothing_else(
         other = replace(
             accounts.instance("ann"), transport=HttpSpec(accounts.url, {"X-Key": accounts.key("eve")})
         )
-        assert await core.sync_instances("ann", [other]) == {"@ann/desk"}
+        assert await core.updates.sync_instances("ann", [other]) == {"@ann/desk"}
         assert list(core.tool_directory.known_listing(ANN.principal).catalogues) == ["one"]
         assert core.tool_directory.known_listing(BOB.principal) is bob
         assert core.call_path.explain("one_whoami", ANN).tool == "one/whoami"
@@ -414,7 +414,7 @@ async def test_sync_forgets_what_was_prepared_for_what_changed_and_nothing_else(
         assert before["common"] == accounts.methods["common"]
         with pytest.raises(ToolRefused):
             await core.call_path.call(ToolCall("mcp_desk__only_ann"), ANN)
-        await core.sync_instances("ann", [])
+        await core.updates.sync_instances("ann", [])
         with pytest.raises(ToolRefused):
             await core.call_path.call(ToolCall("mcp_desk__whoami"), ANN)
         assert accounts.opened("eve") == []
@@ -429,11 +429,11 @@ async def test_an_update_takes_over_changed_files_and_touches_nothing_else(
         await names(core, ANN)
         calls = len(accounts.methods["common"])
         servers = {"one": one, "two": replace(two, deny_tools=("only_*",))}
-        assert await core.update_configuration(Configuration(servers)) == {"two"}
+        assert await core.updates.update_configuration(Configuration(servers)) == {"two"}
         assert "two_only_common" not in await names(core, ANN)
         assert "one_only_common" in await names(core, ANN)
         assert len(accounts.methods["common"]) == calls
-        assert await core.update_configuration(Configuration({"one": one})) == {"two"}
+        assert await core.updates.update_configuration(Configuration({"one": one})) == {"two"}
         assert len(accounts.opened("common")) == 1
         assert "two_whoami" not in await names(core, ANN)
         assert len(accounts.opened("ann")) == 1
@@ -451,7 +451,7 @@ async def test_a_server_that_is_taken_away_while_it_is_listed_stays_away(
         await until(lambda: all(accounts.count(*each) for each in asked))
         if held == "common":
             await until(lambda: core.manager.status("@ann/desk", principal=ANN.principal).tool_count == 3)
-        await core.sync_instances("ann", [])
+        await core.updates.sync_instances("ann", [])
         answer.set()
         roster = await listing
         assert (list(roster.catalogues), dict(roster.failures)) == (["one"], {})
@@ -463,7 +463,7 @@ async def test_whoever_leaves_is_forgotten(accounts: Accounts, core: Core) -> No
         await both(core, accounts)
         for caller in (ANN, BOB):
             await names(core, caller)
-        await core.forget_principal("ann")
+        await core.updates.forget_principal("ann")
         assert accounts.opened("ann") == []
         assert len(accounts.opened("common")) == 1
         assert dict(core.tool_directory.known_listing(ANN.principal).catalogues) == {}
@@ -500,7 +500,7 @@ async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
 
 async def test_the_local_user_may_have_instances_too(accounts: Accounts, core: Core) -> None:
     async with core() as core:
-        await core.sync_instances(LOCAL_PRINCIPAL.id, [accounts.instance("local")])
+        await core.updates.sync_instances(LOCAL_PRINCIPAL.id, [accounts.instance("local")])
         assert await text(core, "mcp_desk__whoami", Caller()) == "local whoami"
         with pytest.raises(ToolyardError):
             await core.call_path.call(ToolCall("mcp_desk__whoami"), ANN)
@@ -508,7 +508,7 @@ async def test_the_local_user_may_have_instances_too(accounts: Accounts, core: C
 
 async def test_an_instance_that_wants_a_sign_in_says_so_to_its_owner(accounts: Accounts, core: Core) -> None:
     async with core() as core:
-        await core.sync_instances(
+        await core.updates.sync_instances(
             "ann", [replace(accounts.instance("ann"), transport=HttpSpec(accounts.url))]
         )
         with pytest.raises(ServerError):

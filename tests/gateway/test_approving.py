@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from tests.gateway.conftest import Modern, Old, Reply, odd
 from tests.web.conftest import Answer, Local
 
 from toolyard.agents.chat.approval_grants import GrantScope, create_grant
-from toolyard.gateway.input_required import approvals
-from toolyard.gateway.input_required.approvals import MemoryApprovalStore
+from toolyard.core import call_approvals
+from toolyard.core.call_approvals import MemoryApprovalStore
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.approval import Approval
+from toolyard.web.gateway_mount import GatewayMount
 
 FORMS = {"elicitation": {"form": {}}}
 WRITE = "one_write"
@@ -194,7 +196,7 @@ async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
     await here.call()
     (asked,) = await here.waiting()
     store = here.local.services.database.approvals
-    grant = create_grant(asked, GrantScope(3600, "any", this_chat_only=False), here.local.services.clock())
+    grant = create_grant(asked, GrantScope(3600, "any", this_chat_only=False), time.time())
     other = "0" * len(grant.definition_hash)
 
     changed = replace(grant, definition_hash=other)
@@ -204,7 +206,7 @@ async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
 
 async def test_many_calls_do_not_flood_the_page(door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr(approvals, "_MAX_PENDING_APPROVALS", 5)
+    monkeypatch.setattr(call_approvals, "_MAX_PENDING_APPROVALS", 5)
     here: Door = await door(MAY_CALL)
     answers = await asyncio.gather(*(here.call({"text": str(number % 8)}) for number in range(24)))
     assert len(await here.waiting()) == 5
@@ -329,7 +331,7 @@ async def test_an_answer_needs_nothing_that_a_process_keeps(door: Any) -> None:
     here: Door = await door()
     name, _, state = question(await here.modern().call(WRITE))
     # What one process keeps in memory is not needed: all of it is in the state and the database.
-    here.local.services.mcp.gateway.suspended_calls._calls.clear()  # pyright: ignore[reportPrivateUsage]
+    here.local.part(GatewayMount).gateway.suspended_calls._calls.clear()  # pyright: ignore[reportPrivateUsage]
     answers = {name: {"action": "accept"}}
     reply = await here.modern().call(WRITE, inputResponses=answers, requestState=state)
     assert reply.text == "plain"

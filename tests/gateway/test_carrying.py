@@ -22,6 +22,8 @@ from tests.gateway.conftest import (
 )
 from tests.web.conftest import Local
 
+from toolyard.web.gateway_mount import GatewayMount
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -327,7 +329,7 @@ async def test_a_subscription_tells_what_was_asked_for(pair: Local, http: aiohtt
             "toolsListChanged": True,
         }
         assert acknowledged["params"]["_meta"] == {f"{META}/subscriptionId": 1}
-        pair.services.mcp.gateway.client_subscriptions.on_notification(
+        pair.part(GatewayMount).gateway.client_subscriptions.on_notification(
             "two", "local", "notifications/tools/list_changed", {}
         )
         changed = await _next(response)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from tests.web.conftest import Client, Local, write_config
 
 from toolyard.catalog.lock.storage import PinKey
 from toolyard.config import load_config
+from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -140,7 +142,7 @@ async def test_at_the_address_of_one_server_others_are_no_matter(
 
 async def configure(services: Local, **servers: Any) -> None:
     path = write_config(services.services.data_dir, servers)
-    await services.services.reconfigure(load_config(path, env={}))
+    await services.services.configured_servers.apply_configuration(load_config(path, env={}))
 
 
 async def test_a_client_hears_that_a_changed_tool_was_accepted(
@@ -157,7 +159,7 @@ async def test_a_client_hears_that_a_changed_tool_was_accepted(
         assert await tools(client) == {"mcp_work__look"}
         server.tools[0]["description"] = "Looks away."
         await here.services.core.catalogues.list_changed(f"@{ann.user.id}/work")
-        here.services.mcp.gateway.tools_changed_at[f"@{ann.user.id}/work"] = here.services.clock()
+        here.part(GatewayMount).gateway.tools_changed_at[f"@{ann.user.id}/work"] = time.time()
         assert await tools(client) == set()
         lock = there.services.core.locks.registry
         assert lock is not None

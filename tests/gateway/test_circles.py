@@ -19,11 +19,11 @@ from tests.gateway.conftest import Modern, Old
 from toolyard.agents.chat.event_writer import EventWriter
 from toolyard.agents.chat.turn import Turn
 from toolyard.clients.session import McpSession, _PendingCall  # pyright: ignore[reportPrivateUsage]
+from toolyard.core.services import Services
 from toolyard.errors import ApprovalNeeded
 from toolyard.gateway.http.exchange import DisconnectWatcher
 from toolyard.gateway.http.sessions import HttpSession
 from toolyard.gateway.legacy_session import LegacySession
-from toolyard.web.services import Services
 
 if TYPE_CHECKING:
     from tests.conftest import Listening

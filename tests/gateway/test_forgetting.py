@@ -10,7 +10,7 @@ from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, odd
 from tests.web.conftest import Local
 
 from toolyard.types.config import Configuration
-from toolyard.web.services import Services
+from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -26,16 +26,16 @@ async def team(open_site: Any) -> Local:
     return await open_site({}, people_mode="password", list_deadline=LONG_LIST_DEADLINE)
 
 
-def kept(services: Services, id: str) -> set[str]:
+def kept(local: Local, id: str) -> set[str]:
     """Where anything is kept that names a server whose id begins so."""
-    gateway, calls = services.mcp.gateway, services.core.call_path
+    gateway, calls = local.part(GatewayMount).gateway, local.services.core.call_path
     gates: Any = vars(calls)["_policy_cache"]
     places: dict[str, Any] = {
         "changes": gateway.tools_changed_at,
         "tools": vars(gateway)["_encoded_tools"],
         "lists": vars(gateway.listing_cache)["_entries"],
         "connections": vars(vars(gateway.upstream)["_pool"])["_idle_connections"],
-        "states": vars(services.instance_sync)["_stored_since_by_server"],
+        "states": vars(local.services.instances)["_stored_since_by_server"],
         "secrets": vars(calls)["_secrets"],
         "gates": [key for each in gates._by_policy.values() for key in each._by_server_and_state],
     }
@@ -63,11 +63,11 @@ async def test_nothing_is_kept_of_instances_that_were_deleted(
         shown = await ada.token.post(f"/api/v1/tools/mcp_{slug}__echo/call", {"arguments": {"text": "x"}})
         assert shown.status == 200, shown.text
         await ada.token.get("/api/v1/status")
-        team.services.mcp.gateway._on_notification(f"@{ada.user.id}/{slug}", ada.user.id, CHANGED, {})  # pyright: ignore[reportPrivateUsage]
-        assert kept(team.services, f"@{ada.user.id}/") == PLACES
+        team.part(GatewayMount).gateway._on_notification(f"@{ada.user.id}/{slug}", ada.user.id, CHANGED, {})  # pyright: ignore[reportPrivateUsage]
+        assert kept(team, f"@{ada.user.id}/") == PLACES
         assert (await ada.token.delete(f"/api/v1/instances/{made.json['id']}")).status == 204
     await ada.token.get("/api/v1/instances")
-    assert kept(team.services, f"@{ada.user.id}/") == set()
+    assert kept(team, f"@{ada.user.id}/") == set()
 
 
 async def test_nothing_is_kept_of_servers_that_left_the_configuration(
@@ -77,13 +77,13 @@ async def test_nothing_is_kept_of_servers_that_left_the_configuration(
     client = Modern(http, f"{local.url}/mcp")
     await client.ask("resources/list")
     await client.ask("tools/list")
-    assert {"lists", "tools"} <= kept(local.services, "one")
-    await local.services.reconfigure(Configuration({}))
-    assert kept(local.services, "one") == set()
+    assert {"lists", "tools"} <= kept(local, "one")
+    await local.services.configured_servers.apply_configuration(Configuration({}))
+    assert kept(local, "one") == set()
 
 
 async def test_nothing_is_kept_of_chats_that_were_deleted(open_site: Any) -> None:
-    services: Services = (await open_site({})).services
+    services = (await open_site({})).services
     callers: Any = vars(services.chats)["_backend"]._callers
     for _ in range(3):
         chat = await services.chats.create("local")

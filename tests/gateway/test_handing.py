@@ -14,6 +14,7 @@ from tests.web.conftest import Local
 
 from toolyard.gateway.input_required import remote_calls
 from toolyard.store.errors import StoreError
+from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -92,7 +93,7 @@ async def test_a_client_that_leaves_another_replica_cancels_its_call(
 ) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0, "one_ask_wait")
-    holder = replicas[0].services.mcp.gateway.remote_calls.call_host
+    holder = replicas[0].part(GatewayMount).gateway.remote_calls.call_host
     assert holder is not None
     call = asyncio.create_task(rounds.again(1, asked, {"input-1": ANN}, "one_ask_wait"))
     await until(lambda: bool(holder.running_rounds), 30)
@@ -107,7 +108,7 @@ async def test_where_nobody_holds_the_call_any_more_that_is_said(
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0)
     # It is there, and knows nothing of the call.
-    await replicas[0].services.mcp.gateway.suspended_calls.close()
+    await replicas[0].part(GatewayMount).gateway.suspended_calls.close()
     gone = {"kind": "outcome_unknown"}
     for place in (0, 1):
         assert (await rounds.again(place, asked, {"input-1": ANN})).error["data"] == gone
@@ -118,7 +119,7 @@ async def test_where_nobody_holds_the_call_any_more_that_is_said(
 
     async def deaf(mail: object) -> None: ...
 
-    monkeypatch.setattr(replicas[0].services.mcp.gateway.remote_calls, "_read_messages", deaf)
+    monkeypatch.setattr(replicas[0].part(GatewayMount).gateway.remote_calls, "_read_messages", deaf)
     reply = await rounds.again(1, asked, {"input-1": ANN})
     assert (reply.error["code"], reply.error["data"]) == (-32603, gone)
     assert "it is not known whether it was executed" in reply.error["message"]
@@ -130,7 +131,7 @@ async def test_a_replica_that_stops_says_that_its_calls_are_gone(
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0, "one_ask_wait")
     services = replicas[0].services
-    holder = services.mcp.gateway.remote_calls.call_host
+    holder = replicas[0].part(GatewayMount).gateway.remote_calls.call_host
     assert holder is not None
     call = asyncio.create_task(rounds.again(1, asked, {"input-1": ANN}, "one_ask_wait"))
     await until(lambda: bool(holder.running_rounds), 30)

@@ -182,7 +182,7 @@ async def test_calls_are_written_down(team: Local, http: aiohttp.ClientSession) 
     async with asyncio.timeout(30):
         while len(noted) < 2:
             page = {"before": None, "limit": 10, "actor": None}
-            entries = await team.services.audit.entries(action="tool.call", **page)
+            entries = await team.services.database.audit.entries(action="tool.call", **page)
             noted = {(entry.actor_name, entry.target, entry.outcome) for entry in entries}
             await asyncio.sleep(0.05)
     assert noted == {("ann", "one/told", "ok"), ("ann", "one_nothing", "ToolRefused")}
@@ -233,7 +233,7 @@ async def _callers_in_audit(services: Local, count: int) -> set[str]:
     """The names behind the first ``count`` audited tool calls."""
     async with asyncio.timeout(30):
         while True:
-            entries = await services.services.audit.entries(
+            entries = await services.services.database.audit.entries(
                 action="tool.call", before=None, limit=50, actor=None
             )
             if len(entries) >= count:

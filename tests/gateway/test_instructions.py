@@ -73,7 +73,7 @@ async def test_those_that_are_not_as_accepted_reach_no_model(
         {"one": entry(tmp_path / "said", "Look first.")}, list_deadline=LONG_LIST_DEADLINE
     )
     await heard(http, local)
-    core, server = local.services.core, local.services.configuration.servers["one"]
+    core, server = local.services.core, local.services.config.configuration.servers["one"]
     keeper = core.locks.file
     write_lock(
         keeper.path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from tests.web.conftest import Local
 from toolyard.gateway.endpoint import MISSING_SERVERS_META_KEY
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -197,8 +199,8 @@ async def test_what_was_listed_once_is_listed_while_the_server_hangs(
     assert "slow_late" in await tools(client)
     await server.hold("tools/list")
     # It is connected, and what it had is old.
-    await services.services.core.handle_list_changed("slow")
-    services.services.mcp.gateway.tools_changed_at["slow"] = services.services.clock()
+    await services.services.core.updates.handle_list_changed("slow")
+    services.part(GatewayMount).gateway.tools_changed_at["slow"] = time.time()
     assert "slow_late" in await tools(client)
     # Another process knows it from the database.
     await server.hold("initialize")

@@ -13,7 +13,9 @@ from tests.gateway.conftest import Modern, Old, next_message, odd
 from tests.web.conftest import Local, Person
 
 from toolyard.gateway.http import sessions
+from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.gateway.surface.resource_uris import ResourceMap
+from toolyard.web.gateway_mount import GatewayMount
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ async def test_who_may_not_come_any_more_is_not_told_any_more(
     async with asyncio.timeout(30):
         for stream in hers:
             await stream.read()
-    team.services.mcp.gateway.client_subscriptions.notify_tools_changed()
+    team.part(GatewayMount).gateway.client_subscriptions.notify_tools_changed()
     assert (await next_message(his))["method"] == "notifications/tools/list_changed"
     his.close()
 
@@ -146,7 +148,7 @@ async def test_where_resources_are_is_found_out_once(
         read = await client.ask("resources/read", {"uri": f"odd://{name}"})
         assert read.result["contents"][0]["text"] == f"odd://{name} of {name}"
     assert len(made) == 1
-    pair.services.mcp.gateway.listing_cache.on_notification(
+    pair.part(GatewayMount).gateway.listing_cache.on_notification(
         "one", "local", "notifications/resources/list_changed", {}
     )
     await client.ask("resources/list")
@@ -191,11 +193,11 @@ async def test_open_event_streams_are_limited_per_person_over_all_interfaces(
     assert (await session.ask("ping")).result == {}
     his = await opened(ben.token, "/api/v1/events")
     hers.pop().close()
-    await until(lambda: team.services.stream_limits.open_streams == 5)
+    await until(lambda: team.part(StreamLimits).open_streams == 5)
     hers.append(await opened(ann.token, "/api/v1/events"))
     for stream in (*hers, his):
         stream.close()
-    await until(lambda: team.services.stream_limits.open_streams == 0)
+    await until(lambda: team.part(StreamLimits).open_streams == 0)
 
 
 async def test_open_event_streams_are_limited_in_total(open_site: Any) -> None:

@@ -29,7 +29,7 @@ async def main(data_dir: str, url: str, key: str, user: str, instance_id: str, c
         Configuration(), Settings(), data_dir=None, auth_provider_for=credentials.auth_provider_for, net=net
     )
     instance, server = await registry.get_instance(user, instance_id)
-    await core.sync_instances(user, [registry.build_instance_server(instance, server)])
+    await core.updates.sync_instances(user, [registry.build_instance_server(instance, server)])
     caller = Caller(Principal(user))
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)

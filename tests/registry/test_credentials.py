@@ -52,7 +52,7 @@ async def core(office: Office) -> AsyncIterator[Core]:
 
 
 async def call(office: Any, core: Core, instance: Any, tool: str = "whoami") -> str:
-    await core.sync_instances(office.ann.id, [await office.server(instance)])
+    await core.updates.sync_instances(office.ann.id, [await office.server(instance)])
     name = f"mcp_{instance.slug}__{tool}"
     return (await core.call_path.call(ToolCall(name), Caller(office.principal))).text
 
@@ -208,7 +208,7 @@ async def test_a_state_is_written_once_however_many_calls_fail(office: Office, c
 
 async def call_all(office: Any, core: Core, instance: Any, times: int) -> None:
     server = await office.server(instance)
-    await core.sync_instances(office.ann.id, [server])
+    await core.updates.sync_instances(office.ann.id, [server])
     for _ in range(times):
         with pytest.raises(NeverSignedIn):
             await core.call_path.call(ToolCall(f"mcp_{instance.slug}__whoami"), Caller(office.principal))

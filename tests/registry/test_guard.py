@@ -186,7 +186,7 @@ class Yard:
 
     async def call(self) -> str:
         pair = await self.registry.get_instance(self.user.id, self.instance.id)
-        await self.core.sync_instances(self.user.id, [self.registry.build_instance_server(*pair)])
+        await self.core.updates.sync_instances(self.user.id, [self.registry.build_instance_server(*pair)])
         name = f"mcp_{self.instance.slug}__hello"
         return (await self.core.call_path.call(ToolCall(name), Caller(self.user.principal))).text
 

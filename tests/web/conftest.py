@@ -14,26 +14,30 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import pytest
 from argon2 import PasswordHasher
+from fastapi import FastAPI
 from tests import prefork
 from tests.sqlite import with_tables
 
+from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.config import load_config, load_settings
+from toolyard.core.services import Services
 from toolyard.types.account import Right, Role, TokenScope, User
 from toolyard.types.agent import Agent
 from toolyard.web.access.cookies import cookie_name
 from toolyard.web.app import make_app
+from toolyard.web.public_urls import PublicUrls
 from toolyard.web.server.run import HttpServer
 from toolyard.web.server.socket import open_listener
-from toolyard.web.services import Services
 
 ROOT = Path(__file__).parent.parent.parent
 DEMO = ROOT / "src/toolyard/cli/demo_server.py"
 TINY = ROOT / "tests/servers/tiny_server.py"
+T = TypeVar("T")
 PASSWORD = "correct horse battery staple"
 EVERY_RIGHT = TokenScope(frozenset(Right))
 
@@ -216,8 +220,13 @@ class Local:
     """A Toolyard in this process."""
 
     services: Services
+    app: FastAPI
     url: str
     clients: list[Client] = field(default_factory=list[Client])
+
+    def part(self, kind: type[T]) -> T:
+        """One of the objects that its handlers use."""
+        return self.app.state.services[kind]
 
     def client(self, **headers: str) -> Client:
         """Somebody without a cookie and a token, unless these headers have one."""
@@ -269,11 +278,14 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
         chosen = load_settings(folder, env={}, overrides={"warm": False, **settings})
         configuration = load_config(data_dir=folder, cwd=folder, env=dict(os.environ))
         listener = open_listener("127.0.0.1", 0)
-        services = await Services.open(configuration, chosen, folder, agents, address=listener.address)
+        links = PublicUrls(chosen).build_links(listener.address)
+        loaded = LoadedAgents(chosen.agents_path or folder / "AGENTS.md", tuple(agents))
+        services = await Services.open(configuration, chosen, folder, loaded, links)
         stack.push_async_callback(services.close)
-        running = HttpServer(make_app(services), listener)
+        app = make_app(services)
+        running = HttpServer(app, listener)
         await running.start()
-        local = Local(services, listener.address)
+        local = Local(services, app, listener.address)
 
         async def stop() -> None:
             for client in local.clients:

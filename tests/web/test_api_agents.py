@@ -17,6 +17,7 @@ from toolyard.gateway.client_subscriptions import Subscription
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -305,7 +306,7 @@ async def test_who_listens_at_the_gateway_is_told_that_the_tools_changed(
     alone = await open_site({"demo": demo}, agents=[READER])
     told: list[str] = []
     watch = Subscription(LOCAL_PRINCIPAL, lambda _: True, lambda method, _: told.append(method), {"tools"})
-    alone.services.mcp.gateway.client_subscriptions.add(watch)
+    alone.part(GatewayMount).gateway.client_subscriptions.add(watch)
     alone.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (READER,)))
     assert told == []
     alone.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (META,)))

@@ -23,9 +23,9 @@ async def admin(team: Local) -> Any:
     for number in range(1200):
         action = "test.event" if number % 2 else "test.other"
         entry = AuditEntry(1000.0 + number, action, f"user{number % 3}", target="=1+1")
-        team.services.audit.record(entry)
+        team.services.database.audit.record(entry)
     root = await team.person("root", "admin")
-    await team.services.audit.write(AuditEntry(5000.0, "test.last", ""))
+    await team.services.database.audit.write(AuditEntry(5000.0, "test.last", ""))
     return root.token
 
 
@@ -85,14 +85,14 @@ async def test_a_change_is_written_down_as_soon_as_the_database_takes_it(
     team: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = await team.person("root", "admin")
-    insert, away = team.services.audit._insert_entries, [True]
+    insert, away = team.services.database.audit._insert_entries, [True]
 
     async def inserting(entries: Sequence[AuditEntry]) -> None:
         if away:
             raise DatabaseUnavailable("the disk is full")
         await insert(entries)
 
-    monkeypatch.setattr(team.services.audit, "_insert_entries", inserting)
+    monkeypatch.setattr(team.services.database.audit, "_insert_entries", inserting)
     made = await root.browser.post("/api/v1/tokens", {"name": "t", "scope": {"rights": ["read"]}})
     assert made.status == 201
     away.clear()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from toolyard.web.server_status import StatusUpdates
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -95,7 +97,7 @@ async def test_a_stream_ends_with_the_sign_in(team: Local, monkeypatch: pytest.M
 
 
 async def test_nobody_looks_when_nobody_listens(alone: Local, until: Callable[..., Awaitable[None]]) -> None:
-    live = alone.services.live_updates
+    live = alone.part(StatusUpdates)
     async with events(alone.client()) as following:
         await following()
         assert live.is_polling

@@ -26,10 +26,10 @@ async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Local,
         return found
 
     monkeypatch.setattr(services.registry, "list_instances", slow)
-    early = asyncio.create_task(services.list_instances(me))
+    early = asyncio.create_task(services.instances.sync(me))
     await first.wait()
     made = await services.registry.create_instance(me.id, InstanceDraft(server.id, slug="one"))
-    assert len(await services.list_instances(me)) == 1
+    assert len(await services.instances.sync(me)) == 1
     held.set()
     assert await early == []
     assert services.core.manager.find(made.core_id, me) is not None, "the later read counts"

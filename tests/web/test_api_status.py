@@ -9,7 +9,7 @@ import psutil
 from toolyard.types.call import Caller
 from toolyard.types.catalog import Catalogue, RawListing, ValidatedListing
 from toolyard.types.tool import Definition
-from toolyard.web.server_status import TokenCostCache, build_config_record
+from toolyard.web.server_status import ServerRecords, TokenCostCache
 
 if TYPE_CHECKING:
     from tests.web.conftest import Local, Opening
@@ -67,11 +67,11 @@ async def test_users_do_not_see_where_entries_stand_and_what_servers_print(team:
 
 
 async def test_a_call_is_no_change_that_a_stream_would_tell(alone: Local) -> None:
-    client, server = alone.client(), alone.services.configuration.servers["demo"]
+    client, server = alone.client(), alone.services.config.configuration.servers["demo"]
     await client.get("/api/v1/tools")
-    before = build_config_record(alone.services, Caller(), server)
+    before = alone.part(ServerRecords).build_config_record(Caller(), server)
     await client.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
-    after = build_config_record(alone.services, Caller(), server)
+    after = alone.part(ServerRecords).build_config_record(Caller(), server)
     assert (before.last_call, before) != (after.last_call, after)
     assert before == after
 

@@ -59,7 +59,7 @@ class World:
 
     async def entries(self, since: int | None) -> tuple[int, list[AuditEntry]]:
         """The entries after one, and the id of a new one that comes after all of them."""
-        audit = self.local.services.audit
+        audit = self.local.services.database.audit
         await audit.write(AuditEntry(at=time.time(), action="mark", actor="", target=""))
         found = await audit.entries(before=None, limit=100, action=None, actor=None)
         assert found[0].action == "mark"

@@ -11,11 +11,11 @@ import pytest
 from tests.agents.chat.house import chat_server, fake_model, kinds, only
 
 from toolyard.agents.chat.errors import ChatRefused
+from toolyard.core.services import Services
 from toolyard.types.agent import Agent
 from toolyard.types.chat import ChatEvent, Kind
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.account_admin import change_user
-from toolyard.web.services import Services
+from toolyard.web.account_admin import AccountAdmin
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -75,7 +75,9 @@ async def test_calls_of_a_chat_are_written_down_with_the_owners_name(
         found: Sequence[Any] = ()
         while len(found) < 2:
             await asyncio.sleep(0.02)
-            found = await services.audit.entries(before=None, limit=50, action="tool.call", actor=None)
+            found = await services.database.audit.entries(
+                before=None, limit=50, action="tool.call", actor=None
+            )
     assert {(each.actor, each.actor_name, each.target) for each in found} == {(ann.id, "Ann", "s/look")}
 
 
@@ -87,7 +89,7 @@ async def test_who_is_gone_or_disabled_has_no_chats_any_more(
     chat = await services.chats.create(ann.id)
     admin = RequestUser((await local.person("Root", "admin")).user, None, "", "", "")
     turn = await services.chats.send(ann.id, chat.id, "say a\nhold")
-    await change_user(services, admin, ann.id, disabled=True)
+    await local.part(AccountAdmin).change_user(admin, ann.id, disabled=True)
     events = await over(services, ann.id, chat.id, turn)
     assert only(events, Kind.END)[0]["why"] == "stopped"
     with pytest.raises(ChatRefused, match="disabled"):

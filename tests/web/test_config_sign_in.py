@@ -151,7 +151,7 @@ async def test_who_signs_out_leaves_nothing_behind(town: Town) -> None:
     assert await whoami(ann.token) == SIGN_IN
     assert await whoami(bob.token) == (200, "bob-there")
     await town.revoked(2)
-    entries = await town.local.services.audit.entries(before=None, limit=20, action=None, actor=None)
+    entries = await town.local.services.database.audit.entries(before=None, limit=20, action=None, actor=None)
     assert {"server.connect", "server.sign_in", "server.sign_out"} <= {each.action for each in entries}
 
 
@@ -200,9 +200,11 @@ async def test_a_sign_in_that_fails_offers_to_try_again(town: Town) -> None:
 async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(town: Town) -> None:
     ann, services = await town.local.person("ann"), town.local.services
     path = await town.agree(await town.begin(ann.browser), "ann-there")
-    server = services.configuration.servers["guarded"]
+    server = services.config.configuration.servers["guarded"]
     moved = replace(server, transport=replace(server.transport, url="http://127.0.0.1:9/mcp"))
-    await services.reconfigure(replace(services.configuration, servers={"guarded": moved}))
+    await services.configured_servers.apply_configuration(
+        replace(services.config.configuration, servers={"guarded": moved})
+    )
     page = await ann.browser.get(path)
     assert page.status == 400
     assert "changed while you signed in" in page.text
@@ -341,7 +343,7 @@ async def test_a_sign_in_that_cannot_be_read_stands_in_nobodys_way(town: Town, w
     ann = await town.local.person("ann")
     await town.sign_in(ann.browser, "ann-there")
     await damage(town)
-    await town.local.services.core.reconnect("guarded", Principal(ann.user.id, ann.user.name))
+    await town.local.services.core.updates.reconnect("guarded", Principal(ann.user.id, ann.user.name))
     assert await whoami(ann.token) == (502, "unreachable")
     page = await ann.browser.get("/ui/servers/guarded")
     assert (page.status, buttons(page)) == (200, ["connect", "sign-out"])

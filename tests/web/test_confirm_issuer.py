@@ -91,7 +91,9 @@ class Yard:
         return (await self.local.services.registry.get_server(server.id)).choices[0].issuer
 
     async def audited(self) -> list[Any]:
-        found = await self.local.services.audit.entries(before=None, limit=100, action=None, actor=None)
+        found = await self.local.services.database.audit.entries(
+            before=None, limit=100, action=None, actor=None
+        )
         return [each for each in found if each.action == "server.confirm_issuer"]
 
 

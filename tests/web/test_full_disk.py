@@ -44,7 +44,9 @@ def fill(folder: Path) -> Path:
 
 
 async def calls_of(services: Any, action: str) -> int:
-    found = await services.services.audit.entries(before=None, limit=1_000, action=action, actor=None)
+    found = await services.services.database.audit.entries(
+        before=None, limit=1_000, action=action, actor=None
+    )
     return len([entry for entry in found if entry.outcome in ("ok", "")])
 
 
@@ -104,7 +106,7 @@ async def test_the_one_local_user_is_not_held_up(
     assert (await client.post(CALL, ARGUMENTS)).status == 200
     fill(small_disk)
     async with asyncio.timeout(HANG_GUARD):
-        while not services.services.audit.is_failing:
+        while not services.services.database.audit.is_failing:
             assert (await client.post(CALL, ARGUMENTS)).status == 200
     assert (await client.post(CALL, ARGUMENTS)).status == 200
     assert (await client.get("/readyz")).status == 200

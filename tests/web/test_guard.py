@@ -404,9 +404,9 @@ async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Ope
     from toolyard.web.server.socket import open_listener
 
     local = await open_site()
-    local.services.body_limits = RequestBodyLimits(local.services.settings, timeout_seconds=0.3)
+    limits = RequestBodyLimits(local.services.settings, timeout_seconds=0.3)
     listener = open_listener("127.0.0.1", 0)
-    running = HttpServer(make_app(local.services), listener)
+    running = HttpServer(make_app(local.services, limits), listener)
     await running.start()
     head = (
         b"POST /api/v1/tokens HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -18,6 +18,7 @@ from toolyard.store import Database
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.registry import RegistryServer
 from toolyard.web import gateway_mount
+from toolyard.web.gateway_mount import GatewayMount
 from toolyard.web.live import updates
 from toolyard.web.live.updates import LiveUpdate, LiveUpdates
 from toolyard.web.server import invalidation
@@ -87,7 +88,7 @@ async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
     ann, bob = await team.person("ann"), await team.person("bob")
     for person in (ann, bob, ann, bob):
         assert await listed(person.token) == 200
-    assert len(team.services.mcp._admissions) == 2
+    assert len(team.part(GatewayMount)._admissions) == 2
     for person, database in ((ann, team.services.database), (bob, elsewhere)):
         (token,) = await database.accounts.list_tokens(person.user.id)
         assert await database.accounts.delete_token(person.user.id, token.id)
@@ -100,7 +101,7 @@ async def test_a_long_address_is_not_remembered(team: Local) -> None:
     for number in range(3):
         answer = await ann.token.post(f"/mcp?n={number}&mode=meta&x={'y' * 9_000}", body, headers=HEADERS)
         assert answer.status == 200
-    assert not team.services.mcp._admissions
+    assert not team.part(GatewayMount)._admissions
 
 
 async def test_whoever_is_disabled_anywhere_is_refused(team: Local, elsewhere: Database) -> None:
@@ -116,27 +117,27 @@ async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_
     ann = await team.person("ann")
     assert await listed(ann.token) == 200
     await elsewhere.registry.add_server(RegistryServer("S", "https://s.example/mcp", id="s"))
-    await until(lambda: not team.services.mcp._admissions)
+    await until(lambda: not team.part(GatewayMount)._admissions)
 
 
 async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
     team: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = await team.person("ann")
-    enter, looked_up, go_on = team.services.sync_instances, asyncio.Event(), asyncio.Event()
+    enter, looked_up, go_on = team.services.instances.sync, asyncio.Event(), asyncio.Event()
 
-    async def slowly(request_user: Any) -> None:
-        await enter(request_user)
+    async def slowly(principal: Any) -> Any:
+        await enter(principal)
         looked_up.set()
         await go_on.wait()
 
-    monkeypatch.setattr(team.services, "sync_instances", slowly)
+    monkeypatch.setattr(team.services.instances, "sync", slowly)
     first = asyncio.create_task(listed(ann.token))
     await asyncio.wait_for(looked_up.wait(), 30)
-    team.services.mcp.clear_admissions()
+    team.part(GatewayMount).clear_admissions()
     go_on.set()
     assert await first == 200
-    assert not team.services.mcp._admissions
+    assert not team.part(GatewayMount)._admissions
 
 
 async def test_who_listens_with_a_token_that_runs_out_is_sent_away(
@@ -154,7 +155,7 @@ async def test_who_listens_with_a_token_that_runs_out_is_sent_away(
         now += 3_601.0
         async with asyncio.timeout(30):
             await ended.content.read()
-        await local.services.mcp.http_gateway.listeners.reauthorize()
+        await local.part(GatewayMount).http_gateway.listeners.reauthorize()
         assert not kept.content.at_eof()
 
 

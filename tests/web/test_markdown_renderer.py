@@ -141,5 +141,5 @@ async def test_the_page_of_a_chat_is_rendered_apart(open_site: Opening, in_proce
         page = await local.client().get("/ui/chat/c0")
         assert page.status == 200
         assert page.text.count("<strong>strong</strong>") == 1_000
-        assert services.markdown_renderer.texts_sent == 5
+        assert local.part(MarkdownRenderer).texts_sent == 5
     assert in_process == []

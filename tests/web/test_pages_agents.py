@@ -72,7 +72,7 @@ async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(
     file = tmp_path / "AGENTS.md"
     file.write_text("## A\n---\ntools: all\nmodell: x\n---\n")
     services = team.services
-    services.apply_agents(load_agents(file, tmp_path, services.loaded_agents))
+    services.apply_agents(load_agents(file, tmp_path, services.config.loaded_agents))
     root, ada = await team.person("root", "admin"), await team.person("ada")
     told = await Browser(root.browser).get("/ui/agents")
     check(told)

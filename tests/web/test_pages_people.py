@@ -154,7 +154,7 @@ async def test_the_log_can_be_filtered_paged_and_exported(team: Local) -> None:
         action = "tool.call" if number % 2 else "sign_in"
         details = {"n": number, markup: markup}
         entry = AuditEntry(time.time(), action, "u1", markup, f"target {number}", "ok", "192.0.2.1", details)
-        await team.services.audit.write(entry)
+        await team.services.database.audit.write(entry)
     page = await ada.get("/ui/admin/audit")
     assert "target 229" in page.text
     assert "target 120" not in page.text

@@ -237,7 +237,7 @@ async def test_servers_from_files_stand_beside_with_their_place(
         {"demo": demo, "broken": {"command": "no-such-command"}, "off": {**demo, "enabled": False}}
     )
     me = Browser(local.client())
-    await local.services.connect_shared_servers()
+    await local.services.configured_servers.connect_shared()
     page = await me.get("/ui/admin/mcp")
     row = page.root.one("li", id="f-broken")
     assert "mcp.json:1" in row.text

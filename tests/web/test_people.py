@@ -121,9 +121,9 @@ async def me(browser: Browser) -> Any:
 
 async def _actions(local: Any) -> list[tuple[str, str, str, str]]:
     """The audit log, the oldest first."""
-    if local.services.audit._task is not None:
-        await asyncio.wait({local.services.audit._task}, timeout=30)
-    entries = await local.services.audit.entries(before=None, limit=50, action=None, actor=None)
+    if local.services.database.audit._task is not None:
+        await asyncio.wait({local.services.database.audit._task}, timeout=30)
+    entries = await local.services.database.audit.entries(before=None, limit=50, action=None, actor=None)
     return [(each.action, each.actor_name, each.target, each.outcome) for each in reversed(entries)]
 
 

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from tests.web.conftest import Local, Person
 
+from toolyard.web.middleware.request_body import RequestBodyLimits
+
 if TYPE_CHECKING:
     from tests.web.conftest import Opening, Starting
 
@@ -64,7 +66,7 @@ async def team(open_site: Opening) -> Local:
 async def held(local: Local, count: int) -> None:
     """Wait until the bodies of known users hold so many bytes."""
     async with asyncio.timeout(30):
-        while local.services.body_limits.user_memory.held_bytes != count:
+        while local.part(RequestBodyLimits).user_memory.held_bytes != count:
             await asyncio.sleep(0.01)
 
 
@@ -114,7 +116,7 @@ async def test_in_the_mode_proxy_the_proxys_header_is_enough_to_be_read(open_sit
 async def test_open_forms_hold_little_and_take_nothing_from_known_users(open_site: Opening) -> None:
     local: Local = await open_site(people_mode="password")
     ann = await local.person("ann")
-    full = local.services.body_limits.anonymous_memory
+    full = local.part(RequestBodyLimits).anonymous_memory
     forms = [await Upload(local, "/ui/sign-in", 60_000).open() for _ in range(17)]
     for form in forms:
         await form.send(b"x" * 59_999)
@@ -237,7 +239,7 @@ async def test_a_request_that_expects_to_be_asked_for_its_body_is_asked_only_whe
 async def test_the_clock_of_a_body_runs_for_known_users_too(open_site: Opening) -> None:
     local: Local = await open_site(people_mode="password")
     ann = await local.person("ann")
-    local.services.body_limits.timeout_seconds = 0.2
+    local.part(RequestBodyLimits).timeout_seconds = 0.2
     for path in ("/api/v1/chats", "/mcp"):
         upload = await Upload(local, path, 100, as_token(ann)).open()
         assert await upload.status() == 408

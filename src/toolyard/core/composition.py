@@ -6,8 +6,8 @@ so that a short command starts quickly.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from toolyard.clients.manager import CallbacksFor
 from toolyard.clients.tool_directory import ToolDirectory, ToolFetcher
 from toolyard.config.fingerprint_key import fingerprint_key
 from toolyard.config.settings.table import Settings
+from toolyard.core.server_updates import ServerUpdates
 from toolyard.meta import CallerSearch, MetaToolLimits, MetaTools
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.protocol.mirrored_headers import HeaderParamError, find_header_params
@@ -69,64 +70,10 @@ class Core:
     call_path: CallPath
     name_assigner: NameAssigner
     meta_tools: MetaTools
-    locks: CombinedLocks = CombinedLocks()  # noqa: RUF009 - frozen
+    updates: ServerUpdates
+    locks: CombinedLocks
     close_callbacks: tuple[Callable[[], Awaitable[None]], ...] = ()
     """Functions that release further resources, called last by ``close``."""
-    pending_list_changes: dict[str, bool] = field(default_factory=dict[str, bool])
-    """Servers whose list_changed notification is being handled; True if another one arrived meanwhile.
-    Notifications are merged, so that a server that sends them in a loop cannot pile up work."""
-
-    # The following methods keep connections and caches of all servers that did not change.
-
-    async def update_configuration(self, configuration: Configuration) -> set[str]:
-        """Apply a changed configuration and return the ids of the servers that differ."""
-        changed_ids = await self.manager.update(configuration.servers.values())
-        self.call_path.invalidate_servers(changed_ids)
-        return changed_ids
-
-    async def sync_instances(self, owner: str, servers: Iterable[Server]) -> set[str]:
-        """Replace the instances of one owner and return the ids of those that differ.
-
-        Raises ValueError for a server that is not an instance of this owner.
-        """
-        ids_before = set(self.manager.servers)
-        changed_ids = await self.manager.sync_instances(owner, servers)
-        self.call_path.invalidate_servers(changed_ids)
-        # New instances have no cached listing in this process, so only former ones need to be dropped.
-        for server_id in changed_ids & ids_before:
-            await self.catalogues.forget(server_id)
-        return changed_ids
-
-    async def forget_principal(self, principal_id: str) -> None:
-        """Close the connections of a principal, and drop their instances and cached data."""
-        await self.sync_instances(principal_id, ())
-        await self.manager.close_principal(principal_id)
-        self.call_path.forget_principal(principal_id)
-        self.meta_tools.forget_principal(principal_id)
-
-    async def reconnect(self, server_id: str, principal: Principal) -> None:
-        """Close the connection after a change of credentials, and drop everything fetched with the old ones.
-
-        The next use connects again. Raises Unreachable if the principal has no such server.
-        """
-        await self.manager.restart(server_id, principal)
-        server = self.manager.find(server_id, principal)
-        # A shared server has one connection and one listing for all principals (None).
-        affected = None if server is not None and server.shared else principal
-        self.tool_directory.forget_servers((server_id,), affected)
-        await self.catalogues.forget(server_id, affected)
-
-    async def handle_list_changed(self, server_id: str) -> None:
-        """Refresh a server's listing after list_changed; repeat if another notification arrived meanwhile."""
-        try:
-            while True:
-                self.pending_list_changes[server_id] = False
-                await self.catalogues.list_changed(server_id)
-                self.tool_directory.require_recheck((server_id,))
-                if not self.pending_list_changes.get(server_id):
-                    return
-        finally:
-            self.pending_list_changes.pop(server_id, None)
 
     async def close(self) -> None:
         """Close connections, child processes and pending fetches, then storage. Takes a bounded time."""
@@ -276,9 +223,9 @@ def build_core(
         call_path,
         name_assigner,
         meta_tools,
+        ServerUpdates(manager, catalogues, tool_directory, call_path, meta_tools, pending_list_changes),
         locks,
         tuple(close_callbacks),
-        pending_list_changes,
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from toolyard import __version__
 from toolyard.clients.deferred_listings import DeferredListingKey
+from toolyard.core.call_approvals import CallApprovals
 from toolyard.core.composition import Core
 from toolyard.gateway.client_subscriptions import ClientSubscriptions
-from toolyard.gateway.input_required.approvals import CallApprovals
 from toolyard.gateway.input_required.remote_calls import Mailbox, RemoteCalls
 from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.gateway.input_required.suspended_call import SuspendedCalls

@@ -13,6 +13,7 @@ __all__ = [
     "Invite",
     "Notice",
     "NoticeKind",
+    "RequestUser",
     "Right",
     "Role",
     "TokenScope",
@@ -142,3 +143,34 @@ class Invite:
     user_id: str
     expires_at: float
     made_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestUser:
+    """The authenticated user of a request.
+
+    ``scope`` holds the limits of an API token; None for a browser or the local user. ``browser`` identifies
+    the browser that a sign-in is bound to; empty for tokens and programs without a cookie. ``signed_in`` is
+    True for a session, which can be ended.
+    """
+
+    user: User
+    scope: TokenScope | None
+    browser_id: str
+    csrf: str
+    address: str
+    signed_in: bool = False
+
+    @property
+    def principal(self) -> Principal:
+        """The user as a principal of the core."""
+        return Principal(self.user.id, self.user.name, admin=self.is_admin)
+
+    @property
+    def is_admin(self) -> bool:
+        """True for admins; with a token, only if the token has the right ``admin``."""
+        return self.user.role is Role.ADMIN and self.has_right(Right.ADMIN)
+
+    def has_right(self, right: Right) -> bool:
+        """Return True if the token has the right, or if no token is used."""
+        return self.scope is None or right in self.scope.rights

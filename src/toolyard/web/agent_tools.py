@@ -8,27 +8,30 @@ from typing import Literal
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
+from toolyard.clients import ConnectionManager
+from toolyard.clients.call_path import CallPath
+from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.core.callers import CallerCache
+from toolyard.core.current_config import CurrentConfig
+from toolyard.core.instances import InstanceSync
 from toolyard.errors import AgentsError, ConfigError, Problem, ServerError, ToolRefused
+from toolyard.meta import MetaTools
 from toolyard.meta.meta_tools import ToolOffer
 from toolyard.policy import select_bundles, unused_patterns
 from toolyard.policy.agent_patterns import compile_patterns
 from toolyard.policy.glob import compile_globs
 from toolyard.policy.rules import scope_covers_server
+from toolyard.types.account import RequestUser
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.decision import Decision, Surface, Verdict
 from toolyard.types.server import NATIVE_SERVER_ID, Server
-from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.services import Services
 
 __all__ = [
+    "AgentDirectory",
     "AgentTool",
     "AgentTools",
     "ListingFailure",
-    "find_agent_problems",
-    "find_usable_agent",
-    "list_usable_agents",
-    "resolve_agent_tools",
 ]
 
 
@@ -72,109 +75,124 @@ class AgentTools:
     """Tool patterns of the agent that match no tool."""
 
 
-def list_usable_agents(services: Services, request_user: RequestUser) -> list[Agent]:
-    """Return the agents that the user's token covers, in file order."""
-    return [agent for agent in services.agents.values() if _can_use_agent(request_user, agent)]
+class AgentDirectory:
+    """Finds the agents that a user may use, and the tools of each."""
 
+    def __init__(
+        self,
+        config: CurrentConfig,
+        callers: CallerCache,
+        instances: InstanceSync,
+        manager: ConnectionManager,
+        tool_directory: ToolDirectory,
+        call_path: CallPath,
+        meta_tools: MetaTools,
+    ) -> None:
+        self._config = config
+        self._callers = callers
+        self._instances = instances
+        self._manager = manager
+        self._tool_directory = tool_directory
+        self._call_path = call_path
+        self._meta_tools = meta_tools
 
-def find_usable_agent(services: Services, request_user: RequestUser, agent_id: str) -> Agent:
-    """Return an agent. Raises the same AgentsError for a missing and for a forbidden agent."""
-    agent = services.agents.get(agent_id)
-    if agent is None or not _can_use_agent(request_user, agent):
-        available = ", ".join(each.id for each in list_usable_agents(services, request_user)) or "none"
-        raise AgentsError(
-            [Problem(f"unknown agent '{agent_id}'", path="agent", hint=f"available agents: {available}")]
-        )
-    return agent
+    def list_usable_agents(self, request_user: RequestUser) -> list[Agent]:
+        """Return the agents that the user's token covers, in file order."""
+        return [agent for agent in self._config.agents.values() if _can_use_agent(request_user, agent)]
+
+    def find_usable_agent(self, request_user: RequestUser, agent_id: str) -> Agent:
+        """Return an agent. Raises the same AgentsError for a missing and for a forbidden agent."""
+        agent = self._config.agents.get(agent_id)
+        if agent is None or not _can_use_agent(request_user, agent):
+            available = ", ".join(each.id for each in self.list_usable_agents(request_user)) or "none"
+            raise AgentsError(
+                [Problem(f"unknown agent '{agent_id}'", path="agent", hint=f"available agents: {available}")]
+            )
+        return agent
+
+    def find_agent_problems(self, agent: Agent) -> Sequence[Problem]:
+        """Return the problems of an agent that refers to missing bundles."""
+        try:
+            select_bundles(agent.bundles, self._config.configuration.bundles)
+        except ConfigError as error:
+            path = f"{agent.name}.bundles"
+            return [replace(each, file=agent.file, line=agent.line, path=path) for each in error.problems]
+        return ()
+
+    async def resolve_agent_tools(self, request_user: RequestUser, agent: Agent) -> AgentTools:
+        """Return all of the user's tools with the access that an agent has to each.
+
+        Lists the servers that were never listed. Raises ConfigError for an agent that cannot be used.
+        """
+        await self._instances.sync(request_user.principal)
+        caller = self._callers.get_for_chat(request_user, agent.id, Surface.MODEL_DIRECT)
+        meta_caller = self._callers.get_for_chat(request_user, agent.id, Surface.MODEL_META)
+        listing = await self._tool_directory.refresh(caller.principal)
+        offer = self._meta_tools.offer_tools(listing, caller)
+        servers = {
+            id_: server
+            for id_, server in self._list_visible_servers(request_user).items()
+            if scope_covers_server(caller.scope, server)
+        }
+        tools = tuple(self._build_agent_tools(caller, meta_caller, listing, offer, servers))
+        failures = [
+            ListingFailure(id_, _get_server_label(servers[id_]), error)
+            for id_, error in listing.failures.items()
+            if id_ in servers
+        ]
+        for failure in failures:
+            self._call_path.redact_error(failure.error)
+        unmatched = unused_patterns(agent.tools or (), [tool.name for tool in tools])
+        return AgentTools(tools, offer.meta_reason, tuple(failures), unmatched)
+
+    def _list_visible_servers(self, request_user: RequestUser) -> dict[str, Server]:
+        """Return the servers visible to a user, including the built-in one."""
+        manager = self._manager
+        native = manager.find(NATIVE_SERVER_ID, request_user.principal)
+        return {
+            **manager.visible_servers(request_user.principal),
+            **({} if native is None else {NATIVE_SERVER_ID: native}),
+        }
+
+    def _build_agent_tools(
+        self,
+        caller: Caller,
+        meta_caller: Caller,
+        listing: ToolListing,
+        offer: ToolOffer,
+        servers: Mapping[str, Server],
+    ) -> Iterator[AgentTool]:
+        calls = self._call_path
+        covered_names = compile_patterns(None if caller.scope is None else caller.scope.tools)
+        for name, definition in listing.tools.items():
+            server = servers.get(definition.server_id)
+            if server is None or not covered_names.allows(name):
+                continue
+            direct = name in offer.direct
+            try:
+                # A tool reachable through meta tools is hidden as a direct tool; that must not be reported as
+                # the reason, so that such a tool is explained for the meta surface.
+                decision = calls.explain(name, caller if direct else meta_caller)
+            except ToolRefused:
+                continue
+            yield AgentTool(
+                name,
+                definition.id,
+                server.id,
+                _get_server_label(server),
+                server.id == NATIVE_SERVER_ID,
+                definition.title,
+                definition.description,
+                "direct" if direct else "meta" if decision.verdict.is_visible and offer.meta else None,
+                decision.verdict is Verdict.ASK,
+                _get_decisive_reason(decision),
+                estimate_definition_tokens(definition),
+            )
 
 
 def _can_use_agent(request_user: RequestUser, agent: Agent) -> bool:
     scope = request_user.scope
     return scope is None or scope.agents is None or bool(compile_globs(scope.agents)(agent.id))
-
-
-def find_agent_problems(services: Services, agent: Agent) -> Sequence[Problem]:
-    """Return the problems of an agent that refers to missing bundles."""
-    try:
-        select_bundles(agent.bundles, services.configuration.bundles)
-    except ConfigError as error:
-        path = f"{agent.name}.bundles"
-        return [replace(each, file=agent.file, line=agent.line, path=path) for each in error.problems]
-    return ()
-
-
-async def resolve_agent_tools(services: Services, request_user: RequestUser, agent: Agent) -> AgentTools:
-    """Return all of the user's tools with the access that an agent has to each.
-
-    Lists the servers that were never listed. Raises ConfigError for an agent that cannot be used.
-    """
-    await services.sync_instances(request_user)
-    caller = services.get_chat_caller(request_user, agent.id, Surface.MODEL_DIRECT)
-    meta_caller = services.get_chat_caller(request_user, agent.id, Surface.MODEL_META)
-    core = services.core
-    listing = await core.tool_directory.refresh(caller.principal)
-    offer = core.meta_tools.offer_tools(listing, caller)
-    servers = {
-        id_: server
-        for id_, server in _list_visible_servers(services, request_user).items()
-        if scope_covers_server(caller.scope, server)
-    }
-    tools = tuple(_build_agent_tools(services, caller, meta_caller, listing, offer, servers))
-    failures = [
-        ListingFailure(id_, _get_server_label(servers[id_]), error)
-        for id_, error in listing.failures.items()
-        if id_ in servers
-    ]
-    for failure in failures:
-        core.call_path.redact_error(failure.error)
-    unmatched = unused_patterns(agent.tools or (), [tool.name for tool in tools])
-    return AgentTools(tools, offer.meta_reason, tuple(failures), unmatched)
-
-
-def _list_visible_servers(services: Services, request_user: RequestUser) -> dict[str, Server]:
-    """Return the servers visible to a user, including the built-in one."""
-    manager = services.core.manager
-    native = manager.find(NATIVE_SERVER_ID, request_user.principal)
-    return {
-        **manager.visible_servers(request_user.principal),
-        **({} if native is None else {NATIVE_SERVER_ID: native}),
-    }
-
-
-def _build_agent_tools(
-    services: Services,
-    caller: Caller,
-    meta_caller: Caller,
-    listing: ToolListing,
-    offer: ToolOffer,
-    servers: Mapping[str, Server],
-) -> Iterator[AgentTool]:
-    calls = services.core.call_path
-    covered_names = compile_patterns(None if caller.scope is None else caller.scope.tools)
-    for name, definition in listing.tools.items():
-        server = servers.get(definition.server_id)
-        if server is None or not covered_names.allows(name):
-            continue
-        direct = name in offer.direct
-        try:
-            # A tool reachable through meta tools is hidden as a direct tool; that must not be reported as
-            # the reason, so that such a tool is explained for the meta surface.
-            decision = calls.explain(name, caller if direct else meta_caller)
-        except ToolRefused:
-            continue
-        yield AgentTool(
-            name,
-            definition.id,
-            server.id,
-            _get_server_label(server),
-            server.id == NATIVE_SERVER_ID,
-            definition.title,
-            definition.description,
-            "direct" if direct else "meta" if decision.verdict.is_visible and offer.meta else None,
-            decision.verdict is Verdict.ASK,
-            _get_decisive_reason(decision),
-            estimate_definition_tokens(definition),
-        )
 
 
 def _get_server_label(server: Server) -> str:

@@ -9,11 +9,23 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard import __version__
+from toolyard.accounts.browser_sessions import DeviceCookies
+from toolyard.core.services import Services
+from toolyard.gateway.gateway import Gateway
+from toolyard.gateway.http.event_streams import StreamLimits
+from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.web import api, ui
+from toolyard.web.access.cookies import CsrfKey
 from toolyard.web.access.dependencies import is_page_request
+from toolyard.web.access.services import set_services
+from toolyard.web.account_admin import AccountAdmin
+from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
-from toolyard.web.gateway_mount import is_gateway_request
+from toolyard.web.config_sign_ins import ConfigServerSignIns
+from toolyard.web.gateway_mount import GatewayMount, is_gateway_request
+from toolyard.web.live.notices import GatewayNotices
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
+from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
 from toolyard.web.problem_details import (
     PROBLEM_TYPE_PREFIX,
@@ -21,10 +33,21 @@ from toolyard.web.problem_details import (
     UnexpectedErrorMiddleware,
     add_error_handlers,
 )
-from toolyard.web.protected_resource import router as resource
+from toolyard.web.protected_resource import ResourceServer
+from toolyard.web.protected_resource import router as resource_routes
+from toolyard.web.public_urls import PublicUrls
+from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.server.health import router as health
-from toolyard.web.server.metrics import MetricsMiddleware
-from toolyard.web.services import Services
+from toolyard.web.server.invalidation import (
+    handle_credential_changes,
+    handle_server_changes,
+    handle_token_changes,
+    recheck_listeners_periodically,
+)
+from toolyard.web.server.metrics import Metrics, MetricsMiddleware
+from toolyard.web.server_preview import ServerPreviews
+from toolyard.web.server_status import ServerRecords, StatusUpdates
+from toolyard.web.tool_acceptance import ToolAcceptance
 from toolyard.web.ui.components.error_pages import render_error_page
 from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
 
@@ -69,8 +92,49 @@ class _Application(FastAPI):
             await super().__call__(scope, receive, send)
 
 
-def make_app(services: Services) -> FastAPI:
-    """Create the application. The caller opens and closes the services."""
+def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -> FastAPI:
+    """Create the application on services that the caller opens and closes."""
+    core, settings, database = services.core, services.settings, services.database
+    urls = PublicUrls(settings)
+    body_limits = body_limits or RequestBodyLimits(settings)
+    stream_limits = StreamLimits(settings.max_streams_per_person, settings.max_streams)
+    metrics = Metrics(core.manager.statuses)
+    services.call_observers.append(metrics.record_call)
+    gateway = Gateway(
+        core,
+        RequestStateSealer(database.cipher.derive_key("gateway requestState 1")),
+        services.approvals,
+        database.mailbox,
+    )
+    services.notifier.on_servers_changed = gateway.on_servers_changed
+    services.notifier.on_tools_changed = gateway.client_subscriptions.notify_tools_changed
+    resource = ResourceServer(settings, services.net, services.people, urls)
+    mount = GatewayMount(
+        gateway,
+        resource,
+        settings,
+        services.config,
+        core.manager,
+        services.instances,
+        services.audit,
+        body_limits,
+        stream_limits,
+    )
+    notices = GatewayNotices(gateway, services.instances, core.manager, core.tool_directory, core.locks)
+    records = ServerRecords(services.instances, core.manager, core.tool_directory, core.updates)
+    live_updates = StatusUpdates(records)
+    markdown = MarkdownRenderer()
+    services.stop_callbacks += [live_updates.close, mount.stop]
+    services.end_callbacks += [mount.close, markdown.close]
+    for work in (
+        handle_token_changes(database.signals, mount),
+        handle_credential_changes(database.signals, core.updates),
+        handle_server_changes(database.signals, mount, live_updates, notices),
+        recheck_listeners_periodically(mount),
+        notices.run(),
+        gateway.remote_calls.run(),
+    ):
+        services.tasks.spawn(work)
     app = _Application(
         title="Toolyard",
         version=__version__,
@@ -80,24 +144,71 @@ def make_app(services: Services) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.services = services
+    provided = (
+        *services.list_provided(),
+        urls,
+        body_limits,
+        stream_limits,
+        metrics,
+        resource,
+        mount,
+        notices,
+        records,
+        live_updates,
+        markdown,
+        CsrfKey(database.cipher.derive_key("csrf")),
+        DeviceCookies(database.cipher.derive_key("device cookies")),
+        AccountAdmin(
+            services.people,
+            database.accounts,
+            settings,
+            services.config,
+            services.registry,
+            services.sign_outs,
+            services.chats,
+            core.updates,
+            services.audit,
+        ),
+        ToolAcceptance(
+            core.locks, core.tool_directory, database.pins, services.config, services.notifier, services.audit
+        ),
+        AgentDirectory(
+            services.config,
+            services.callers,
+            services.instances,
+            core.manager,
+            core.tool_directory,
+            core.call_path,
+            core.meta_tools,
+        ),
+        ConfigServerSignIns(
+            services.config,
+            services.config_sign_ins,
+            services.sign_outs,
+            urls,
+            core.tool_directory,
+            core.updates,
+            services.audit,
+            services.tasks,
+        ),
+        ServerPreviews(services.registry, services.instances, core.manager, services.net),
+    )
+    set_services(app.state, {type(each): each for each in provided})
     app.include_router(health)
-    app.include_router(resource)
+    app.include_router(resource_routes)
     app.include_router(api.router, prefix="/api/v1")
     app.include_router(ui.router)
     app.mount("/static", VersionedStaticFiles())
     app.openapi = lambda: build_openapi_document(app)
     add_error_handlers(app, _render_error_page)
     # Middleware added last runs first.
-    app.add_middleware(AuthenticateFirst, bodies=services.body_limits, as_page=_render_error_page)
+    app.add_middleware(AuthenticateFirst, bodies=body_limits, as_page=_render_error_page)
     app.add_middleware(UnexpectedErrorMiddleware, as_page=_render_error_page)
-    app.add_middleware(RequestGuard, services=services)
-    app.add_middleware(MetricsMiddleware, metrics=services.metrics)
+    app.add_middleware(RequestGuard, settings=settings)
+    app.add_middleware(MetricsMiddleware, metrics=metrics)
     app.gateway = MetricsMiddleware(
-        RequestGuard(
-            UnexpectedErrorMiddleware(services.mcp, _render_error_page), services, serves_pages=False
-        ),
-        services.metrics,
+        RequestGuard(UnexpectedErrorMiddleware(mount, _render_error_page), settings, serves_pages=False),
+        metrics,
     )
     return app
 

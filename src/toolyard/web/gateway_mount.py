@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
@@ -15,28 +15,35 @@ from starlette.types import Receive, Scope, Send
 
 from toolyard.accounts.api_tokens import is_token
 from toolyard.accounts.errors import NotAllowed, NotSignedIn, ProviderFailed
+from toolyard.clients import ConnectionManager
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.config.settings.choices import PeopleMode
+from toolyard.config.settings.table import Settings
+from toolyard.core.audit import AuditRecorder
+from toolyard.core.current_config import CurrentConfig
+from toolyard.core.instances import InstanceSync
 from toolyard.errors import AgentsError, ConfigError
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.app import HttpGateway, HttpRequestRejected
-from toolyard.gateway.input_required.request_state import RequestStateSealer
+from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.meta import ToolMode
 from toolyard.policy.rules import scope_covers_server
 from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.types.account import Right, TokenScope
+from toolyard.types.account import RequestUser, Right, TokenScope
 from toolyard.types.principal import Principal
-from toolyard.web.access.dependencies import RequestUser, parse_bearer_token, require_right
+from toolyard.web.access.dependencies import parse_bearer_token, require_right
 from toolyard.web.access.request_context import get_request_context
 from toolyard.web.middleware.refusals import build_refusal_response
-from toolyard.web.middleware.request_body import BodyRefused, ClientDisconnected, RequestBody
+from toolyard.web.middleware.request_body import (
+    BodyRefused,
+    ClientDisconnected,
+    RequestBody,
+    RequestBodyLimits,
+)
 from toolyard.web.protected_resource import ResourceServer
-
-if TYPE_CHECKING:
-    from toolyard.web.services import Services
 
 __all__ = ["GATEWAY_PREFIX", "GatewayMount", "is_gateway_request"]
 
@@ -74,12 +81,27 @@ _ROUTES_BY_KIND = {
 class GatewayMount:
     """ASGI application of the gateway. Authenticates callers and caches an endpoint for each."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self.resource = ResourceServer(services)
-        sealer = RequestStateSealer(services.database.cipher.derive_key("gateway requestState 1"))
-        self.gateway = Gateway(services.core, sealer, services.approvals, services.database.mailbox)
-        self.http_gateway = HttpGateway(self.admit, services.stream_limits)
+    def __init__(
+        self,
+        gateway: Gateway,
+        resource: ResourceServer,
+        settings: Settings,
+        config: CurrentConfig,
+        manager: ConnectionManager,
+        instances: InstanceSync,
+        audit: AuditRecorder,
+        body_limits: RequestBodyLimits,
+        stream_limits: StreamLimits,
+    ) -> None:
+        self.gateway = gateway
+        self._resource = resource
+        self._settings = settings
+        self._config = config
+        self._manager = manager
+        self._instances = instances
+        self._audit = audit
+        self._body_limits = body_limits
+        self.http_gateway = HttpGateway(self.admit, stream_limits)
         self._endpoints: LruCache[tuple[object, ...], Endpoint] = LruCache(_ENDPOINT_CACHE_ENTRIES)
         self._admissions: LruCache[tuple[object, ...], tuple[float, RequestUser, Endpoint]] = LruCache(
             _ADMISSION_CACHE_ENTRIES
@@ -95,7 +117,7 @@ class GatewayMount:
             await self.http_gateway(scope, receive, send)
             return
         # The gateway reads the body only after ``admit`` has authenticated the caller.
-        body = RequestBody(self._services.body_limits, scope, receive)
+        body = RequestBody(self._body_limits, scope, receive)
         try:
             await self.http_gateway(scope, body.receive, send)
         except BodyRefused as refused:
@@ -123,7 +145,7 @@ class GatewayMount:
             return admission[2]
         invalidation_count = self._invalidation_count
         request_user = await self._authenticate_request(scope)
-        await self._services.sync_instances(request_user)
+        await self._instances.sync(request_user.principal)
         self._set_current_user(scope, request_user)
         endpoint = self._get_endpoint(request_user, *_parse_gateway_path(scope), _parse_mode(scope))
         # An invalidation during the look-up makes its result stale, so that it must not be cached.
@@ -133,7 +155,7 @@ class GatewayMount:
 
     def _set_current_user(self, scope: Any, request_user: RequestUser) -> None:
         get_request_context(scope).user_id = request_user.user.id
-        self._services.set_current_user(request_user)
+        self._audit.set_current_user(request_user)
 
     def clear_admissions(self) -> None:
         """Authenticate every caller again on their next request."""
@@ -153,23 +175,23 @@ class GatewayMount:
             token = parse_bearer_token(first.decode("latin-1"))
             if more or token is None or not is_token(token):
                 return None
-        elif self._services.settings.people_mode is not PeopleMode.NONE:
+        elif self._settings.people_mode is not PeopleMode.NONE:
             return None
         core = (*credentials, scope["path"], scope["query_string"])
         if sum(map(len, core)) > _MAX_CACHE_KEY_CHARACTERS:
             return None
-        return (*core, get_request_context(scope).address, self._services.revision)
+        return (*core, get_request_context(scope).address, self._config.revision)
 
     async def _authenticate_request(self, scope: Any) -> RequestUser:
         # The user is cached in the request state. A fresh state is needed, because the same scope is
         # authenticated again while a client listens on it.
         request = Request({**scope, "state": {}})
         try:
-            user = await self.resource.authenticate(request) if self.resource.is_enabled else None
+            user = await self._resource.authenticate(request) if self._resource.is_enabled else None
             return user or await _require_call_right(request)
         except NotSignedIn as error:
             raise HttpRequestRejected(
-                401, str(error), self.resource.build_challenge(scope, error.cause)
+                401, str(error), self._resource.build_challenge(scope, error.cause)
             ) from None
         except ProviderFailed as error:
             raise HttpRequestRejected(503, str(error)) from None
@@ -181,7 +203,7 @@ class GatewayMount:
     def _get_endpoint(
         self, request_user: RequestUser, kind: str, name: str, mode: ToolMode | None
     ) -> Endpoint:
-        key = (request_user.principal, request_user.scope, kind, name, mode, self._services.revision)
+        key = (request_user.principal, request_user.scope, kind, name, mode, self._config.revision)
         endpoint = self._endpoints.get(key)
         if endpoint is None:
             endpoint = self._endpoints[key] = self._create_endpoint(
@@ -196,14 +218,14 @@ class GatewayMount:
         if kind in ("servers", "instances"):
             # In the core, the id of an instance contains its owner.
             only = name if kind == "servers" else f"@{principal.id}/{name}"
-            server = self._services.core.manager.visible_servers(principal).get(only)
+            server = self._manager.visible_servers(principal).get(only)
             if server is None or not scope_covers_server(scope, server):
                 raise _build_not_found_error()
             scope = limit_scope_to_server(scope, server)
         try:
             caller = gateway_caller(
-                self._services.agents,
-                self._services.configuration.bundles,
+                self._config.agents,
+                self._config.configuration.bundles,
                 principal=principal,
                 scope=scope,
                 agent=name if kind == "agents" else None,

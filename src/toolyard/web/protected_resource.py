@@ -6,7 +6,7 @@ here, and then authenticates with an access token from that provider.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter
@@ -14,14 +14,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from toolyard.accounts import AccountService
 from toolyard.config.settings.choices import PeopleMode
-from toolyard.types.account import Right, TokenScope
-from toolyard.web.access.dependencies import RequestUser, read_bearer_token
+from toolyard.config.settings.table import Settings
+from toolyard.net import OutboundHttp
+from toolyard.types.account import RequestUser, Right, TokenScope
+from toolyard.web.access.dependencies import read_bearer_token
 from toolyard.web.access.request_context import get_request_context
+from toolyard.web.access.services import uses
+from toolyard.web.public_urls import PublicUrls
 
 if TYPE_CHECKING:
     from toolyard.accounts.oidc.bearer_auth import BearerAuthenticator
-    from toolyard.web.services import Services
 
 __all__ = ["RESOURCE_METADATA_PATH", "ResourceServer", "router"]
 
@@ -34,34 +38,22 @@ _ACCESS_TOKEN_SCOPE = TokenScope(frozenset({Right.CALL}))
 router = APIRouter(include_in_schema=False)
 
 
-@router.get(RESOURCE_METADATA_PATH)
-@router.get(RESOURCE_METADATA_PATH + "/{path:path}")
-async def show_resource_metadata(request: Request) -> Response:
-    """Return the protected resource metadata for a gateway URL, whether or not that endpoint exists."""
-    resource: ResourceServer = request.app.state.services.mcp.resource
-    path = str(request.scope["path"]).removeprefix(RESOURCE_METADATA_PATH).rstrip("/")
-    if not resource.is_enabled or (path and not _is_gateway_path(path)):
-        raise HTTPException(404)
-    document = {
-        "resource": resource.build_url(request, path),
-        "authorization_servers": [await resource.bearer_authenticator.get_issuer()],
-        "bearer_methods_supported": ["header"],
-        "resource_name": "Toolyard",
-    }
-    return JSONResponse(document, headers={"Cache-Control": f"public, max-age={_METADATA_CACHE_SECONDS}"})
-
-
 class ResourceServer:
     """Authenticates gateway requests by access tokens of the identity provider, in mode ``oidc``."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, settings: Settings, net: OutboundHttp, people: AccountService, urls: PublicUrls
+    ) -> None:
+        self._settings = settings
+        self._net = net
+        self._people = people
+        self._urls = urls
         self._bearer_authenticator: BearerAuthenticator | None = None
 
     @property
     def is_enabled(self) -> bool:
         """True in mode ``oidc``, the only one with an identity provider."""
-        return self._services.settings.people_mode is PeopleMode.OIDC
+        return self._settings.people_mode is PeopleMode.OIDC
 
     @property
     def bearer_authenticator(self) -> BearerAuthenticator:
@@ -70,12 +62,12 @@ class ResourceServer:
             # Imported here because the other modes need no cryptography for signatures.
             from toolyard.accounts.oidc.bearer_auth import BearerAuthenticator
 
-            self._bearer_authenticator = BearerAuthenticator(self._services.settings, self._services.net)
+            self._bearer_authenticator = BearerAuthenticator(self._settings, self._net)
         return self._bearer_authenticator
 
     def build_url(self, request: Request, path: str) -> str:
         """Return the absolute URL of a path of ours, percent-encoded."""
-        return self._services.base_url(request) + quote(path, safe="/")
+        return self._urls.base_url(request) + quote(path, safe="/")
 
     async def authenticate(self, request: Request) -> RequestUser | None:
         """Return the user of an access token, or None if the bearer token is not a JWT.
@@ -90,13 +82,13 @@ class ResourceServer:
         if token is None or not is_jwt_shaped(token):
             return None
         identity = await self.bearer_authenticator.authenticate(token, self._list_accepted_audiences(request))
-        user = await self._services.people.authenticate_identity(identity)
+        user = await self._people.authenticate_identity(identity)
         return RequestUser(user, _ACCESS_TOKEN_SCOPE, "", "", get_request_context(request.scope).address)
 
     def _list_accepted_audiences(self, request: Request) -> set[str]:
         """Return the accepted ``aud`` values: this URL, the whole gateway, or the whole server."""
         requested_url = self.build_url(request, str(request.scope["path"]).rstrip("/"))
-        base = self._services.base_url(request)
+        base = self._urls.base_url(request)
         return {requested_url, f"{base}{_GATEWAY_PREFIX}", base, f"{base}/"}
 
     def build_challenge(self, scope: Any, error_description: str) -> dict[str, str]:
@@ -113,6 +105,24 @@ class ResourceServer:
             else f', error="invalid_token", error_description="{_strip_unquotable(error_description)}"'
         )
         return {"WWW-Authenticate": f'Bearer resource_metadata="{metadata_url}"{error}'}
+
+
+@router.get(RESOURCE_METADATA_PATH)
+@router.get(RESOURCE_METADATA_PATH + "/{path:path}")
+async def show_resource_metadata(
+    request: Request, resource: Annotated[ResourceServer, uses(ResourceServer)]
+) -> Response:
+    """Return the protected resource metadata for a gateway URL, whether or not that endpoint exists."""
+    path = str(request.scope["path"]).removeprefix(RESOURCE_METADATA_PATH).rstrip("/")
+    if not resource.is_enabled or (path and not _is_gateway_path(path)):
+        raise HTTPException(404)
+    document = {
+        "resource": resource.build_url(request, path),
+        "authorization_servers": [await resource.bearer_authenticator.get_issuer()],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Toolyard",
+    }
+    return JSONResponse(document, headers={"Cache-Control": f"public, max-age={_METADATA_CACHE_SECONDS}"})
 
 
 def _is_gateway_path(path: str) -> bool:

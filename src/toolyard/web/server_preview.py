@@ -12,17 +12,19 @@ from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_validation import validate_tools
 from toolyard.clients import ConnectionManager
 from toolyard.clients.server_secrets import find_secrets, redact_error
+from toolyard.core.instances import InstanceSync
 from toolyard.errors import RpcError, ServerError, Unreachable
+from toolyard.net import OutboundHttp
+from toolyard.registry import Registry
 from toolyard.types.principal import Principal
 from toolyard.types.registry import InstanceState, RegistryServer
 from toolyard.types.server import Server, Timeouts
 from toolyard.types.tool import Definition
 
 if TYPE_CHECKING:
-    from toolyard.web.access.dependencies import RequestUser
-    from toolyard.web.services import Services
+    from toolyard.types.account import RequestUser
 
-__all__ = ["ServerPreview", "fetch_server_preview"]
+__all__ = ["ServerPreview", "ServerPreviews"]
 
 _PREVIEW_TIMEOUT_SECONDS = 20.0
 """Total time for a preview, in seconds. Short, because a user waits for the page."""
@@ -53,33 +55,47 @@ class ServerPreview:
         return sum(cost for _, cost in self.tools)
 
 
-async def fetch_server_preview(
-    services: Services, request_user: RequestUser, registered: RegistryServer
-) -> ServerPreview:
-    """Connect to a server and list its contents, with the user's own sign-in if they have one.
+class ServerPreviews:
+    """Previews registry servers."""
 
-    A ServerError is returned in the preview, not raised.
-    """
-    started = time.perf_counter()
-    own_server = await _find_usable_instance(services, request_user, registered)
-    if own_server is not None:
-        preview = await _list_contents(services.core.manager, own_server, request_user.principal)
-    else:
-        server = replace(services.registry.build_preview_server(registered), timeouts=_CONNECTION_TIMEOUTS)
-        async with ConnectionManager([server], net=services.net) as manager:
-            preview = await _list_contents(manager, server, request_user.principal)
-    return replace(preview, seconds=time.perf_counter() - started)
+    def __init__(
+        self,
+        registry: Registry,
+        instances: InstanceSync,
+        manager: ConnectionManager,
+        net: OutboundHttp,
+    ) -> None:
+        self._registry = registry
+        self._instances = instances
+        self._manager = manager
+        self._net = net
 
+    async def fetch_server_preview(
+        self, request_user: RequestUser, registered: RegistryServer
+    ) -> ServerPreview:
+        """Connect to a server and list its contents, with the user's own sign-in if they have one.
 
-async def _find_usable_instance(
-    services: Services, request_user: RequestUser, registered: RegistryServer
-) -> Server | None:
-    """Return the first usable instance of the user, as the core sees it, or None."""
-    for instance, instance_of in await services.list_instances(request_user.principal):
-        server = services.registry.build_instance_server(instance, instance_of)
-        if instance_of.id == registered.id and server.enabled and instance.state is InstanceState.READY:
-            return server
-    return None
+        A ServerError is returned in the preview, not raised.
+        """
+        started = time.perf_counter()
+        own_server = await self._find_usable_instance(request_user, registered)
+        if own_server is not None:
+            preview = await _list_contents(self._manager, own_server, request_user.principal)
+        else:
+            server = replace(self._registry.build_preview_server(registered), timeouts=_CONNECTION_TIMEOUTS)
+            async with ConnectionManager([server], net=self._net) as manager:
+                preview = await _list_contents(manager, server, request_user.principal)
+        return replace(preview, seconds=time.perf_counter() - started)
+
+    async def _find_usable_instance(
+        self, request_user: RequestUser, registered: RegistryServer
+    ) -> Server | None:
+        """Return the first usable instance of the user, as the core sees it, or None."""
+        for instance, instance_of in await self._instances.sync(request_user.principal):
+            server = self._registry.build_instance_server(instance, instance_of)
+            if instance_of.id == registered.id and server.enabled and instance.state is InstanceState.READY:
+                return server
+        return None
 
 
 async def _list_contents(manager: ConnectionManager, server: Server, principal: Principal) -> ServerPreview:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.clients import ConnectionManager
+from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.core.instances import InstanceSync
+from toolyard.core.server_updates import ServerUpdates
 from toolyard.policy.rules import scope_covers_server
 from toolyard.types.call import Caller
 from toolyard.types.catalog import Catalogue
@@ -14,16 +18,12 @@ from toolyard.types.registry import Instance, InstanceState, RegistryServer
 from toolyard.types.server import Server, TransportName
 from toolyard.types.status import State, Status
 from toolyard.types.tool import Definition
-
-if TYPE_CHECKING:
-    from toolyard.web.services import Services
+from toolyard.web.live.updates import LiveUpdates
 
 __all__ = [
     "ServerRecord",
-    "TokenCostCache",
-    "build_config_record",
-    "build_instance_record",
-    "list_server_records",
+    "ServerRecords",
+    "StatusUpdates",
 ]
 
 _MAX_STDERR_LINES = 5
@@ -101,54 +101,115 @@ def _estimate_cost(definitions: Sequence[Definition], max_tokens: int = _MAX_EST
     return cost
 
 
-async def list_server_records(services: Services, caller: Caller) -> list[ServerRecord]:
-    """Return the configured servers, then the caller's instances, as far as their token covers them."""
-    instances = await services.instance_sync.sync_covered(caller.principal, caller.scope)
-    visible = services.core.manager.visible_servers(caller.principal).values()
-    return [
-        *(
-            build_config_record(services, caller, server)
-            for server in visible
-            if server.instance is None and scope_covers_server(caller.scope, server)
-        ),
-        *(build_instance_record(services, caller, *each) for each in instances),
-    ]
+class ServerRecords:
+    """Builds status records of servers."""
 
+    def __init__(
+        self,
+        instances: InstanceSync,
+        manager: ConnectionManager,
+        tool_directory: ToolDirectory,
+        updates: ServerUpdates,
+    ) -> None:
+        self._instances = instances
+        self._manager = manager
+        self._tool_directory = tool_directory
+        self._updates = updates
+        self._token_costs = TokenCostCache()
 
-def build_config_record(services: Services, caller: Caller, server: Server) -> ServerRecord:
-    """Return the record of a configured server. File, process id and stderr are included for admins."""
-    status = services.get_status(server, caller.principal)
-    state, reason = _resolve_state(services, caller, server, status)
-    if not caller.principal.admin:
-        return _build_record(
-            services, caller, server, status, state, reason, provenance=server.provenance.source
+    async def list_server_records(self, caller: Caller) -> list[ServerRecord]:
+        """Return the configured servers, then the caller's instances, as far as their token covers them."""
+        instances = await self._instances.sync_covered(caller.principal, caller.scope)
+        visible = self._manager.visible_servers(caller.principal).values()
+        return [
+            *(
+                self.build_config_record(caller, server)
+                for server in visible
+                if server.instance is None and scope_covers_server(caller.scope, server)
+            ),
+            *(self.build_instance_record(caller, *each) for each in instances),
+        ]
+
+    def build_config_record(self, caller: Caller, server: Server) -> ServerRecord:
+        """Return the record of a configured server. File, process id and stderr are included for admins."""
+        status = self._updates.get_status(server, caller.principal)
+        state, reason = self._resolve_state(caller, server, status)
+        if not caller.principal.admin:
+            return self._build_record(
+                caller, server, status, state, reason, provenance=server.provenance.source
+            )
+        lines = status.stderr[-_MAX_STDERR_LINES:] if state is State.FAILED else ()
+        origin = str(server.provenance)
+        return self._build_record(
+            caller, server, status, state, reason, provenance=origin, pid=status.pid, stderr=lines
         )
-    lines = status.stderr[-_MAX_STDERR_LINES:] if state is State.FAILED else ()
-    origin = str(server.provenance)
-    return _build_record(
-        services, caller, server, status, state, reason, provenance=origin, pid=status.pid, stderr=lines
-    )
 
+    def build_instance_record(
+        self, caller: Caller, instance: Instance, registered: RegistryServer
+    ) -> ServerRecord:
+        """Return the record of a synchronised instance, with the stored state that all replicas share."""
+        server = self._instances.get_server(instance, registered)
+        status = self._updates.get_status(server, caller.principal)
+        return self._build_record(
+            caller,
+            server,
+            status,
+            *_resolve_stored_state(instance, registered, server, status),
+            kind="instance",
+            id=instance.id,
+            label=instance.name,
+            slug=instance.slug,
+            registry_id=registered.id,
+            provenance="registry",
+        )
 
-def build_instance_record(
-    services: Services, caller: Caller, instance: Instance, registered: RegistryServer
-) -> ServerRecord:
-    """Return the record of a synchronised instance. Its state is the stored one, shared by all replicas."""
-    server = services.instance_sync.get_server(instance, registered)
-    status = services.get_status(server, caller.principal)
-    return _build_record(
-        services,
-        caller,
-        server,
-        status,
-        *_resolve_stored_state(instance, registered, server, status),
-        kind="instance",
-        id=instance.id,
-        label=instance.name,
-        slug=instance.slug,
-        registry_id=registered.id,
-        provenance="registry",
-    )
+    def _resolve_state(self, caller: Caller, server: Server, status: Status) -> tuple[State, _StateReason]:
+        failure = self._tool_directory.known_listing(caller.principal).failures.get(server.id)
+        if failure is not None and status.state is State.READY:
+            # A server that is connected but cannot list its tools is of no use to the caller.
+            return State.FAILED, _StateReason(failure.kind, failure.cause, failure.hint)
+        return status.state, _StateReason(status.reason, status.cause, status.hint)
+
+    def _build_record(
+        self,
+        caller: Caller,
+        server: Server,
+        status: Status,
+        state: str,
+        reason: _StateReason,
+        **more: Any,
+    ) -> ServerRecord:
+        catalogue = self._tool_directory.known_listing(caller.principal).catalogues.get(server.id)
+        listed = None if catalogue is None else catalogue.listing
+        info = status.server_info or ({} if listed is None else listed.server_info)
+        identity: dict[str, Any] = {
+            "kind": "config",
+            "id": server.id,
+            "label": server.label or server.id,
+            **more,
+        }
+        return ServerRecord(
+            description=server.description or "",
+            transport=server.transport.type,
+            trust=server.trust.value,
+            enabled=server.enabled,
+            state=str(state),
+            reason=reason.reason,
+            cause=reason.cause,
+            hint=reason.hint,
+            # A connection that was never opened has no meaningful start time.
+            since=status.since if status.connects or status.state not in _UNCONNECTED_STATES else None,
+            protocol_version=status.protocol_version or (listed and listed.protocol_version),
+            server_name=_get_nonempty_text(info.get("title")) or _get_nonempty_text(info.get("name")),
+            server_version=_get_nonempty_text(info.get("version")),
+            tool_count=None if catalogue is None else len(catalogue.definitions),
+            token_cost=None if catalogue is None else self._token_costs.get(catalogue),
+            shared=server.shared,
+            restarts=status.restarts,
+            next_retry=status.next_retry,
+            last_call=status.last_call if caller.principal.admin or not server.shared else None,
+            **identity,
+        )
 
 
 class _StateReason(NamedTuple):
@@ -157,16 +218,6 @@ class _StateReason(NamedTuple):
     reason: str | None = None
     cause: str | None = None
     hint: str | None = None
-
-
-def _resolve_state(
-    services: Services, caller: Caller, server: Server, status: Status
-) -> tuple[State, _StateReason]:
-    failure = services.core.tool_directory.known_listing(caller.principal).failures.get(server.id)
-    if failure is not None and status.state is State.READY:
-        # A server that is connected but cannot list its tools is of no use to the caller.
-        return State.FAILED, _StateReason(failure.kind, failure.cause, failure.hint)
-    return status.state, _StateReason(status.reason, status.cause, status.hint)
 
 
 def _resolve_stored_state(
@@ -192,45 +243,18 @@ _HINTS_BY_STATE = {
 }
 
 
-def _build_record(
-    services: Services,
-    caller: Caller,
-    server: Server,
-    status: Status,
-    state: str,
-    reason: _StateReason,
-    **more: Any,
-) -> ServerRecord:
-    catalogue = services.core.tool_directory.known_listing(caller.principal).catalogues.get(server.id)
-    listed = None if catalogue is None else catalogue.listing
-    info = status.server_info or ({} if listed is None else listed.server_info)
-    identity: dict[str, Any] = {"kind": "config", "id": server.id, "label": server.label or server.id, **more}
-    return ServerRecord(
-        description=server.description or "",
-        transport=server.transport.type,
-        trust=server.trust.value,
-        enabled=server.enabled,
-        state=str(state),
-        reason=reason.reason,
-        cause=reason.cause,
-        hint=reason.hint,
-        # A connection that was never opened has no meaningful start time.
-        since=status.since if status.connects or status.state not in _UNCONNECTED_STATES else None,
-        protocol_version=status.protocol_version or (listed and listed.protocol_version),
-        server_name=_get_nonempty_text(info.get("title")) or _get_nonempty_text(info.get("name")),
-        server_version=_get_nonempty_text(info.get("version")),
-        tool_count=None if catalogue is None else len(catalogue.definitions),
-        token_cost=None if catalogue is None else services.token_costs.get(catalogue),
-        shared=server.shared,
-        restarts=status.restarts,
-        next_retry=status.next_retry,
-        last_call=status.last_call if caller.principal.admin or not server.shared else None,
-        **identity,
-    )
-
-
 _UNCONNECTED_STATES = (State.IDLE, State.DISABLED)
 
 
 def _get_nonempty_text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+class StatusUpdates(LiveUpdates[Caller, ServerRecord]):
+    """Live updates of the status records of each caller."""
+
+    def __init__(self, records: ServerRecords) -> None:
+        async def fetch_records(caller: Caller) -> dict[str, ServerRecord]:
+            return {f"{each.kind}:{each.id}": each for each in await records.list_server_records(caller)}
+
+        super().__init__(fetch_records)

@@ -73,7 +73,7 @@ async def with_instance(house: House, guarded: Guarded) -> None:
         instance=spec,
         private_addresses=True,
     )
-    await house.core.sync_instances(ME, [server])
+    await house.core.updates.sync_instances(ME, [server])
 
 
 @pytest.mark.parametrize("agent", [None, "far"])

@@ -23,6 +23,7 @@ from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core, make_chat_callbacks
+from toolyard.core.instances import InstanceSync
 from toolyard.errors import ConfigError
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.policy import select_bundles
@@ -37,7 +38,6 @@ from toolyard.types.chat import Chat
 from toolyard.types.decision import Surface
 from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.types.server import Bundle
-from toolyard.web.instance_sync import InstanceSync
 
 __all__ = [
     "LOCAL_OWNER_ID",
@@ -156,7 +156,7 @@ async def open_chat_app(
         tasks = BackgroundTasks()
 
         def handle_list_changed(server_id: str) -> None:
-            tasks.spawn(core.handle_list_changed(server_id))
+            tasks.spawn(core.updates.handle_list_changed(server_id))
 
         core = build_core(
             configuration,
@@ -172,7 +172,8 @@ async def open_chat_app(
         )
         stack.push_async_callback(core.close)
         stack.push_async_callback(tasks.close)
-        yard = LocalChatBackend(core, InstanceSync(registry, core), agents, configuration.bundles, bundles)
+        instances = InstanceSync(registry, core.manager, core.tool_directory, core.updates)
+        yard = LocalChatBackend(core, instances, agents, configuration.bundles, bundles)
         chats = ChatService(
             database.chats, database.approvals, models, yard, ChatLimits.from_settings(settings)
         )

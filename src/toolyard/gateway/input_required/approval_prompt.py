@@ -8,9 +8,9 @@ from typing import Any
 
 from toolyard.agents.chat.argument_review import review_text
 from toolyard.clients.callbacks import CapabilityNotOffered
+from toolyard.core.call_approvals import CallApprovals
 from toolyard.errors import ApprovalNeeded, RpcError, ToolRefused
 from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest, as_object
-from toolyard.gateway.input_required.approvals import CallApprovals
 from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.protocol.server import build_input_required_result

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from toolyard.clients.call_path import ConnectionStrategy
+from toolyard.core.call_approvals import CURRENT_APPROVAL, RequestApproval
 from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.gateway import Gateway
-from toolyard.gateway.input_required.approvals import CURRENT_APPROVAL, RequestApproval
 from toolyard.gateway.input_required.remote_calls import RoundOutcome
 from toolyard.gateway.input_required.suspended_call import MultiRoundCall
 from toolyard.gateway.upstream import needs_dedicated_connection

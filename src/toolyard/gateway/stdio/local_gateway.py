@@ -10,12 +10,12 @@ from typing import BinaryIO
 
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import Settings
+from toolyard.core.call_approvals import CallApprovals, MemoryApprovalStore
 from toolyard.core.composition import build_core
 from toolyard.errors import Unreachable
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
-from toolyard.gateway.input_required.approvals import CallApprovals, MemoryApprovalStore
 from toolyard.gateway.stdio.session import StdioSession
 from toolyard.meta import ToolMode
 from toolyard.protocol.codec import encode
@@ -152,7 +152,7 @@ async def serve_local(
     tasks = BackgroundTasks()
 
     def handle_list_changed(server_id: str) -> None:
-        tasks.spawn(core.handle_list_changed(server_id))
+        tasks.spawn(core.updates.handle_list_changed(server_id))
 
     approvals = CallApprovals(MemoryApprovalStore())
     core = build_core(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
@@ -16,12 +15,11 @@ from toolyard.accounts.browser_sessions import MAX_SESSION_SECONDS, Device, Devi
 from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
 from toolyard.config.settings.table import Settings
 from toolyard.web.access.request_context import get_request_context
-
-if TYPE_CHECKING:
-    from toolyard.web.services import Services
+from toolyard.web.access.services import get_service
 
 __all__ = [
     "Browser",
+    "CsrfKey",
     "clear_session_cookie",
     "cookie_name",
     "ensure_browser",
@@ -41,6 +39,10 @@ def cookie_name(settings: Settings) -> str:
     With the prefix ``__Host-``, browsers accept it only from this host and over https.
     """
     return "__Host-toolyard" if _is_https(settings) else "toolyard"
+
+
+class CsrfKey(bytes):
+    """Key of CSRF tokens, the same in all replicas and after a restart."""
 
 
 class Browser:
@@ -84,16 +86,15 @@ class Browser:
 
 def find_browser(request: Request) -> Browser | None:
     """Return the browser if the request has a valid cookie."""
-    services: Services = request.app.state.services
-    text = request.cookies.get(cookie_name(services.settings), "")
-    return Browser(text, _get_csrf_key(request.app.state)) if is_secret(text) else None
+    text = request.cookies.get(cookie_name(get_service(request, Settings)), "")
+    return Browser(text, get_service(request, CsrfKey)) if is_secret(text) else None
 
 
 def ensure_browser(request: Request) -> Browser:
     """Return the browser; set a new cookie in the response if it has none."""
     browser = find_browser(request) or getattr(request.state, "new_browser", None)
     if browser is None:
-        browser = Browser(new_secret(), _get_csrf_key(request.app.state))
+        browser = Browser(new_secret(), get_service(request, CsrfKey))
         request.state.new_browser = browser
         _set_cookie(request, browser.text, _COOKIE_LIFETIME_SECONDS)
     return browser
@@ -106,16 +107,18 @@ def set_session_cookie(request: Request, text: str) -> None:
 
 def find_device(request: Request) -> Device | None:
     """Return the device of the browser's device cookie, if it is valid."""
-    text = request.cookies.get(_device_cookie_name(request.app.state.services.settings), "")
-    return _get_device_cookies(request).read(text)
+    text = request.cookies.get(_device_cookie_name(get_service(request, Settings)), "")
+    return get_service(request, DeviceCookies).read(text)
 
 
 def set_device_cookie(request: Request, user_id: str) -> None:
     """Record that this user signed in with this browser, unless the cookie says so already."""
     device = find_device(request)
     if device is None or device.user_id != user_id:
-        name = _device_cookie_name(request.app.state.services.settings)
-        _set_cookie(request, _get_device_cookies(request).issue(user_id), _COOKIE_LIFETIME_SECONDS, name)
+        name = _device_cookie_name(get_service(request, Settings))
+        _set_cookie(
+            request, get_service(request, DeviceCookies).issue(user_id), _COOKIE_LIFETIME_SECONDS, name
+        )
 
 
 def clear_session_cookie(request: Request) -> None:
@@ -124,7 +127,7 @@ def clear_session_cookie(request: Request) -> None:
 
 
 def _set_cookie(request: Request, text: str, seconds: int, name: str | None = None) -> None:
-    settings: Settings = request.app.state.services.settings
+    settings = get_service(request, Settings)
     name = name or cookie_name(settings)
     # Lax, not Strict: a user who follows a link, or returns from a provider, must still be signed in.
     parts = [f"{name}={text}", "Path=/", f"Max-Age={seconds}", "HttpOnly", "SameSite=Lax"]
@@ -140,27 +143,9 @@ def _device_cookie_name(settings: Settings) -> str:
     return f"{cookie_name(settings)}-device"
 
 
-def _get_device_cookies(request: Request) -> DeviceCookies:
-    state = request.app.state
-    device_cookies = getattr(state, "devices", None)
-    if device_cookies is None:
-        services: Services = state.services
-        device_cookies = state.devices = DeviceCookies(services.database.cipher.derive_key("device cookies"))
-    return device_cookies
-
-
 def _xor_bytes(one: bytes, other: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
 def _is_https(settings: Settings) -> bool:
     return (settings.public_url or "").startswith("https://")
-
-
-def _get_csrf_key(state: Any) -> bytes:
-    """Return the key of CSRF tokens, the same in all replicas and after a restart."""
-    key = getattr(state, "csrf_key", None)
-    if key is None:
-        services: Services = state.services
-        key = state.csrf_key = services.database.cipher.derive_key("csrf")
-    return key

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
+from toolyard.accounts import AccountService
 from toolyard.accounts.errors import NotAllowed, NotSignedIn
 from toolyard.config.settings.choices import PeopleMode
-from toolyard.types.account import Right, Role, TokenScope, User
-from toolyard.types.principal import Principal
+from toolyard.config.settings.table import Settings
+from toolyard.types.account import RequestUser, Right, Role, User
 from toolyard.web.access.cookies import Browser, ensure_browser, find_browser
 from toolyard.web.access.request_context import get_request_context
+from toolyard.web.access.services import get_service
 from toolyard.web.middleware.request_body import get_body_limit, has_body
-
-if TYPE_CHECKING:
-    from toolyard.web.services import Services
 
 __all__ = [
     "CSRF_FIELD",
@@ -45,37 +42,6 @@ CSRF_HEADER = "x-csrf-token"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _MAX_FORM_FIELDS = 5000
 """Limit of fields in a form. The form of a server with many tools has many fields."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestUser:
-    """The authenticated user of a request.
-
-    ``scope`` holds the limits of an API token; None for a browser or the local user. ``browser`` identifies
-    the browser that a sign-in is bound to; empty for tokens and programs without a cookie. ``signed_in`` is
-    True for a session, which can be ended.
-    """
-
-    user: User
-    scope: TokenScope | None
-    browser_id: str
-    csrf: str
-    address: str
-    signed_in: bool = False
-
-    @property
-    def principal(self) -> Principal:
-        """The user as a principal of the core."""
-        return Principal(self.user.id, self.user.name, admin=self.is_admin)
-
-    @property
-    def is_admin(self) -> bool:
-        """True for admins; with a token, only if the token has the right ``admin``."""
-        return self.user.role is Role.ADMIN and self.has_right(Right.ADMIN)
-
-    def has_right(self, right: Right) -> bool:
-        """Return True if the token has the right, or if no token is used."""
-        return self.scope is None or right in self.scope.rights
 
 
 async def require_user(request: Request) -> RequestUser:
@@ -203,15 +169,14 @@ async def _authenticate_without_token(request: Request) -> tuple[RequestUser, Br
     address = get_request_context(request.scope).address
     if browser is None:
         return RequestUser(user, None, "", "", address), None
-    signed_in = request.app.state.services.settings.people_mode in (PeopleMode.PASSWORD, PeopleMode.OIDC)
+    signed_in = get_service(request, Settings).people_mode in (PeopleMode.PASSWORD, PeopleMode.OIDC)
     return RequestUser(user, None, browser.id, browser.csrf, address, signed_in), browser
 
 
 async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser, None]:
     if is_page_request(request):
         raise NotAllowed("API tokens cannot be used for pages", hint="use /api/v1, or sign in with a browser")
-    services: Services = request.app.state.services
-    token_and_user = await services.people.authenticate_token(token)
+    token_and_user = await get_service(request, AccountService).authenticate_token(token)
     if token_and_user is None:
         raise NotSignedIn(
             "this token is not valid: it is unknown or expired, or its owner's account is disabled",
@@ -222,21 +187,17 @@ async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser
 
 
 async def _authenticate_by_people_mode(request: Request) -> tuple[User, Browser | None]:
-    services: Services = request.app.state.services
-    mode = services.settings.people_mode
+    people = get_service(request, AccountService)
+    mode = get_service(request, Settings).people_mode
     if mode is PeopleMode.NONE:
-        return await services.people.local_user(), _get_browser(request)
+        return await people.local_user(), _get_browser(request)
     if mode is PeopleMode.PROXY:
-        return await services.people.authenticate_proxy_name(_read_proxy_user_name(request)), _get_browser(
-            request
-        )
+        return await people.authenticate_proxy_name(_read_proxy_user_name(request)), _get_browser(request)
     browser = find_browser(request)
     session_and_user = (
         None
         if browser is None
-        else await services.people.authenticate_cookie(
-            browser.text, get_request_context(request.scope).address
-        )
+        else await people.authenticate_cookie(browser.text, get_request_context(request.scope).address)
     )
     if session_and_user is None:
         raise _build_sign_in_error(request)
@@ -249,7 +210,7 @@ def _get_browser(request: Request) -> Browser | None:
 
 
 def _read_proxy_user_name(request: Request) -> str:
-    header: str = request.app.state.services.settings.proxy_header
+    header = get_service(request, Settings).proxy_header
     names = request.headers.getlist(header)
     if names and not get_request_context(request.scope).is_trusted_proxy:
         raise NotAllowed(

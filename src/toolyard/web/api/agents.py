@@ -12,14 +12,9 @@ from toolyard.types.agent import Agent
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.agent_tools import (
     AgentTool,
-    find_agent_problems,
-    find_usable_agent,
-    list_usable_agents,
-    resolve_agent_tools,
 )
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
-    AppServices,
     PathId,
     UserWithRead,
     problem_responses,
@@ -27,6 +22,7 @@ from toolyard.web.api.dependencies import (
 )
 from toolyard.web.api.tools import ServerFailure
 from toolyard.web.problem_details import describe_error
+from toolyard.web.service_dependencies import AgentDirectoryDep, ConfigDep
 
 __all__ = ["router"]
 
@@ -101,12 +97,14 @@ class AgentToolList(BaseModel):
 
 
 @router.get("", responses=problem_responses(), summary="List agents")
-async def list_agents(services: AppServices, request_user: UserWithRead) -> AgentList:
+async def list_agents(
+    config: ConfigDep, agent_directory: AgentDirectoryDep, request_user: UserWithRead
+) -> AgentList:
     """Return the agents that you may use, in file order."""
-    agents = list_usable_agents(services, request_user)
+    agents = agent_directory.list_usable_agents(request_user)
     problems = [
-        *services.loaded_agents.problems,
-        *(each for agent in agents for each in find_agent_problems(services, agent)),
+        *config.loaded_agents.problems,
+        *(each for agent in agents for each in agent_directory.find_agent_problems(agent)),
     ]
     return AgentList(
         items=[_build_agent_model(agent, request_user) for agent in agents],
@@ -115,11 +113,13 @@ async def list_agents(services: AppServices, request_user: UserWithRead) -> Agen
 
 
 @router.get("/{id}/tools", responses=problem_responses(404), summary="List the tools of an agent")
-async def list_agent_tools(services: AppServices, request_user: UserWithRead, id: PathId) -> AgentToolList:
+async def list_agent_tools(
+    agent_directory: AgentDirectoryDep, request_user: UserWithRead, id: PathId
+) -> AgentToolList:
     """Return all your tools, whether the agent can use them in a chat, and the reason for hidden ones. A
     token with limits shows only the tools that it covers."""
-    resolved = await resolve_agent_tools(
-        services, request_user, find_usable_agent(services, request_user, id)
+    resolved = await agent_directory.resolve_agent_tools(
+        request_user, agent_directory.find_usable_agent(request_user, id)
     )
     return AgentToolList(
         items=[_build_agent_tool_model(each) for each in resolved.tools],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import Any, Literal
 
@@ -13,7 +14,6 @@ from toolyard.registry.errors import NotFound
 from toolyard.types.approval import Approval, Grant
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
-    AppServices,
     ChatApprover,
     ChatReader,
     ChatWriter,
@@ -23,6 +23,7 @@ from toolyard.web.api.dependencies import (
     require_media_types,
     to_datetime,
 )
+from toolyard.web.service_dependencies import ApprovalsDep, AuditDep, ChatsDep
 
 __all__ = ["router"]
 
@@ -97,9 +98,9 @@ class GrantList(BaseModel):
 
 
 @router.get("/approvals", responses=problem_responses(), summary="List calls that need approval")
-async def list_approvals(services: AppServices, request_user: ChatReader) -> ApprovalList:
+async def list_approvals(approvals: ApprovalsDep, request_user: ChatReader) -> ApprovalList:
     """Return the calls that need your approval, oldest first."""
-    pending = await services.database.approvals.list_pending(request_user.user.id)
+    pending = await approvals.list_pending(request_user.user.id)
     return ApprovalList(items=[_build_approval_model(each) for each in pending])
 
 
@@ -110,35 +111,42 @@ async def list_approvals(services: AppServices, request_user: ChatReader) -> App
     summary="Approve or decline a call",
 )
 async def answer_approval(
-    services: AppServices, request_user: ChatApprover, id: PathId, given: AnswerGiven
+    audit: AuditDep,
+    approvals: ApprovalsDep,
+    chats: ChatsDep,
+    request_user: ChatApprover,
+    id: PathId,
+    given: AnswerGiven,
 ) -> None:
     """Approve or decline a call. Each can be answered once. The turn continues when all its calls are
     answered."""
-    approval = await services.database.approvals.find(request_user.user.id, id)
+    approval = await approvals.find(request_user.user.id, id)
     remember = None if given.remember is None else _create_remember(given.remember)
-    await services.chats.answer_approval(request_user.user.id, id, yes=given.yes, remember=remember)
+    await chats.answer_approval(request_user.user.id, id, yes=given.yes, remember=remember)
     details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
-    await services.record_change(
+    await audit.record_change(
         request_user, "approval.answer", id, yes=given.yes, remembered=remember is not None, **details
     )
 
 
 @router.get("/grants", responses=problem_responses(), summary="List standing approvals")
-async def list_grants(services: AppServices, request_user: ChatReader) -> GrantList:
+async def list_grants(approvals: ApprovalsDep, request_user: ChatReader) -> GrantList:
     """Return your standing approvals that are in effect. After a change of its definition, a tool needs
     approval again."""
-    grants = await services.database.approvals.list_grants(request_user.user.id, services.clock())
+    grants = await approvals.list_grants(request_user.user.id, time.time())
     return GrantList(items=[_build_grant_model(each) for each in grants])
 
 
 @router.delete(
     "/grants/{id}", status_code=204, responses=problem_responses(404), summary="Revoke a standing approval"
 )
-async def revoke_grant(services: AppServices, request_user: ChatWriter, id: PathId) -> None:
+async def revoke_grant(
+    audit: AuditDep, approvals: ApprovalsDep, request_user: ChatWriter, id: PathId
+) -> None:
     """Revoke a standing approval: such calls need approval again."""
-    if not await services.database.approvals.revoke(request_user.user.id, id):
+    if not await approvals.revoke(request_user.user.id, id):
         raise NotFound("standing approval not found", hint="it may have expired or been revoked")
-    await services.record_change(request_user, "grant.revoke", id)
+    await audit.record_change(request_user, "grant.revoke", id)
 
 
 def _create_remember(given: RememberGiven) -> GrantScope:

@@ -17,11 +17,11 @@ from toolyard.types.audit import AuditEntry
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AdminUser,
-    AppServices,
     problem_responses,
     require_media_types,
     to_datetime,
 )
+from toolyard.web.service_dependencies import AuditDep, AuditLogDep
 
 __all__ = ["router"]
 
@@ -73,7 +73,7 @@ def _build_entry_model(entry: AuditEntry) -> AuditShown:
     dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))],
 )
 async def list_audit(
-    services: AppServices,
+    audit_log: AuditLogDep,
     request_user: AdminUser,
     before: Annotated[
         int | None, Query(ge=1, le=2**62, description="Return entries older than this id.")
@@ -83,7 +83,7 @@ async def list_audit(
     actor: Annotated[str | None, Query(max_length=500, description="Id of a user.")] = None,
 ) -> AuditPage:
     """Return sign-ins, changes and tool calls, newest first."""
-    entries = await services.audit.entries(before=before, limit=limit + 1, action=action, actor=actor)
+    entries = await audit_log.entries(before=before, limit=limit + 1, action=action, actor=actor)
     # One entry more than the limit was read, to know whether there is a next page.
     more = len(entries) > limit
     shown = [_build_entry_model(each) for each in entries[:limit]]
@@ -107,13 +107,14 @@ async def list_audit(
     dependencies=[Depends(require_media_types("application/x-ndjson", "text/csv"))],
 )
 async def export_audit(
-    services: AppServices,
+    audit: AuditDep,
+    audit_log: AuditLogDep,
     request_user: AdminUser,
     form: Annotated[Literal["jsonl", "csv"], Query(alias="format")] = "jsonl",
 ) -> StreamingResponse:
     """Stream all entries, oldest first, as one JSON object per line or as CSV."""
-    await services.record_change(request_user, "audit.export", form)
-    entries = services.audit.export()
+    await audit.record_change(request_user, "audit.export", form)
+    entries = audit_log.export()
     lines = _export_csv(entries) if form == "csv" else _export_jsonl(entries)
     headers = {"Content-Disposition": f'attachment; filename="toolyard-audit.{form}"'}
     return StreamingResponse(lines, media_type=_CONTENT_TYPE_BY_FORMAT[form], headers=headers)

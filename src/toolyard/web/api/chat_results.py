@@ -10,19 +10,20 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Response
 
+from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.result_event import FullResult
+from toolyard.clients.call_path import CallPath
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import ChatEvent, Kind
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.dependencies import (
-    AppServices,
     ChatReader,
     EventNumber,
     PathId,
     problem_responses,
     require_media_types,
 )
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import CallPathDep, ChatsDep
 
 __all__ = ["SANDBOX_POLICY", "load_full_text", "router"]
 
@@ -64,14 +65,14 @@ image in an <img> element, where scripts do not run."""
     dependencies=[Depends(require_media_types("text/plain"))],
 )
 async def get_chat_result(
-    services: AppServices, request_user: ChatReader, id: PathId, seq: EventNumber
+    call_path: CallPathDep, chats: ChatsDep, request_user: ChatReader, id: PathId, seq: EventNumber
 ) -> Response:
     """Return the full text of the result with this event number. If a long text is no longer stored, the
     shortened text that the model received is returned."""
-    events = await services.chats.list_events(request_user.user.id, id, after=seq - 1, limit=1)
+    events = await chats.list_events(request_user.user.id, id, after=seq - 1, limit=1)
     if not events or events[0].seq != seq or events[0].kind is not Kind.RESULT:
         raise _build_no_result_error()
-    text = await load_full_text(services, request_user, events[0])
+    text = await load_full_text(call_path, chats, request_user, events[0])
     return _build_sandboxed_response(
         text.encode(errors="replace"), _TEXT_CONTENT_TYPE, f'inline; filename="result-{seq}.txt"'
     )
@@ -90,14 +91,14 @@ async def get_chat_result(
     summary="Get an image, sound or file of a result",
 )
 async def get_chat_media(
-    services: AppServices,
+    chats: ChatsDep,
     request_user: ChatReader,
     id: PathId,
     seq: EventNumber,
     n: Annotated[int, Path(ge=0, le=10_000, description="Index in the list of the event, from 0.")],
 ) -> Response:
     """Return the content. Images and sounds keep their type; content that could run is a download."""
-    media = (await _load_stored_result(services, request_user, id, seq)).media
+    media = (await _load_stored_result(chats, request_user, id, seq)).media
     if n >= len(media):
         raise NotFound("the result has no such image, sound or file", hint="its event lists them all")
     mime = media[n].mime.partition(";")[0].strip().lower()
@@ -112,16 +113,16 @@ async def get_chat_media(
     return _build_sandboxed_response(data, kind, f'attachment; filename="{name}{suffix}"')
 
 
-async def load_full_text(services: Services, request_user: RequestUser, event: ChatEvent) -> str:
+async def load_full_text(
+    call_path: CallPath, chats: ChatService, request_user: RequestUser, event: ChatEvent
+) -> str:
     """Return the text of a result event in full, as long as it is stored, else the shortened text."""
     handle, text = event.body.get("handle"), str(event.body.get("text", ""))
-    stored = (
-        await services.core.call_path.result_store(request_user.principal).read(handle) if handle else None
-    )
+    stored = await call_path.result_store(request_user.principal).read(handle) if handle else None
     if stored is not None and stored.text is not None:
         return stored.text
     full = (
-        await services.chats.get_full_result(request_user.user.id, event.chat_id, event.seq)
+        await chats.get_full_result(request_user.user.id, event.chat_id, event.seq)
         if event.has_kept
         else None
     )
@@ -129,9 +130,9 @@ async def load_full_text(services: Services, request_user: RequestUser, event: C
 
 
 async def _load_stored_result(
-    services: Services, request_user: RequestUser, chat_id: str, seq: int
+    chats: ChatService, request_user: RequestUser, chat_id: str, seq: int
 ) -> FullResult:
-    result = await services.chats.get_full_result(request_user.user.id, chat_id, seq)
+    result = await chats.get_full_result(request_user.user.id, chat_id, seq)
     if result is None:
         raise _build_no_result_error()
     return result

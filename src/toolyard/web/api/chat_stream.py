@@ -11,20 +11,22 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
+from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import NoSuchChat
+from toolyard.core.interface_links import StopSignal
 from toolyard.errors import ToolyardError
+from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.chat import ChatEvent
 from toolyard.web.api.chat_models import EventPage, build_event_model
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
-    AppServices,
     ChatReader,
     PathId,
     problem_responses,
     require_media_types,
 )
 from toolyard.web.api.events import EVENT_STREAM_TYPE, EventStreamResponse, is_still_authorized
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import ChatsDep, ChatStoreDep, StopSignalDep, StreamLimitsDep
 
 __all__ = ["HEARTBEAT_SECONDS", "router", "stream_event_batches"]
 
@@ -57,14 +59,14 @@ LastEventId = Annotated[
     dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))],
 )
 async def list_chat_events(
-    services: AppServices,
+    chats: ChatsDep,
     request_user: ChatReader,
     id: PathId,
     after: AfterEvent = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> EventPage:
     """Return the events of a chat in order."""
-    events = await services.chats.list_events(request_user.user.id, id, after=after, limit=limit + 1)
+    events = await chats.list_events(request_user.user.id, id, after=after, limit=limit + 1)
     shown = [build_event_model(each) for each in events[:limit]]
     return EventPage(items=shown, next_after=shown[-1].seq if len(events) > limit else None)
 
@@ -83,7 +85,10 @@ async def list_chat_events(
     dependencies=[Depends(require_media_types(EVENT_STREAM_TYPE))],
 )
 async def stream_chat(
-    services: AppServices,
+    chat_store: ChatStoreDep,
+    chats: ChatsDep,
+    stream_limits: StreamLimitsDep,
+    stop_signal: StopSignalDep,
     request_user: ChatReader,
     id: PathId,
     request: Request,
@@ -94,20 +99,32 @@ async def stream_chat(
     id received, in `Last-Event-ID` or `after`, to lose or repeat nothing. An event `gone` tells that the chat
     was deleted. The stream does not end with a turn; when Toolyard stops, it ends, and clients should
     reconnect."""
-    await services.chats.get(request_user.user.id, id)
+    await chats.get(request_user.user.id, id)
     stream = _stream_chat_events(
-        services, request_user.user.id, id, after if last_seen is None else last_seen, request
+        chat_store,
+        chats,
+        stop_signal,
+        request_user.user.id,
+        id,
+        after if last_seen is None else last_seen,
+        request,
     )
-    return EventStreamResponse(services, request_user, stream)
+    return EventStreamResponse(stream_limits, request_user, stream)
 
 
 async def _stream_chat_events(
-    services: Services, owner: str, chat_id: str, after: int, request: Request
+    chat_store: SqlChatStore,
+    chats: ChatService,
+    stop_signal: StopSignal,
+    owner: str,
+    chat_id: str,
+    after: int,
+    request: Request,
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
     checked_at = time.monotonic()
     try:
-        async for events in stream_event_batches(services, owner, chat_id, after):
+        async for events in stream_event_batches(chat_store, chats, stop_signal, owner, chat_id, after):
             if time.monotonic() - checked_at >= HEARTBEAT_SECONDS:
                 if not await is_still_authorized(request):
                     return
@@ -122,34 +139,37 @@ async def _stream_chat_events(
 
 
 async def stream_event_batches(
-    services: Services, owner: str, chat_id: str, after: int
+    chat_store: SqlChatStore,
+    chats: ChatService,
+    stop_signal: StopSignal,
+    owner: str,
+    chat_id: str,
+    after: int,
 ) -> AsyncGenerator[Sequence[ChatEvent]]:
     """Yield existing events, then new ones as they come, and an empty batch as a heartbeat.
 
     The next batch is read only when the consumer asks for it. Ends when the server stops. Raises NoSuchChat
     when the chat is deleted.
     """
-    stopped = asyncio.ensure_future(services.stop_event.wait())
+    stopped = asyncio.ensure_future(stop_signal.wait())
     try:
-        while (events := await _wait_for_events(services, chat_id, after, stopped)) is not None:
+        while (events := await _wait_for_events(chat_store, chat_id, after, stopped)) is not None:
             if events:
                 after = events[-1].seq
             else:
                 # Without events, check that the chat still exists.
-                await services.chats.get(owner, chat_id)
+                await chats.get(owner, chat_id)
             yield events
     finally:
         stopped.cancel()
 
 
 async def _wait_for_events(
-    services: Services, chat_id: str, after: int, stopped: asyncio.Future[Literal[True]]
+    chat_store: SqlChatStore, chat_id: str, after: int, stopped: asyncio.Future[Literal[True]]
 ) -> Sequence[ChatEvent] | None:
     """Return the next events, or None if the server stops before there are any."""
     # The owner was checked before and never changes, so that the chat is not read again for each batch.
-    next_events = asyncio.ensure_future(
-        services.database.chats.wait_for_events(chat_id, after, HEARTBEAT_SECONDS)
-    )
+    next_events = asyncio.ensure_future(chat_store.wait_for_events(chat_id, after, HEARTBEAT_SECONDS))
     try:
         await asyncio.wait((next_events, stopped), return_when=asyncio.FIRST_COMPLETED)
         return next_events.result() if next_events.done() and not stopped.done() else None

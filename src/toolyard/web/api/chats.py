@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from toolyard.agents.chat.chats import UNCHANGED
+from toolyard.core.callers import CallerCache
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.chat_models import (
@@ -24,14 +25,13 @@ from toolyard.web.api.chat_models import (
 )
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
-    AppServices,
     ChatReader,
     ChatWriter,
     PathId,
     problem_responses,
     require_media_types,
 )
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import AuditDep, CallersDep, ChatsDep, ChatStoreDep
 
 __all__ = ["router"]
 
@@ -50,7 +50,8 @@ _LIST_POSITION_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,12})?~[A-Za-z0-9_-]{1,128}$"
 
 @router.get("", responses=problem_responses(), summary="List your chats")
 async def list_chats(
-    services: AppServices,
+    chat_store: ChatStoreDep,
+    chats: ChatsDep,
     request_user: ChatReader,
     q: Annotated[
         str | None,
@@ -67,47 +68,50 @@ async def list_chats(
     """Return your chats, last changed first."""
     position = None if before is None else _parse_list_position(before)
     # One chat more than the limit is read, to know whether there is a next page.
-    chats = await services.chats.list(
-        request_user.user.id, search_text=q or None, before=position, limit=limit + 1
-    )
-    shown = chats[:limit]
-    more = len(chats) > limit
+    found = await chats.list(request_user.user.id, search_text=q or None, before=position, limit=limit + 1)
+    shown = found[:limit]
+    more = len(found) > limit
     return ChatPage(
         items=[build_chat_model(each) for each in shown],
         next_before=_format_list_position(shown[-1]) if more else None,
-        notice=await services.database.chats.quota_notice(request_user.user.id),
+        notice=await chat_store.quota_notice(request_user.user.id),
     )
 
 
 @router.post("", status_code=201, responses=problem_responses(404, 409, 413, 415), summary="Create a chat")
 async def create_chat(
-    services: AppServices, request_user: ChatWriter, given: ChatGiven, response: Response
+    audit: AuditDep,
+    callers: CallersDep,
+    chats: ChatsDep,
+    request_user: ChatWriter,
+    given: ChatGiven,
+    response: Response,
 ) -> ChatShown:
     """Create an empty chat."""
-    agent = _resolve_agent_id(services, request_user, given.agent)
-    chat = await services.chats.create(
+    agent = _resolve_agent_id(callers, request_user, given.agent)
+    chat = await chats.create(
         request_user.user.id, agent=agent, model=given.model, choice=given.choice, title=given.title or ""
     )
-    await services.record_change(request_user, "chat.create", chat.id, agent=chat.agent, model=chat.model)
+    await audit.record_change(request_user, "chat.create", chat.id, agent=chat.agent, model=chat.model)
     response.headers["Location"] = f"/api/v1/chats/{chat.id}"
     return build_chat_model(chat)
 
 
 @router.get("/{id}", responses=problem_responses(404), summary="Get a chat")
-async def get_chat(services: AppServices, request_user: ChatReader, id: PathId) -> ChatShown:
+async def get_chat(chats: ChatsDep, request_user: ChatReader, id: PathId) -> ChatShown:
     """Return the title, agent, model, tools and state of a chat."""
-    return build_chat_model(await services.chats.get(request_user.user.id, id))
+    return build_chat_model(await chats.get(request_user.user.id, id))
 
 
 @router.patch("/{id}", responses=problem_responses(404, 413, 415), summary="Change a chat")
 async def edit_chat(
-    services: AppServices, request_user: ChatWriter, id: PathId, given: ChatChanges
+    callers: CallersDep, chats: ChatsDep, request_user: ChatWriter, id: PathId, given: ChatChanges
 ) -> ChatShown:
     """Rename a chat, or change its agent, model or tools from the next turn on."""
-    await services.chats.get(request_user.user.id, id)
+    await chats.get(request_user.user.id, id)
     # null is a value of these fields, so that omitted ones are recognised by the fields set.
-    agent, fields_set = _resolve_agent_id(services, request_user, given.agent), given.model_fields_set
-    chat = await services.chats.change(
+    agent, fields_set = _resolve_agent_id(callers, request_user, given.agent), given.model_fields_set
+    chat = await chats.change(
         request_user.user.id,
         id,
         title=UNCHANGED if given.title is None else given.title,
@@ -119,19 +123,17 @@ async def edit_chat(
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a chat")
-async def delete_chat(services: AppServices, request_user: ChatWriter, id: PathId) -> None:
+async def delete_chat(audit: AuditDep, chats: ChatsDep, request_user: ChatWriter, id: PathId) -> None:
     """Delete a chat with all its events. A running turn is stopped."""
-    await services.chats.delete(request_user.user.id, id)
-    await services.record_change(request_user, "chat.delete", id)
+    await chats.delete(request_user.user.id, id)
+    await audit.record_change(request_user, "chat.delete", id)
 
 
 @router.get("/{id}/tools", responses=problem_responses(404, 409), summary="List the tools of a chat")
-async def list_chat_tools(services: AppServices, request_user: ChatReader, id: PathId) -> ChatTools:
+async def list_chat_tools(chats: ChatsDep, request_user: ChatReader, id: PathId) -> ChatTools:
     """Return all your tools, whether the model of the chat can use them, and the reason for hidden ones."""
     return ChatTools(
-        items=[
-            build_chat_tool_model(each) for each in await services.chats.list_tools(request_user.user.id, id)
-        ]
+        items=[build_chat_tool_model(each) for each in await chats.list_tools(request_user.user.id, id)]
     )
 
 
@@ -145,43 +147,39 @@ async def list_chat_tools(services: AppServices, request_user: ChatReader, id: P
     summary="Send a message",
 )
 async def send_message(
-    services: AppServices, request_user: ChatWriter, id: PathId, given: MessageGiven, response: Response
+    chats: ChatsDep, request_user: ChatWriter, id: PathId, given: MessageGiven, response: Response
 ) -> TurnBegun:
     """Send a message and begin a turn, in which the model answers and calls tools. Returns at once; the
     events of the turn are streamed."""
-    return _build_turn_begun(id, await services.chats.send(request_user.user.id, id, given.text), response)
+    return _build_turn_begun(id, await chats.send(request_user.user.id, id, given.text), response)
 
 
 @router.post(
     "/{id}/runs", status_code=202, responses=problem_responses(404, 409, 413, 415), summary="Run a tool"
 )
 async def run_chat_tool(
-    services: AppServices, request_user: ChatWriter, id: PathId, given: RunGiven, response: Response
+    chats: ChatsDep, request_user: ChatWriter, id: PathId, given: RunGiven, response: Response
 ) -> TurnBegun:
     """Begin a turn in which you call a tool yourself, without a model."""
     return _build_turn_begun(
-        id, await services.chats.run_tool(request_user.user.id, id, given.name, given.arguments), response
+        id, await chats.run_tool(request_user.user.id, id, given.name, given.arguments), response
     )
 
 
 @router.post(
     "/{id}/retry", status_code=202, responses=problem_responses(404, 409), summary="Retry the last turn"
 )
-async def retry_turn(
-    services: AppServices, request_user: ChatWriter, id: PathId, response: Response
-) -> TurnBegun:
+async def retry_turn(chats: ChatsDep, request_user: ChatWriter, id: PathId, response: Response) -> TurnBegun:
     """Begin a new turn with the message or tool run of the last one."""
-    return _build_turn_begun(id, await services.chats.retry(request_user.user.id, id), response)
+    return _build_turn_begun(id, await chats.retry(request_user.user.id, id), response)
 
 
 @router.post("/{id}/stop", status_code=202, responses=problem_responses(404), summary="Stop a turn")
-async def stop_turn(
-    services: AppServices, request_user: ChatWriter, id: PathId, response: Response
-) -> TurnBegun:
+async def stop_turn(chats: ChatsDep, request_user: ChatWriter, id: PathId, response: Response) -> TurnBegun:
     """Stop the running turn, including its model response and calls. Its last event tells when it has ended.
     Does nothing if no turn is running."""
-    chat = await services.chats.get(request_user.user.id, id)
-    await services.chats.stop(request_user.user.id, id)
+    chat = await chats.get(request_user.user.id, id)
+    await chats.stop(request_user.user.id, id)
     return _build_turn_begun(id, chat.turn, response)
 
 
@@ -192,19 +190,19 @@ async def stop_turn(
     summary="Reply to a server's question",
 )
 async def answer_question(
-    services: AppServices, request_user: ChatWriter, id: PathId, question: QuestionId, given: ReplyGiven
+    chats: ChatsDep, request_user: ChatWriter, id: PathId, question: QuestionId, given: ReplyGiven
 ) -> None:
     """Reply to a question that a server asked during a call. The content is sent to the server, but not
     stored."""
-    await services.chats.answer_question(request_user.user.id, id, question, given.action, given.content)
+    await chats.answer_question(request_user.user.id, id, question, given.action, given.content)
 
 
 # Helpers.
 
 
-def _resolve_agent_id(services: Services, request_user: RequestUser, name: str | None) -> str | None:
+def _resolve_agent_id(callers: CallerCache, request_user: RequestUser, name: str | None) -> str | None:
     """Return the id of an agent by id or name. Raises AgentsError if there is none."""
-    agent = None if name is None else services.get_caller(request_user, agent=name).agent
+    agent = None if name is None else callers.get(request_user, agent=name).agent
     return None if agent is None else agent.id
 
 

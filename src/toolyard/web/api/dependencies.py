@@ -15,12 +15,10 @@ from toolyard.accounts.errors import NotAllowed
 from toolyard.types.account import Right
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_browser_user, require_right
 from toolyard.web.problem_details import PROBLEM_JSON
-from toolyard.web.services import Services
 
 __all__ = [
     "JSON_CONTENT_TYPE",
     "AdminUser",
-    "AppServices",
     "BrowserUser",
     "ChatApprover",
     "ChatReader",
@@ -38,12 +36,6 @@ __all__ = [
 ]
 
 
-def _get_services(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
-
-
-AppServices = Annotated[Services, Depends(_get_services)]
 UserWithRead = Annotated[RequestUser, Depends(require_right(Right.READ))]
 UserWithCall = Annotated[RequestUser, Depends(require_right(Right.CALL))]
 UserWithManage = Annotated[RequestUser, Depends(require_right(Right.MANAGE))]

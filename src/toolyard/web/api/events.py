@@ -11,14 +11,16 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from toolyard.core.callers import CallerCache
 from toolyard.errors import ToolyardError
+from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.types.account import Right
 from toolyard.web.access.dependencies import RequestUser, forget_identity, require_right
-from toolyard.web.api.dependencies import AppServices, UserWithRead, problem_responses, require_media_types
+from toolyard.web.api.dependencies import UserWithRead, problem_responses, require_media_types
 from toolyard.web.api.status import build_status_model
 from toolyard.web.live.updates import LiveUpdate
-from toolyard.web.server_status import ServerRecord
-from toolyard.web.services import Services
+from toolyard.web.server_status import ServerRecord, StatusUpdates
+from toolyard.web.service_dependencies import CallersDep, LiveUpdatesDep, StreamLimitsDep
 
 __all__ = ["EVENT_STREAM_TYPE", "EventStreamResponse", "is_still_authorized", "router"]
 
@@ -31,10 +33,12 @@ sign-in is checked again."""
 class EventStreamResponse(StreamingResponse):
     """Server-sent events, counted as an open stream of the user while they are sent."""
 
-    def __init__(self, services: Services, request_user: RequestUser, stream: AsyncGenerator[bytes]) -> None:
+    def __init__(
+        self, stream_limits: StreamLimits, request_user: RequestUser, stream: AsyncGenerator[bytes]
+    ) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(stream, media_type=EVENT_STREAM_TYPE, headers=headers)
-        self._hold = services.stream_limits.hold(request_user.user.id)
+        self._hold = stream_limits.hold(request_user.user.id)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Here and not in the generator, which a client that disconnects early never starts.
@@ -58,21 +62,27 @@ router = APIRouter(tags=["status"], dependencies=[Depends(require_media_types(EV
     summary="Stream status changes",
 )
 async def stream_events(
-    services: AppServices, request_user: UserWithRead, request: Request
+    callers: CallersDep,
+    live_updates: LiveUpdatesDep,
+    stream_limits: StreamLimitsDep,
+    request_user: UserWithRead,
+    request: Request,
 ) -> StreamingResponse:
     """Stream server-sent events: first `status` for every server, then one for each change, with a record as
     in `/status`, and `gone` for a removed server. When Toolyard stops, the stream ends, and clients should
     reconnect."""
-    return EventStreamResponse(services, request_user, _stream_status_events(services, request_user, request))
+    return EventStreamResponse(
+        stream_limits, request_user, _stream_status_events(callers, live_updates, request_user, request)
+    )
 
 
 async def _stream_status_events(
-    services: Services, request_user: RequestUser, request: Request
+    callers: CallerCache, live_updates: StatusUpdates, request_user: RequestUser, request: Request
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 2000\n\n"
     checked_at = time.monotonic()
-    async for change in services.live_updates.subscribe(
-        services.get_caller(request_user), heartbeat_seconds=HEARTBEAT_SECONDS
+    async for change in live_updates.subscribe(
+        callers.get(request_user), heartbeat_seconds=HEARTBEAT_SECONDS
     ):
         if time.monotonic() - checked_at >= HEARTBEAT_SECONDS:
             if not await is_still_authorized(request):

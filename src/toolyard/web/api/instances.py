@@ -9,12 +9,15 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from toolyard.accounts.errors import NotAllowed
+from toolyard.core.audit import AuditRecorder
+from toolyard.core.callers import CallerCache
+from toolyard.core.instances import InstanceSync
 from toolyard.policy.rules import scope_covers_slug
+from toolyard.registry import Registry
 from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
-    AppServices,
     PathId,
     UserWithManage,
     UserWithRead,
@@ -30,8 +33,21 @@ from toolyard.web.api.record_models import (
 )
 from toolyard.web.api.status import build_status_model
 from toolyard.web.api.tools import ToolList, list_server_tools
-from toolyard.web.server_status import build_instance_record
-from toolyard.web.services import Services
+from toolyard.web.server_status import ServerRecords
+from toolyard.web.service_dependencies import (
+    AuditDep,
+    CallersDep,
+    CallPathDep,
+    InstanceSyncDep,
+    LocksDep,
+    ManagerDep,
+    RegistryDep,
+    ServerRecordsDep,
+    SignInsDep,
+    SignOutsDep,
+    ToolDirectoryDep,
+    UrlsDep,
+)
 
 __all__ = ["router"]
 
@@ -53,10 +69,14 @@ class ConnectUrl(BaseModel):
 
 
 def _build_instance_model(
-    services: Services, request_user: RequestUser, instance: Instance, server: RegistryServer
+    callers: CallerCache,
+    server_records: ServerRecords,
+    request_user: RequestUser,
+    instance: Instance,
+    server: RegistryServer,
 ) -> InstanceShown:
     choice = server.find_choice(instance.choice_id)
-    record = build_instance_record(services, services.get_caller(request_user), instance, server)
+    record = server_records.build_instance_record(callers.get(request_user), instance, server)
     return InstanceShown(
         **output_values(instance, is_admin=request_user.is_admin),
         server_name=server.name,
@@ -66,11 +86,15 @@ def _build_instance_model(
 
 
 async def _load_instance_model(
-    services: Services, request_user: RequestUser, instance_id: str
+    callers: CallerCache,
+    instance_sync: InstanceSync,
+    server_records: ServerRecords,
+    request_user: RequestUser,
+    instance_id: str,
 ) -> InstanceShown:
     """Return the instance after a change, synchronised with the core."""
     return _build_instance_model(
-        services, request_user, *await services.find_instance(request_user, instance_id)
+        callers, server_records, request_user, *await instance_sync.find(request_user, instance_id)
     )
 
 
@@ -78,26 +102,39 @@ async def _load_instance_model(
 
 
 @router.get("", responses=problem_responses(), summary="List your instances")
-async def list_instances(services: AppServices, request_user: UserWithRead) -> InstanceList:
+async def list_instances(
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    server_records: ServerRecordsDep,
+    request_user: UserWithRead,
+) -> InstanceList:
     """Return your instances that your token covers, sorted by slug."""
-    instances = await services.list_visible_instances(request_user)
-    return InstanceList(items=[_build_instance_model(services, request_user, *each) for each in instances])
+    instances = await instance_sync.sync_covered(request_user.principal, request_user.scope)
+    return InstanceList(
+        items=[_build_instance_model(callers, server_records, request_user, *each) for each in instances]
+    )
 
 
 @router.get("/slug", responses=problem_responses(), summary="Propose a slug")
 async def propose_slug(
-    services: AppServices,
+    registry: RegistryDep,
     request_user: UserWithRead,
     url: Annotated[str, Query(min_length=1, max_length=2048, description="URL of the server.")],
 ) -> SlugProposed:
     """Return an unused slug, derived from the URL of a server."""
-    return SlugProposed(slug=await services.registry.propose_slug(request_user.user.id, url))
+    return SlugProposed(slug=await registry.propose_slug(request_user.user.id, url))
 
 
 @router.get("/{id}", responses=problem_responses(404), summary="Get an instance")
-async def get_instance(services: AppServices, request_user: UserWithRead, id: PathId) -> InstanceShown:
+async def get_instance(
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    server_records: ServerRecordsDep,
+    request_user: UserWithRead,
+    id: PathId,
+) -> InstanceShown:
     """Return an instance and its status."""
-    return await _load_instance_model(services, request_user, id)
+    return await _load_instance_model(callers, instance_sync, server_records, request_user, id)
 
 
 @router.get(
@@ -106,11 +143,27 @@ async def get_instance(services: AppServices, request_user: UserWithRead, id: Pa
     responses=problem_responses(404),
     summary="List the tools of an instance",
 )
-async def list_instance_tools(services: AppServices, request_user: UserWithRead, id: PathId) -> Response:
+async def list_instance_tools(
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    locks: LocksDep,
+    manager: ManagerDep,
+    request_user: UserWithRead,
+    id: PathId,
+) -> Response:
     """List the tools of the server now, and return those that the filter and your token allow."""
-    instance, server = await services.find_instance(request_user, id)
+    instance, server = await instance_sync.find(request_user, id)
     return await list_server_tools(
-        services, request_user, services.registry.build_instance_server(instance, server).id
+        callers,
+        tool_directory,
+        call_path,
+        locks,
+        manager,
+        request_user,
+        registry.build_instance_server(instance, server).id,
     )
 
 
@@ -121,27 +174,34 @@ async def list_instance_tools(services: AppServices, request_user: UserWithRead,
     "", status_code=201, responses=problem_responses(404, 409, 413, 415), summary="Create an instance"
 )
 async def create_instance(
-    services: AppServices, request_user: UserWithManage, given: InstanceGiven, response: Response
+    audit: AuditDep,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    server_records: ServerRecordsDep,
+    request_user: UserWithManage,
+    given: InstanceGiven,
+    response: Response,
 ) -> InstanceShown:
     """Create an instance of a server. With OAuth, it is `pending` until you sign in."""
     draft = given.draft()
     # A token with limits may only create instances that it covers.
     if request_user.scope is not None and request_user.scope.servers is not None:
-        slug = (draft.slug or "").strip() or await _propose_server_slug(services, request_user, draft)
+        slug = (draft.slug or "").strip() or await _propose_server_slug(registry, request_user, draft)
         draft = replace(draft, slug=_require_slug_in_scope(request_user, slug))
-    instance = await services.registry.create_instance(request_user.user.id, draft)
-    await services.record_change(
+    instance = await registry.create_instance(request_user.user.id, draft)
+    await audit.record_change(
         request_user, "instance.create", instance.id, slug=instance.slug, server=instance.server_id
     )
     response.headers["Location"] = f"/api/v1/instances/{instance.id}"
-    await services.sync_instances(request_user)
-    _, server = await services.registry.get_instance(request_user.user.id, instance.id)
-    return _build_instance_model(services, request_user, instance, server)
+    await instance_sync.sync(request_user.principal)
+    _, server = await registry.get_instance(request_user.user.id, instance.id)
+    return _build_instance_model(callers, server_records, request_user, instance, server)
 
 
-async def _propose_server_slug(services: Services, request_user: RequestUser, draft: InstanceDraft) -> str:
-    server = await services.registry.get_server(draft.server_id)
-    return await services.registry.propose_slug(request_user.user.id, server.url)
+async def _propose_server_slug(registry: Registry, request_user: RequestUser, draft: InstanceDraft) -> str:
+    server = await registry.get_server(draft.server_id)
+    return await registry.propose_slug(request_user.user.id, server.url)
 
 
 def _require_slug_in_scope(request_user: RequestUser, slug: str) -> str:
@@ -156,73 +216,126 @@ def _require_slug_in_scope(request_user: RequestUser, slug: str) -> str:
 
 @router.patch("/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change an instance")
 async def edit_instance(
-    services: AppServices, request_user: UserWithManage, id: PathId, given: InstanceChanges
+    audit: AuditDep,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    server_records: ServerRecordsDep,
+    request_user: UserWithManage,
+    id: PathId,
+    given: InstanceChanges,
 ) -> InstanceShown:
     """Change the given fields. After a change of the sign-in choice, a new sign-in or value is needed."""
-    old, server = await services.find_instance(request_user, id)
+    old, server = await instance_sync.find(request_user, id)
     draft = given.draft(old)
     # A renamed instance must still be covered by the token.
     _require_slug_in_scope(request_user, (draft.slug or "").strip() or old.slug)
-    instance = await services.registry.edit_instance(request_user.user.id, id, draft)
+    instance = await registry.edit_instance(request_user.user.id, id, draft)
     fields_set = sorted(given.model_fields_set)
-    await services.record_change(request_user, "instance.edit", id, slug=instance.slug, fields=fields_set)
-    await services.sync_instances(request_user)
-    return _build_instance_model(services, request_user, instance, server)
+    await audit.record_change(request_user, "instance.edit", id, slug=instance.slug, fields=fields_set)
+    await instance_sync.sync(request_user.principal)
+    return _build_instance_model(callers, server_records, request_user, instance, server)
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete an instance")
-async def delete_instance(services: AppServices, request_user: UserWithManage, id: PathId) -> None:
+async def delete_instance(
+    audit: AuditDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    sign_outs: SignOutsDep,
+    request_user: UserWithManage,
+    id: PathId,
+) -> None:
     """Delete an instance and its sign-in."""
-    instance, _ = await services.find_instance(request_user, id)
-    await services.sign_outs.delete_instance(services.registry, request_user.user.id, id)
-    await services.sync_instances(request_user)
-    await services.record_change(request_user, "instance.delete", id, slug=instance.slug)
+    instance, _ = await instance_sync.find(request_user, id)
+    await sign_outs.delete_instance(registry, request_user.user.id, id)
+    await instance_sync.sync(request_user.principal)
+    await audit.record_change(request_user, "instance.delete", id, slug=instance.slug)
 
 
 @router.post("/{id}/enable", responses=problem_responses(404), summary="Enable an instance")
-async def enable_instance(services: AppServices, request_user: UserWithManage, id: PathId) -> InstanceShown:
+async def enable_instance(
+    audit: AuditDep,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    server_records: ServerRecordsDep,
+    request_user: UserWithManage,
+    id: PathId,
+) -> InstanceShown:
     """Enable an instance, so that its tools can be used."""
-    return await _set_instance_enabled(services, request_user, id, True)
+    return await _set_instance_enabled(
+        audit, callers, instance_sync, registry, server_records, request_user, id, True
+    )
 
 
 @router.post("/{id}/disable", responses=problem_responses(404), summary="Disable an instance")
-async def disable_instance(services: AppServices, request_user: UserWithManage, id: PathId) -> InstanceShown:
+async def disable_instance(
+    audit: AuditDep,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    server_records: ServerRecordsDep,
+    request_user: UserWithManage,
+    id: PathId,
+) -> InstanceShown:
     """Disable an instance: its tools cannot be used until it is enabled again. Nothing is deleted."""
-    return await _set_instance_enabled(services, request_user, id, False)
+    return await _set_instance_enabled(
+        audit, callers, instance_sync, registry, server_records, request_user, id, False
+    )
 
 
 async def _set_instance_enabled(
-    services: Services, request_user: RequestUser, instance_id: str, on: bool
+    audit: AuditRecorder,
+    callers: CallerCache,
+    instance_sync: InstanceSync,
+    registry: Registry,
+    server_records: ServerRecords,
+    request_user: RequestUser,
+    instance_id: str,
+    on: bool,
 ) -> InstanceShown:
-    instance, _ = await services.find_instance(request_user, instance_id)
-    await services.registry.set_instance_enabled(request_user.user.id, instance_id, on)
+    instance, _ = await instance_sync.find(request_user, instance_id)
+    await registry.set_instance_enabled(request_user.user.id, instance_id, on)
     action = "instance.enable" if on else "instance.disable"
-    await services.record_change(request_user, action, instance_id, slug=instance.slug)
-    return await _load_instance_model(services, request_user, instance_id)
+    await audit.record_change(request_user, action, instance_id, slug=instance.slug)
+    return await _load_instance_model(callers, instance_sync, server_records, request_user, instance_id)
 
 
 @router.post("/{id}/test", responses=problem_responses(404), summary="Test an instance")
-async def test_instance(services: AppServices, request_user: UserWithManage, id: PathId) -> InstanceShown:
+async def test_instance(
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    server_records: ServerRecordsDep,
+    request_user: UserWithManage,
+    id: PathId,
+) -> InstanceShown:
     """Reconnect an instance and list its tools; `status` holds the result."""
-    await services.reconnect_instance(request_user, *await services.find_instance(request_user, id))
-    return await _load_instance_model(services, request_user, id)
+    await instance_sync.reconnect(request_user.principal, *await instance_sync.find(request_user, id))
+    return await _load_instance_model(callers, instance_sync, server_records, request_user, id)
 
 
 @router.post(
     "/{id}/connect", responses=problem_responses(404, 424, 502, 504), summary="Sign in to an instance"
 )
 async def connect_instance(
-    services: AppServices, request_user: UserWithManage, id: PathId, request: Request
+    audit: AuditDep,
+    instance_sync: InstanceSyncDep,
+    urls: UrlsDep,
+    sign_ins: SignInsDep,
+    request_user: UserWithManage,
+    id: PathId,
+    request: Request,
 ) -> ConnectUrl:
     """Start an OAuth sign-in. It must be completed in the same browser; programs without a browser session
     are refused."""
-    await services.find_instance(request_user, id)
+    await instance_sync.find(request_user, id)
     if not request_user.browser_id:
         raise NotAllowed(
             "signing in requires a browser, because it leads to the provider's page and back",
-            hint=f"open {services.base_url(request)}/ui/mcp and press Connect or Reconnect",
+            hint=f"open {urls.base_url(request)}/ui/mcp and press Connect or Reconnect",
         )
-    client_identity = services.build_client_identity(services.base_url(request))
-    url = await services.sign_ins.begin(request_user.user.id, id, request_user.browser_id, client_identity)
-    await services.record_change(request_user, "instance.connect", id)
+    client_identity = urls.build_client_identity(urls.base_url(request))
+    url = await sign_ins.begin(request_user.user.id, id, request_user.browser_id, client_identity)
+    await audit.record_change(request_user, "instance.connect", id)
     return ConnectUrl(url=url)

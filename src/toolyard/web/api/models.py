@@ -7,11 +7,11 @@ from pydantic import BaseModel, Field
 
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
-    AppServices,
     ChatReader,
     problem_responses,
     require_media_types,
 )
+from toolyard.web.service_dependencies import ChatsDep
 
 __all__ = ["router"]
 
@@ -36,9 +36,9 @@ class ModelList(BaseModel):
 
 
 @router.get("/models", responses=problem_responses(), summary="List models")
-async def list_models(services: AppServices, request_user: ChatReader) -> ModelList:
+async def list_models(chats: ChatsDep, request_user: ChatReader) -> ModelList:
     """Return the models that chats can use, in the order of the settings."""
-    models = services.chats.models
+    models = chats.models
     items = [
         ModelShown(id=each.id, label=each.label, provider=each.provider, sees=each.sees, hears=each.hears)
         for each in models.choices

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from toolyard.registry import Registry
 from toolyard.types.registry import RegistryServer
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AdminUser,
-    AppServices,
     PathId,
     UserWithRead,
     problem_responses,
@@ -28,7 +28,7 @@ from toolyard.web.api.record_models import (
     issuer_list,
     output_values,
 )
-from toolyard.web.server_preview import fetch_server_preview
+from toolyard.web.service_dependencies import AuditDep, IssuersDep, PreviewsDep, RegistryDep, SignOutsDep
 
 __all__ = ["router"]
 
@@ -41,35 +41,39 @@ router = APIRouter(
 
 
 @router.get("", responses=problem_responses(), summary="List registry servers")
-async def list_servers(services: AppServices, request_user: UserWithRead) -> ServerList:
+async def list_servers(registry: RegistryDep, request_user: UserWithRead) -> ServerList:
     """Return all registry servers with their sign-in choices, sorted by name. Secrets are never returned."""
-    servers = await services.registry.list_servers()
-    counts = await services.registry.count_instances() if request_user.is_admin else {}
+    servers = await registry.list_servers()
+    counts = await registry.count_instances() if request_user.is_admin else {}
     return ServerList(
         items=[_build_server_model(each, request_user, counts.get(each.id, 0)) for each in servers]
     )
 
 
 @router.get("/{id}", responses=problem_responses(404), summary="Get a registry server")
-async def get_server(services: AppServices, request_user: UserWithRead, id: PathId) -> ServerShown:
+async def get_server(registry: RegistryDep, request_user: UserWithRead, id: PathId) -> ServerShown:
     """Return a server with its sign-in choices."""
-    return await _build_counted_server_model(services, request_user, await services.registry.get_server(id))
+    return await _build_counted_server_model(registry, request_user, await registry.get_server(id))
 
 
 @router.get("/{id}/preview", responses=problem_responses(404), summary="Preview a server")
-async def preview_server(services: AppServices, request_user: AdminUser, id: PathId) -> PreviewShown:
+async def preview_server(
+    registry: RegistryDep, previews: PreviewsDep, request_user: AdminUser, id: PathId
+) -> PreviewShown:
     """Connect and list tools, resources and prompts now, with your own sign-in if you have an instance that
     is ready. If that fails, `error` holds the problem."""
     return build_preview_model(
-        await fetch_server_preview(services, request_user, await services.registry.get_server(id))
+        await previews.fetch_server_preview(request_user, await registry.get_server(id))
     )
 
 
 @router.get("/{id}/issuer", responses=problem_responses(404), summary="List unconfirmed issuers")
-async def list_issuers(services: AppServices, request_user: AdminUser, id: PathId) -> IssuerList:
+async def list_issuers(
+    registry: RegistryDep, issuers: IssuersDep, request_user: AdminUser, id: PathId
+) -> IssuerList:
     """Discover the issuer for each client secret without a confirmed one. No credentials are sent to the
     server."""
-    return issuer_list(await services.issuers.unconfirmed(await services.registry.get_server(id)))
+    return issuer_list(await issuers.unconfirmed(await registry.get_server(id)))
 
 
 # Changing.
@@ -85,55 +89,63 @@ WithPreview = Annotated[
 
 @router.post("", status_code=201, responses=problem_responses(409, 413, 415), summary="Add a server")
 async def add_server(
-    services: AppServices,
+    audit: AuditDep,
+    registry: RegistryDep,
+    previews: PreviewsDep,
     request_user: AdminUser,
     given: ServerGiven,
     response: Response,
     with_preview: WithPreview = False,
 ) -> ServerShown:
     """Add a server. Toolyard does not connect to it unless `preview=true`."""
-    server = await services.registry.add_server(given.draft())
-    await services.record_change(request_user, "server.add", server.id, name=server.name, url=server.url)
+    server = await registry.add_server(given.draft())
+    await audit.record_change(request_user, "server.add", server.id, name=server.name, url=server.url)
     response.headers["Location"] = f"/api/v1/servers/{server.id}"
     model = _build_server_model(server, request_user, 0)
     if with_preview:
-        model.preview = build_preview_model(await fetch_server_preview(services, request_user, server))
+        model.preview = build_preview_model(await previews.fetch_server_preview(request_user, server))
     return model
 
 
 @router.patch("/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change a server")
 async def edit_server(
-    services: AppServices, request_user: AdminUser, id: PathId, given: ServerChanges
+    audit: AuditDep, registry: RegistryDep, request_user: AdminUser, id: PathId, given: ServerChanges
 ) -> ServerShown:
     """Change the given fields. If the host of the URL changes, the sign-ins of all instances are deleted."""
-    server = await services.registry.edit_server(id, given.draft(await services.registry.get_server(id)))
-    await services.record_change(
+    server = await registry.edit_server(id, given.draft(await registry.get_server(id)))
+    await audit.record_change(
         request_user, "server.edit", id, name=server.name, fields=sorted(given.model_fields_set)
     )
-    return await _build_counted_server_model(services, request_user, server)
+    return await _build_counted_server_model(registry, request_user, server)
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a server")
-async def delete_server(services: AppServices, request_user: AdminUser, id: PathId) -> None:
+async def delete_server(
+    audit: AuditDep, registry: RegistryDep, sign_outs: SignOutsDep, request_user: AdminUser, id: PathId
+) -> None:
     """Delete a server with the instances of all users and their sign-ins."""
-    server = await services.sign_outs.delete_server(services.registry, id)
-    await services.record_change(request_user, "server.delete", id, name=server.name)
+    server = await sign_outs.delete_server(registry, id)
+    await audit.record_change(request_user, "server.delete", id, name=server.name)
 
 
 @router.post("/{id}/enable", responses=problem_responses(404), summary="Enable a server")
-async def enable_server(services: AppServices, request_user: AdminUser, id: PathId) -> ServerShown:
+async def enable_server(
+    audit: AuditDep, registry: RegistryDep, request_user: AdminUser, id: PathId
+) -> ServerShown:
     """Enable a server, so that its instances can be used."""
-    server = await services.registry.set_server_enabled(id, True)
-    await services.record_change(request_user, "server.enable", id, name=server.name)
-    return await _build_counted_server_model(services, request_user, server)
+    server = await registry.set_server_enabled(id, True)
+    await audit.record_change(request_user, "server.enable", id, name=server.name)
+    return await _build_counted_server_model(registry, request_user, server)
 
 
 @router.post("/{id}/disable", responses=problem_responses(404), summary="Disable a server")
-async def disable_server(services: AppServices, request_user: AdminUser, id: PathId) -> ServerShown:
+async def disable_server(
+    audit: AuditDep, registry: RegistryDep, request_user: AdminUser, id: PathId
+) -> ServerShown:
     """Disable a server: nobody can use it until it is enabled again. Nothing is deleted."""
-    server = await services.registry.set_server_enabled(id, False)
-    await services.record_change(request_user, "server.disable", id, name=server.name)
-    return await _build_counted_server_model(services, request_user, server)
+    server = await registry.set_server_enabled(id, False)
+    await audit.record_change(request_user, "server.disable", id, name=server.name)
+    return await _build_counted_server_model(registry, request_user, server)
 
 
 @router.post(
@@ -142,14 +154,19 @@ async def disable_server(services: AppServices, request_user: AdminUser, id: Pat
     summary="Confirm the issuer of a server",
 )
 async def confirm_server_issuer(
-    services: AppServices, request_user: AdminUser, id: PathId, given: IssuerGiven
+    audit: AuditDep,
+    registry: RegistryDep,
+    issuers: IssuersDep,
+    request_user: AdminUser,
+    id: PathId,
+    given: IssuerGiven,
 ) -> ServerShown:
     """Allow the client secret of a choice to be sent to the issuer that the server reports. If the server now
     reports another issuer, nothing is stored (422)."""
-    server = await services.issuers.confirm(id, given.choice_id, given.issuer)
+    server = await issuers.confirm(id, given.choice_id, given.issuer)
     details = {"choice": given.choice_id, "issuer": given.issuer}
-    await services.record_change(request_user, "server.confirm_issuer", id, name=server.name, **details)
-    return await _build_counted_server_model(services, request_user, server)
+    await audit.record_change(request_user, "server.confirm_issuer", id, name=server.name, **details)
+    return await _build_counted_server_model(registry, request_user, server)
 
 
 def _build_server_model(server: RegistryServer, request_user: RequestUser, count: int) -> ServerShown:
@@ -158,7 +175,7 @@ def _build_server_model(server: RegistryServer, request_user: RequestUser, count
 
 
 async def _build_counted_server_model(
-    services: AppServices, request_user: RequestUser, server: RegistryServer
+    registry: Registry, request_user: RequestUser, server: RegistryServer
 ) -> ServerShown:
-    counts = await services.registry.count_instances() if request_user.is_admin else {}
+    counts = await registry.count_instances() if request_user.is_admin else {}
     return _build_server_model(server, request_user, counts.get(server.id, 0))

@@ -13,7 +13,6 @@ from toolyard.types.account import BrowserSession
 from toolyard.web.access.cookies import find_browser
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
-    AppServices,
     BrowserUser,
     PathId,
     problem_responses,
@@ -21,6 +20,7 @@ from toolyard.web.api.dependencies import (
     to_datetime,
     to_optional_datetime,
 )
+from toolyard.web.service_dependencies import AuditDep, PeopleDep
 
 __all__ = ["router"]
 
@@ -60,30 +60,27 @@ def _build_session_model(session: BrowserSession, current: str) -> SessionShown:
 
 
 @router.get("", responses=problem_responses(), summary="List your sessions")
-async def list_sessions(services: AppServices, request_user: BrowserUser, request: Request) -> SessionList:
+async def list_sessions(people: PeopleDep, request_user: BrowserUser, request: Request) -> SessionList:
     """Return your signed-in browsers. Empty in the modes `none` and `proxy`, which have no sessions."""
     if not request_user.signed_in:
         return SessionList(items=[])
     browser = find_browser(request)
     current = "" if browser is None else derive_session_id(browser.text)
     return SessionList(
-        items=[
-            _build_session_model(each, current)
-            for each in await services.people.list_sessions(request_user.user)
-        ]
+        items=[_build_session_model(each, current) for each in await people.list_sessions(request_user.user)]
     )
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Sign out a browser")
-async def end_session(services: AppServices, request_user: BrowserUser, id: PathId) -> None:
+async def end_session(audit: AuditDep, people: PeopleDep, request_user: BrowserUser, id: PathId) -> None:
     """Sign out one browser."""
-    if not await services.people.end_session(request_user.user, id):
+    if not await people.end_session(request_user.user, id):
         raise NotFound("session not found", hint="it may have ended already")
-    await services.record_change(request_user, "sign_out", id)
+    await audit.record_change(request_user, "sign_out", id)
 
 
 @router.delete("", status_code=204, responses=problem_responses(), summary="Sign out everywhere")
-async def end_sessions(services: AppServices, request_user: BrowserUser) -> None:
+async def end_sessions(audit: AuditDep, people: PeopleDep, request_user: BrowserUser) -> None:
     """Sign out all browsers, including the current one. API tokens stay valid."""
-    await services.people.sign_out_everywhere(request_user.user)
-    await services.record_change(request_user, "sign_out", "everywhere")
+    await people.sign_out_everywhere(request_user.user)
+    await audit.record_change(request_user, "sign_out", "everywhere")

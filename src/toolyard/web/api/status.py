@@ -13,14 +13,14 @@ from toolyard.types.server import TransportName
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AdminUser,
-    AppServices,
     PathId,
     UserWithRead,
     problem_responses,
     require_media_types,
     to_optional_datetime,
 )
-from toolyard.web.server_status import ServerRecord, build_config_record, list_server_records
+from toolyard.web.server_status import ServerRecord
+from toolyard.web.service_dependencies import CallersDep, ConfigDep, ConfiguredServersDep, ServerRecordsDep
 
 __all__ = ["ServerStatus", "StatusList", "build_status_model", "router"]
 
@@ -127,10 +127,12 @@ _RECORD_FIELDS = tuple(each.name for each in fields(ServerRecord))
 
 
 @router.get("/status", responses=problem_responses(), summary="Get the status of all servers")
-async def get_status(services: AppServices, request_user: UserWithRead) -> StatusList:
+async def get_status(
+    callers: CallersDep, config: ConfigDep, server_records: ServerRecordsDep, request_user: UserWithRead
+) -> StatusList:
     """Return a record for each configured server and each of your instances."""
-    records = await list_server_records(services, services.get_caller(request_user))
-    problem = services.config_problem if request_user.is_admin else None
+    records = await server_records.list_server_records(callers.get(request_user))
+    problem = config.problem if request_user.is_admin else None
     return StatusList(items=[build_status_model(each) for each in records], config_problem=problem)
 
 
@@ -139,9 +141,16 @@ async def get_status(services: AppServices, request_user: UserWithRead) -> Statu
     responses=problem_responses(404),
     summary="Restart a configured server",
 )
-async def restart_server(services: AppServices, request_user: AdminUser, id: PathId) -> ServerStatus:
+async def restart_server(
+    callers: CallersDep,
+    config: ConfigDep,
+    configured_servers: ConfiguredServersDep,
+    server_records: ServerRecordsDep,
+    request_user: AdminUser,
+    id: PathId,
+) -> ServerStatus:
     """Close all connections of a server and clear its failure. A shared server is connected again at once,
     others on their next use."""
-    await services.restart_server(request_user, id)
-    server = services.configuration.servers[id]
-    return build_status_model(build_config_record(services, services.get_caller(request_user), server))
+    await configured_servers.restart(request_user, id)
+    server = config.configuration.servers[id]
+    return build_status_model(server_records.build_config_record(callers.get(request_user), server))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -13,7 +14,6 @@ from toolyard.registry.errors import NotFound
 from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
-    AppServices,
     BrowserUser,
     PathId,
     RequestModel,
@@ -23,6 +23,7 @@ from toolyard.web.api.dependencies import (
     to_datetime,
     to_optional_datetime,
 )
+from toolyard.web.service_dependencies import AccountsDep, AuditDep, PeopleDep
 
 __all__ = ["ScopeShown", "build_scope_model", "router"]
 
@@ -124,18 +125,19 @@ def _build_token_model(token: ApiToken, now: float) -> TokenShown:
 
 
 @router.get("", responses=problem_responses(), summary="List your tokens")
-async def list_tokens(services: AppServices, request_user: UserWithRead) -> TokenList:
+async def list_tokens(accounts: AccountsDep, request_user: UserWithRead) -> TokenList:
     """Return your tokens. Their secrets are stored only as hashes."""
     return TokenList(
         items=[
-            _build_token_model(each, services.clock())
-            for each in await services.database.accounts.list_tokens(request_user.user.id)
+            _build_token_model(each, time.time()) for each in await accounts.list_tokens(request_user.user.id)
         ]
     )
 
 
 @router.post("", status_code=201, responses=problem_responses(413, 415), summary="Create a token")
-async def make_token(services: AppServices, request_user: BrowserUser, given: TokenGiven) -> TokenMade:
+async def make_token(
+    audit: AuditDep, people: PeopleDep, request_user: BrowserUser, given: TokenGiven
+) -> TokenMade:
     """Create a token. Its secret is in this response only. Tokens cannot create other tokens."""
     scope = TokenScope(
         rights=frozenset(Right(each) for each in given.scope.rights),
@@ -144,15 +146,15 @@ async def make_token(services: AppServices, request_user: BrowserUser, given: To
         agents=None if given.scope.agents is None else tuple(given.scope.agents),
     )
     is_lifetime_given = "expires_in" in given.model_fields_set
-    lifetime = given.expires_in if is_lifetime_given else services.people.token_lifetime
-    token, text = await services.people.create_token(request_user.user, given.name, scope, lifetime)
-    await services.record_change(request_user, "token.make", token.id, name=token.name)
-    return TokenMade(**_build_token_model(token, services.clock()).model_dump(), token=text)
+    lifetime = given.expires_in if is_lifetime_given else people.token_lifetime
+    token, text = await people.create_token(request_user.user, given.name, scope, lifetime)
+    await audit.record_change(request_user, "token.make", token.id, name=token.name)
+    return TokenMade(**_build_token_model(token, time.time()).model_dump(), token=text)
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a token")
-async def delete_token(services: AppServices, request_user: BrowserUser, id: PathId) -> None:
+async def delete_token(audit: AuditDep, accounts: AccountsDep, request_user: BrowserUser, id: PathId) -> None:
     """Delete a token, which becomes invalid at once."""
-    if not await services.database.accounts.delete_token(request_user.user.id, id):
+    if not await accounts.delete_token(request_user.user.id, id):
         raise NotFound("token not found", hint="it may have been deleted")
-    await services.record_change(request_user, "token.delete", id)
+    await audit.record_change(request_user, "token.delete", id)

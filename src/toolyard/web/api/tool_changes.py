@@ -12,7 +12,6 @@ from toolyard.catalog.lock import Change
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AdminUser,
-    AppServices,
     PathId,
     RequestModel,
     UserWithManage,
@@ -20,14 +19,7 @@ from toolyard.web.api.dependencies import (
     problem_responses,
     require_media_types,
 )
-from toolyard.web.tool_acceptance import (
-    accept_changes_for_everyone,
-    accept_changes_in_file,
-    accept_changes_in_instance,
-    find_file_changes,
-    find_instance_changes,
-    find_registry_changes,
-)
+from toolyard.web.service_dependencies import ConfigDep, InstanceSyncDep, RegistryDep, ToolAcceptanceDep
 
 __all__ = ["router"]
 
@@ -70,13 +62,19 @@ class Acceptance(RequestModel):
     responses=problem_responses(404, 409, 502, 504),
     summary="List changes of a server",
 )
-async def list_server_changes(services: AppServices, request_user: AdminUser, id: PathId) -> ChangeList:
+async def list_server_changes(
+    config: ConfigDep,
+    registry: RegistryDep,
+    tool_acceptance: ToolAcceptanceDep,
+    request_user: AdminUser,
+    id: PathId,
+) -> ChangeList:
     """Return the unaccepted changes of a server. For a configured server, its last listing is compared with
     `mcp.lock`; for a registry server, the listings of all users with the definitions accepted for all."""
-    server = services.configuration.servers.get(id)
+    server = config.configuration.servers.get(id)
     if server is not None:
-        return _build_change_list(await find_file_changes(services, request_user, server))
-    return _build_change_list(await find_registry_changes(services, await services.registry.get_server(id)))
+        return _build_change_list(await tool_acceptance.find_file_changes(request_user, server))
+    return _build_change_list(await tool_acceptance.find_registry_changes(await registry.get_server(id)))
 
 
 @router.post(
@@ -86,16 +84,23 @@ async def list_server_changes(services: AppServices, request_user: AdminUser, id
     summary="Accept changes of a server",
 )
 async def accept_server_changes(
-    services: AppServices, request_user: AdminUser, id: PathId, given: Acceptance
+    config: ConfigDep,
+    registry: RegistryDep,
+    tool_acceptance: ToolAcceptanceDep,
+    request_user: AdminUser,
+    id: PathId,
+    given: Acceptance,
 ) -> ChangeList:
     """Accept exactly the given changes for everyone, and return them. If one has changed since it was listed,
     nothing is accepted (409)."""
-    server = services.configuration.servers.get(id)
+    server = config.configuration.servers.get(id)
     if server is not None:
-        return _build_change_list(await accept_changes_in_file(services, request_user, server, given.keys))
-    registered = await services.registry.get_server(id)
+        return _build_change_list(
+            await tool_acceptance.accept_changes_in_file(request_user, server, given.keys)
+        )
+    registered = await registry.get_server(id)
     return _build_change_list(
-        await accept_changes_for_everyone(services, request_user, registered, given.keys)
+        await tool_acceptance.accept_changes_for_everyone(request_user, registered, given.keys)
     )
 
 
@@ -105,10 +110,12 @@ async def accept_server_changes(
     responses=problem_responses(404),
     summary="List changes of an instance",
 )
-async def list_instance_changes(services: AppServices, request_user: UserWithRead, id: PathId) -> ChangeList:
+async def list_instance_changes(
+    instance_sync: InstanceSyncDep, tool_acceptance: ToolAcceptanceDep, request_user: UserWithRead, id: PathId
+) -> ChangeList:
     """Return the changes in the last listing of your instance that neither you nor an admin accepted."""
-    instance, _ = await services.find_instance(request_user, id)
-    return _build_change_list(await find_instance_changes(services, instance))
+    instance, _ = await instance_sync.find(request_user, id)
+    return _build_change_list(await tool_acceptance.find_instance_changes(instance))
 
 
 @router.post(
@@ -118,12 +125,18 @@ async def list_instance_changes(services: AppServices, request_user: UserWithRea
     summary="Accept changes of an instance",
 )
 async def accept_instance_changes(
-    services: AppServices, request_user: UserWithManage, id: PathId, given: Acceptance
+    instance_sync: InstanceSyncDep,
+    tool_acceptance: ToolAcceptanceDep,
+    request_user: UserWithManage,
+    id: PathId,
+    given: Acceptance,
 ) -> ChangeList:
     """Accept exactly the given changes for this instance only, and return them. If one has changed since it
     was listed, nothing is accepted (409)."""
-    instance, _ = await services.find_instance(request_user, id)
-    return _build_change_list(await accept_changes_in_instance(services, request_user, instance, given.keys))
+    instance, _ = await instance_sync.find(request_user, id)
+    return _build_change_list(
+        await tool_acceptance.accept_changes_in_instance(request_user, instance, given.keys)
+    )
 
 
 def _build_change_list(changes: Sequence[Change]) -> ChangeList:

@@ -9,7 +9,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.catalog.tool_listing import ToolListing
+from toolyard.clients import ConnectionManager
+from toolyard.clients.call_path import CallPath
+from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.core.callers import CallerCache
 from toolyard.errors import ServerError
 from toolyard.policy.rules import scope_covers_server
 from toolyard.protocol.codec import JsonFragment, encode, encode_fragment, encode_large_members
@@ -21,7 +26,6 @@ from toolyard.types.tool import Definition
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
-    AppServices,
     RequestModel,
     UserWithCall,
     UserWithRead,
@@ -30,7 +34,15 @@ from toolyard.web.api.dependencies import (
 )
 from toolyard.web.middleware.disconnect import cancel_on_disconnect
 from toolyard.web.problem_details import ProblemDetails, describe_error
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import (
+    CallersDep,
+    CallPathDep,
+    InstanceSyncDep,
+    LocksDep,
+    ManagerDep,
+    ToolDirectoryDep,
+    UserToolsDep,
+)
 
 __all__ = ["ToolList", "list_server_tools", "router"]
 
@@ -134,7 +146,12 @@ class Why(BaseModel):
 
 @router.get("", response_model=ToolList, responses=problem_responses(404), summary="List tools")
 async def list_tools(
-    services: AppServices,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    locks: LocksDep,
+    manager: ManagerDep,
     request_user: UserWithRead,
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006 - never changed
@@ -147,29 +164,36 @@ async def list_tools(
 ) -> Response:
     """Return the tools that you may use, of configured servers and of your instances, sorted by name. Servers
     that cannot be listed are among the failures."""
-    await services.sync_instances(request_user)
-    caller = services.get_caller(request_user, agent=agent, bundles=bundles)
-    server_ids = None if server is None else _find_server_ids(services, request_user, server)
-    return await _respond_with_tools(services, request_user, caller, server_ids, fresh=fresh)
+    await instance_sync.sync(request_user.principal)
+    caller = callers.get(request_user, agent=agent, bundles=bundles)
+    server_ids = None if server is None else _find_server_ids(manager, request_user, server)
+    return await _respond_with_tools(
+        tool_directory, call_path, locks, manager, request_user, caller, server_ids, fresh=fresh
+    )
 
 
 @router.get("/{name}", responses=problem_responses(404, 424, 502, 504), summary="Get a tool")
 async def get_tool(
-    services: AppServices,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    user_tools: UserToolsDep,
     request_user: UserWithRead,
     name: ToolName,
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006
 ) -> ToolShown:
     """Return a tool that you may use, by its name."""
-    await services.sync_instances(request_user)
-    caller = services.get_caller(request_user, agent=agent, bundles=bundles)
-    return _build_tool_model(name, await services.find_tool(caller, name))
+    await instance_sync.sync(request_user.principal)
+    caller = callers.get(request_user, agent=agent, bundles=bundles)
+    return _build_tool_model(name, await user_tools.find(caller, name))
 
 
 @router.get("/{name}/why", responses=problem_responses(404), summary="Explain access to a tool")
 async def explain_tool(
-    services: AppServices,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
     request_user: UserWithRead,
     name: ToolName,
     agent: AgentQuery = None,
@@ -177,10 +201,10 @@ async def explain_tool(
 ) -> Why:
     """Explain by which rules you may or may not see and call a tool. Servers that were listed before are not
     listed again."""
-    await services.sync_instances(request_user)
-    caller = services.get_caller(request_user, agent=agent, bundles=bundles)
-    await services.core.tool_directory.refresh(caller.principal)
-    return _build_why_model(services.core.call_path.explain(name, caller))
+    await instance_sync.sync(request_user.principal)
+    caller = callers.get(request_user, agent=agent, bundles=bundles)
+    await tool_directory.refresh(caller.principal)
+    return _build_why_model(call_path.explain(name, caller))
 
 
 # Calling.
@@ -193,11 +217,11 @@ async def explain_tool(
     summary="Call a tool",
 )
 async def call_tool(
-    services: AppServices, request_user: UserWithCall, name: ToolName, given: CallGiven, request: Request
+    user_tools: UserToolsDep, request_user: UserWithCall, name: ToolName, given: CallGiven, request: Request
 ) -> Response:
     """Call a tool by its name. An error of the tool is a result with `is_error`; a failure of the server is a
     problem. Forbidden and missing tools give the same response. Disconnect to cancel the call."""
-    call = services.call_tool(request_user, name, given.arguments, agent=given.agent, bundles=given.bundles)
+    call = user_tools.call(request_user, name, given.arguments, agent=given.agent, bundles=given.bundles)
     shown = _build_call_result(await cancel_on_disconnect(request, call))
     # Pydantic cannot serialise deeply nested results. The call has been made, so that it must not fail now.
     body = {**dict(shown), "media": [dict(each) for each in shown.media]}
@@ -207,28 +231,50 @@ async def call_tool(
 # Helpers.
 
 
-async def list_server_tools(services: Services, request_user: RequestUser, core_id: str) -> Response:
+async def list_server_tools(
+    callers: CallerCache,
+    tool_directory: ToolDirectory,
+    call_path: CallPath,
+    locks: CombinedLocks,
+    manager: ConnectionManager,
+    request_user: RequestUser,
+    core_id: str,
+) -> Response:
     """List the tools of one server now."""
     return await _respond_with_tools(
-        services, request_user, services.get_caller(request_user), {core_id}, fresh=True
+        tool_directory,
+        call_path,
+        locks,
+        manager,
+        request_user,
+        callers.get(request_user),
+        {core_id},
+        fresh=True,
     )
 
 
 async def _respond_with_tools(
-    services: Services, request_user: RequestUser, caller: Caller, server_ids: Set[str] | None, *, fresh: bool
+    tool_directory: ToolDirectory,
+    call_path: CallPath,
+    locks: CombinedLocks,
+    manager: ConnectionManager,
+    request_user: RequestUser,
+    caller: Caller,
+    server_ids: Set[str] | None,
+    *,
+    fresh: bool,
 ) -> Response:
-    manager, calls = services.core.manager, services.core.call_path
-    listing = await services.core.tool_directory.refresh(caller.principal, fresh=fresh, only=server_ids)
+    listing = await tool_directory.refresh(caller.principal, fresh=fresh, only=server_ids)
     covered = {
         id_
         for id_, server in manager.visible_servers(caller.principal).items()
         if scope_covers_server(caller.scope, server) and (server_ids is None or id_ in server_ids)
     }
-    shown = calls.visible_tools(listing, caller)
+    shown = call_path.visible_tools(listing, caller)
     listed = ToolList(
         items=[],
         failures=[
-            _build_server_failure(services, id_, error)
+            _build_server_failure(call_path, id_, error)
             for id_, error in listing.failures.items()
             if id_ in covered
         ],
@@ -241,7 +287,7 @@ async def _respond_with_tools(
                 for each in listing.quarantined()
                 if request_user.is_admin and each.server_id in covered
             ),
-            *_describe_quarantined_tools(services, request_user, listing, covered),
+            *_describe_quarantined_tools(locks, request_user, listing, covered),
         ],
     )
     # Encoded in steps, because a server may have ten thousand tools.
@@ -256,20 +302,20 @@ async def _respond_with_tools(
 
 
 def _describe_quarantined_tools(
-    services: Services, request_user: RequestUser, listing: ToolListing, covered: Set[str]
+    locks: CombinedLocks, request_user: RequestUser, listing: ToolListing, covered: Set[str]
 ) -> Iterator[str]:
     """Yield the quarantined tools that the user can accept, as an admin or as the owner of an instance."""
     for server_id, catalogue in listing.catalogues.items():
         if server_id in covered and (request_user.is_admin or server_id.startswith("@")):
-            for tool, reason in services.core.locks.quarantine_reasons(catalogue.contents).items():
+            for tool, reason in locks.quarantine_reasons(catalogue.contents).items():
                 yield f"tool '{tool}' of server '{server_id}' is quarantined: {reason}"
 
 
-def _find_server_ids(services: Services, request_user: RequestUser, name: str) -> set[str]:
+def _find_server_ids(manager: ConnectionManager, request_user: RequestUser, name: str) -> set[str]:
     """Return the ids of the configured server or instance with this name. Raises NotFound."""
     server_ids = {
         id_
-        for id_, server in services.core.manager.visible_servers(request_user.principal).items()
+        for id_, server in manager.visible_servers(request_user.principal).items()
         if scope_covers_server(request_user.scope, server)
         and name in (id_, server.instance.slug if server.instance is not None else id_)
     }
@@ -278,8 +324,8 @@ def _find_server_ids(services: Services, request_user: RequestUser, name: str) -
     return server_ids
 
 
-def _build_server_failure(services: Services, server_id: str, error: ServerError) -> ServerFailure:
-    services.core.call_path.redact_error(error)
+def _build_server_failure(call_path: CallPath, server_id: str, error: ServerError) -> ServerFailure:
+    call_path.redact_error(error)
     return ServerFailure(server=server_id, problem=describe_error(error)[0])
 
 

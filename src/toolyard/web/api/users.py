@@ -10,12 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard import __version__
 from toolyard.types.account import Role, User
-from toolyard.web import account_admin
 from toolyard.web.account_admin import Invitation
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AdminUser,
-    AppServices,
     PathId,
     RequestModel,
     UserWithRead,
@@ -25,6 +23,7 @@ from toolyard.web.api.dependencies import (
     to_optional_datetime,
 )
 from toolyard.web.api.tokens import ScopeShown, build_scope_model
+from toolyard.web.service_dependencies import AccountAdminDep, SettingsDep, UrlsDep
 
 __all__ = ["router"]
 
@@ -109,7 +108,7 @@ def _build_user_model(user: User) -> UserShown:
 
 
 @router.get("/me", responses=problem_responses(), summary="Get the current user")
-async def get_me(services: AppServices, request_user: UserWithRead) -> Me:
+async def get_me(settings: SettingsDep, request_user: UserWithRead) -> Me:
     """Return the current user and the limits of their token."""
     user = request_user.user
     return Me(
@@ -117,26 +116,31 @@ async def get_me(services: AppServices, request_user: UserWithRead) -> Me:
         name=user.name,
         role=user.role.value,
         is_admin=request_user.is_admin,
-        people_mode=services.settings.people_mode.value,
+        people_mode=settings.people_mode.value,
         token=None if request_user.scope is None else build_scope_model(request_user.scope),
         version=__version__,
     )
 
 
 @router.get("/users", responses=problem_responses(), summary="List users")
-async def list_users(services: AppServices, request_user: AdminUser) -> UserList:
+async def list_users(account_admin: AccountAdminDep, request_user: AdminUser) -> UserList:
     """Return all users, sorted by name."""
-    return UserList(items=[_build_user_model(each) for each in await account_admin.list_users(services)])
+    return UserList(items=[_build_user_model(each) for each in await account_admin.list_users()])
 
 
 @router.post("/users", status_code=201, responses=problem_responses(409, 413, 415), summary="Invite a user")
 async def add_user(
-    services: AppServices, request_user: AdminUser, given: UserGiven, request: Request, response: Response
+    urls: UrlsDep,
+    account_admin: AccountAdminDep,
+    request_user: AdminUser,
+    given: UserGiven,
+    request: Request,
+    response: Response,
 ) -> UserInvited:
     """Create an account and an invitation link to set its password. Only in mode `password`; in other modes
     accounts are created on first sign-in."""
     invitation = await account_admin.add_user(
-        services, request_user, given.name, Role(given.role), services.base_url(request)
+        request_user, given.name, Role(given.role), urls.base_url(request)
     )
     response.headers["Location"] = f"/api/v1/users/{invitation.user.id}"
     return UserInvited(
@@ -145,38 +149,36 @@ async def add_user(
 
 
 @router.get("/users/{id}", responses=problem_responses(404), summary="Get a user")
-async def get_user(services: AppServices, request_user: AdminUser, id: PathId) -> UserShown:
+async def get_user(account_admin: AccountAdminDep, request_user: AdminUser, id: PathId) -> UserShown:
     """Return a user account."""
-    return _build_user_model(await account_admin.find_user(services, id))
+    return _build_user_model(await account_admin.find_user(id))
 
 
 @router.post("/users/{id}/invite", responses=problem_responses(404), summary="Create a new invitation link")
 async def invite_user(
-    services: AppServices, request_user: AdminUser, id: PathId, request: Request
+    urls: UrlsDep, account_admin: AccountAdminDep, request_user: AdminUser, id: PathId, request: Request
 ) -> InviteShown:
     """Create a link for a user to set a new password. Earlier links become invalid."""
-    return _build_invite_model(
-        await account_admin.invite_user(services, request_user, id, services.base_url(request))
-    )
+    return _build_invite_model(await account_admin.invite_user(request_user, id, urls.base_url(request)))
 
 
 @router.patch("/users/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change a user")
 async def edit_user(
-    services: AppServices, request_user: AdminUser, id: PathId, given: UserChanges
+    account_admin: AccountAdminDep, request_user: AdminUser, id: PathId, given: UserChanges
 ) -> UserShown:
     """Rename a user, change their role, or disable them. Disabling signs the user out, also of servers, and
     invalidates their tokens."""
     role = None if given.role is None else Role(given.role)
     user = await account_admin.change_user(
-        services, request_user, id, name=given.name, role=role, disabled=given.disabled
+        request_user, id, name=given.name, role=role, disabled=given.disabled
     )
     return _build_user_model(user)
 
 
 @router.delete("/users/{id}", status_code=204, responses=problem_responses(404), summary="Delete a user")
-async def delete_user(services: AppServices, request_user: AdminUser, id: PathId) -> None:
+async def delete_user(account_admin: AccountAdminDep, request_user: AdminUser, id: PathId) -> None:
     """Delete a user with their sessions, tokens, instances and sign-ins."""
-    await account_admin.delete_user(services, request_user, id)
+    await account_admin.delete_user(request_user, id)
 
 
 def _build_invite_model(invitation: Invitation) -> InviteShown:

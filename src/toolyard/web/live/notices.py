@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
+from toolyard.catalog.lock.combined_locks import CombinedLocks
+from toolyard.clients import ConnectionManager
+from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.core.instances import InstanceSync
 from toolyard.errors import SignInNeeded, ToolyardError
+from toolyard.gateway.gateway import Gateway
 from toolyard.types.principal import Principal
 from toolyard.types.registry import Instance, InstanceState
-
-if TYPE_CHECKING:
-    from toolyard.web.services import Services
 
 __all__ = ["GatewayNotices"]
 
@@ -25,8 +26,19 @@ class GatewayNotices:
     Changes reported during a run are collected and handled together in the next one.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        gateway: Gateway,
+        instances: InstanceSync,
+        manager: ConnectionManager,
+        tool_directory: ToolDirectory,
+        locks: CombinedLocks,
+    ) -> None:
+        self._gateway = gateway
+        self._instances = instances
+        self._manager = manager
+        self._tool_directory = tool_directory
+        self._locks = locks
         self._changed_ids: set[str] = set()
         self._check_due = asyncio.Event()
 
@@ -35,20 +47,16 @@ class GatewayNotices:
         self._changed_ids.add(changed_id)
         self._check_due.set()
 
-    def notify_servers_changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
-        """Notify the clients of a principal (None: of everyone) about changed servers."""
-        self._services.mcp.gateway.on_servers_changed(principal, server_ids)
-
     async def run(self) -> None:
         """Process scheduled checks until cancelled."""
         while True:
             await self._check_due.wait()
             self._check_due.clear()
             changed_ids, self._changed_ids = self._changed_ids, set()
-            for principal in self._services.mcp.gateway.client_subscriptions.subscriber_principals():
+            for principal in self._gateway.client_subscriptions.subscriber_principals():
                 try:
                     # This also passes changed definitions to the core, which notifies about them itself.
-                    owned = await self._services.instance_sync.sync(principal)
+                    owned = await self._instances.sync(principal)
                     affected = [each for each in owned if changed_ids & {"", each[0].id, each[1].id}]
                     await self._check_instances(principal, [instance for instance, _ in affected])
                 except ToolyardError as error:
@@ -59,7 +67,7 @@ class GatewayNotices:
 
         This happens after a sign-in, and after the acceptance of quarantined tools.
         """
-        tool_directory = self._services.core.tool_directory
+        tool_directory = self._tool_directory
         failures = tool_directory.known_listing(principal).failures
         signed_in_ids = {
             instance.core_id
@@ -72,15 +80,14 @@ class GatewayNotices:
             each.core_id for each in instances if await self._refresh_quarantine(principal, each.core_id)
         }
         if signed_in_ids or accepted_ids:
-            self.notify_servers_changed(principal, signed_in_ids | accepted_ids)
+            self._gateway.on_servers_changed(principal, signed_in_ids | accepted_ids)
 
     async def _refresh_quarantine(self, principal: Principal, server_id: str) -> bool:
         """Read the accepted tools again; return True if the set of quarantined tools changed."""
-        core = self._services.core
-        server = core.manager.find(server_id, principal)
-        catalogue = core.tool_directory.known_listing(principal).catalogues.get(server_id)
+        server = self._manager.find(server_id, principal)
+        catalogue = self._tool_directory.known_listing(principal).catalogues.get(server_id)
         if server is None or catalogue is None:
             return False
-        before = dict(core.locks.quarantine_reasons(catalogue.contents))
-        await core.locks.check_listing(server, catalogue.contents)
-        return before != core.locks.quarantine_reasons(catalogue.contents)
+        before = dict(self._locks.quarantine_reasons(catalogue.contents))
+        await self._locks.check_listing(server, catalogue.contents)
+        return before != self._locks.quarantine_reasons(catalogue.contents)

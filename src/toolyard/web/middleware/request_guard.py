@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -138,20 +137,15 @@ _NON_PAGE_HEADERS = {
 """Headers of responses other than pages. The rest has no effect there, and the gateway sends many."""
 
 
-class _HasSettings(Protocol):
-    @property
-    def settings(self) -> Settings: ...
-
-
 class RequestGuard:
     """Outermost ASGI middleware: validates requests and adds headers and cookies to responses."""
 
-    def __init__(self, app: ASGIApp, services: _HasSettings, *, serves_pages: bool = True) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, *, serves_pages: bool = True) -> None:
         self._app = app
-        self._proxies = TrustedProxies(services.settings.trusted_proxies)
-        self._hosts = AllowedHosts(services.settings)
+        self._proxies = TrustedProxies(settings.trusted_proxies)
+        self._hosts = AllowedHosts(settings)
         headers = dict(_PAGE_HEADERS if serves_pages else _NON_PAGE_HEADERS)
-        if (services.settings.public_url or "").startswith("https://"):
+        if (settings.public_url or "").startswith("https://"):
             headers["Strict-Transport-Security"] = "max-age=31536000"
         self._response_headers = tuple(
             (name.lower().encode(), value.encode()) for name, value in headers.items()

@@ -14,7 +14,7 @@ from toolyard.errors import ToolyardError
 from toolyard.types.account import Right
 from toolyard.web.access.dependencies import RequestUser, require_right
 from toolyard.web.server.metrics import METRICS_CONTENT_TYPE
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import AuditDep, DatabaseDep, MetricsDep, SettingsDep, StopSignalDep
 
 __all__ = ["router"]
 
@@ -31,28 +31,31 @@ async def check_liveness() -> Response:
 
 
 @router.api_route("/readyz", methods=["GET", "HEAD"])
-async def check_readiness(request: Request) -> Response:
+async def check_readiness(
+    request: Request, audit: AuditDep, database: DatabaseDep, stop_signal: StopSignalDep
+) -> Response:
     """Report whether requests can be served: not stopping, database and audit log available."""
-    services: Services = request.app.state.services
-    if services.is_stopping:
+    if stop_signal.is_set():
         return PlainTextResponse("stopping\n", 503)
     try:
         async with asyncio.timeout(_DATABASE_TIMEOUT_SECONDS):
-            await services.database.ping()
+            await database.ping()
     except (ToolyardError, TimeoutError):
         # The endpoint is public, so that the details are only in the log.
         return PlainTextResponse("the database does not answer\n", 503)
-    if services.is_audit_failing:
+    if audit.is_failing:
         return PlainTextResponse("the audit log cannot be written\n", 503)
     return PlainTextResponse("ready\n")
 
 
 @router.get("/metrics")
 async def show_metrics(
-    request: Request, request_user: Annotated[RequestUser, Depends(require_right(Right.READ))]
+    request: Request,
+    request_user: Annotated[RequestUser, Depends(require_right(Right.READ))],
+    settings: SettingsDep,
+    metrics: MetricsDep,
 ) -> Response:
     """Return metrics for Prometheus. Requires an admin's session or token with the right ``read``."""
-    services: Services = request.app.state.services
-    if not request_user.is_admin and services.settings.people_mode is not PeopleMode.NONE:
+    if not request_user.is_admin and settings.people_mode is not PeopleMode.NONE:
         raise NotAllowed("only admins may read the metrics")
-    return Response(services.metrics.render(), media_type=METRICS_CONTENT_TYPE)
+    return Response(metrics.render(), media_type=METRICS_CONTENT_TYPE)

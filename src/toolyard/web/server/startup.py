@@ -17,15 +17,16 @@ from toolyard.agents.definitions.watch import LoadedAgents, load_agents, watch_a
 from toolyard.agents.models.errors import ModelFailed
 from toolyard.config.settings.table import Settings
 from toolyard.config.watch import ConfigBroken, watch_config
+from toolyard.core.services import Services
 from toolyard.errors import ToolyardError
 from toolyard.store.errors import StoreError
 from toolyard.types.audit import AuditEntry
 from toolyard.types.config import Configuration
 from toolyard.web.app import make_app
+from toolyard.web.public_urls import PublicUrls
 from toolyard.web.server.connection_limits import create_connection_limits, raise_descriptor_limit
 from toolyard.web.server.run import run_server
 from toolyard.web.server.socket import Listener
-from toolyard.web.services import Services
 
 __all__ = ["ServeOptions", "delete_expired_periodically", "serve"]
 
@@ -76,14 +77,18 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
         closing.callback(listener.close)
         agents = load_agents(options.settings.agents_path, options.data_dir)
         services = await Services.open(
-            options.configuration, options.settings, options.data_dir, agents.agents, address=listener.address
+            options.configuration,
+            options.settings,
+            options.data_dir,
+            agents,
+            PublicUrls(options.settings).build_links(listener.address),
         )
         closing.push_async_callback(services.close)
         _apply_agents(services, agents)
         public = options.settings.public_url or listener.address
         invitation = await create_first_admin_link(services.people, options.settings, public.rstrip("/"))
         if invitation is not None:
-            await services.audit.write(
+            await services.database.audit.write(
                 AuditEntry(
                     at=time.time(), action="user.invite", actor="", actor_name="server start", target="admin"
                 )
@@ -95,11 +100,11 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
             gc.freeze()
             gc.enable()
             if options.settings.warm:
-                services.spawn(services.connect_shared_servers())
-            services.spawn(_preload_libraries(services))
-            services.spawn(delete_expired_periodically(services))
-            services.spawn(_apply_config_changes(services, options.config_path))
-            services.spawn(_apply_agent_changes(services, agents))
+                services.configured_servers.connect_shared_in_background()
+            services.tasks.spawn(_preload_libraries(services))
+            services.tasks.spawn(delete_expired_periodically(services))
+            services.tasks.spawn(_apply_config_changes(services, options.config_path))
+            services.tasks.spawn(_apply_agent_changes(services, agents))
 
         # Must follow Services.open, which records the original limit for child processes.
         limits = create_connection_limits(options.settings, raise_descriptor_limit())
@@ -117,20 +122,20 @@ async def _preload_libraries(services: Services) -> None:
     """Import slow libraries in the background, shortly after the first requests could be served."""
     await asyncio.sleep(_PRELOAD_DELAY_SECONDS)
     with suppress(ModelFailed):
-        await services.chats.models.loader.load_in_thread(*_PRELOADED_LIBRARIES)
+        await services.models.loader.load_in_thread(*_PRELOADED_LIBRARIES)
     await services.chats.preload()
-    if services.chats.models.default is not None:
+    if services.models.default is not None:
         log.info("model clients are loaded")
 
 
 async def _apply_config_changes(services: Services, path: str | None) -> None:
     """Apply changes of the configuration file. An invalid edit is logged and changes nothing."""
-    async for change in watch_config(services.configuration, path, data_dir=services.data_dir):
+    async for change in watch_config(services.config.configuration, path, data_dir=services.data_dir):
         if isinstance(change, ConfigBroken):
-            services.config_problem = str(change.error)
+            services.config.problem = str(change.error)
             log.error("the changed configuration is not valid and was not applied:\n%s", change.error)
             continue
-        services.config_problem = None
+        services.config.problem = None
         log.info(
             "configuration changed: added %s; removed %s; changed %s",
             ", ".join(change.added) or "nothing",
@@ -138,7 +143,7 @@ async def _apply_config_changes(services: Services, path: str | None) -> None:
             ", ".join(change.changed) or "nothing",
         )
         try:
-            await services.reconfigure(change.configuration)
+            await services.configured_servers.apply_configuration(change.configuration)
         except ToolyardError as error:
             log.error("the changed configuration was applied, with an error: %s", error)
 

@@ -10,19 +10,17 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import Problem
 from toolyard.registry.errors import NotFound
 from toolyard.types.agent import Agent
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.agent_tools import (
+    AgentDirectory,
     AgentTool,
     AgentTools,
-    find_agent_problems,
-    find_usable_agent,
-    list_usable_agents,
-    resolve_agent_tools,
 )
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import AgentDirectoryDep, ConfigDep
 from toolyard.web.ui.components.render import is_fragment_request, render_page
 
 __all__ = ["AgentToolGroup", "group_agent_tools", "router"]
@@ -100,50 +98,57 @@ def group_agent_tools(tools: Sequence[AgentTool]) -> list[AgentToolGroup]:
 
 
 @router.get("/ui/agents")
-async def show_agents(request: Request, me: CurrentUser) -> Response:
+async def show_agents(
+    request: Request, me: CurrentUser, config: ConfigDep, agent_directory: AgentDirectoryDep
+) -> Response:
     """Show all agents, and to admins the problems of their file."""
-    services: Services = request.app.state.services
-    agents = list_usable_agents(services, me)
+    agents = agent_directory.list_usable_agents(me)
     page = AgentsPage(
         agents,
-        {agent.id: found for agent in agents if (found := find_agent_problems(services, agent))},
-        services.loaded_agents.problems if me.is_admin else (),
-        str(services.loaded_agents.path) if me.is_admin else None,
+        {agent.id: found for agent in agents if (found := agent_directory.find_agent_problems(agent))},
+        config.loaded_agents.problems if me.is_admin else (),
+        str(config.loaded_agents.path) if me.is_admin else None,
     )
     return render_page(request, "agents.html", page=page)
 
 
 @router.get("/ui/agents/{agent_id}")
-async def show_agent(request: Request, me: CurrentUser, agent_id: str) -> Response:
+async def show_agent(
+    request: Request, me: CurrentUser, agent_id: str, config: ConfigDep, agent_directory: AgentDirectoryDep
+) -> Response:
     """Show one agent without its tools, which the page loads separately."""
-    services: Services = request.app.state.services
     return render_page(
-        request, "agent.html", page=_build_page(services, me, _find_agent(services, me, agent_id))
+        request,
+        "agent.html",
+        page=_build_page(agent_directory, me, _find_agent(config, agent_directory, me, agent_id)),
     )
 
 
 @router.get("/ui/agents/{agent_id}/tools")
-async def show_agent_tools(request: Request, me: CurrentUser, agent_id: str) -> Response:
+async def show_agent_tools(
+    request: Request, me: CurrentUser, agent_id: str, config: ConfigDep, agent_directory: AgentDirectoryDep
+) -> Response:
     """Show one agent with its tools, or only the tools as a fragment for the script."""
-    services: Services = request.app.state.services
-    agent = _find_agent(services, me, agent_id)
-    page = _build_page(services, me, agent)
+    agent = _find_agent(config, agent_directory, me, agent_id)
+    page = _build_page(agent_directory, me, agent)
     if not page.problems:
-        page = _build_page(services, me, agent, await resolve_agent_tools(services, me, agent))
+        page = _build_page(agent_directory, me, agent, await agent_directory.resolve_agent_tools(me, agent))
     return render_page(
         request, "agent_tools.html" if is_fragment_request(request) else "agent.html", page=page
     )
 
 
-def _find_agent(services: Services, me: RequestUser, agent_id: str) -> Agent:
+def _find_agent(
+    config: CurrentConfig, agent_directory: AgentDirectory, me: RequestUser, agent_id: str
+) -> Agent:
     # On a page, a missing agent is a 404, not an error of the configuration.
-    if agent_id not in services.agents:
+    if agent_id not in config.agents:
         raise NotFound(f"agent '{agent_id}' not found", hint="it may have been removed from AGENTS.md")
-    return find_usable_agent(services, me, agent_id)
+    return agent_directory.find_usable_agent(me, agent_id)
 
 
 def _build_page(
-    services: Services, me: RequestUser, agent: Agent, tools: AgentTools | None = None
+    agent_directory: AgentDirectory, me: RequestUser, agent: Agent, tools: AgentTools | None = None
 ) -> AgentPage:
     place = f"{agent.file}:{agent.line}" if agent.file and agent.line else agent.file
-    return AgentPage(agent, find_agent_problems(services, agent), place if me.is_admin else None, tools)
+    return AgentPage(agent, agent_directory.find_agent_problems(agent), place if me.is_admin else None, tools)

@@ -10,10 +10,20 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.types.registry import Instance, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
-from toolyard.web.server_status import ServerRecord, build_config_record
-from toolyard.web.services import Services
+from toolyard.web.server_status import ServerRecord
+from toolyard.web.service_dependencies import (
+    ApprovalsDep,
+    CallersDep,
+    ChatsDep,
+    ConfigDep,
+    InstanceSyncDep,
+    RegistryDep,
+    ServerRecordsDep,
+    SettingsDep,
+)
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.instances.overview import InstanceRow, build_instance_row
@@ -71,21 +81,36 @@ async def redirect_to_home() -> Response:
 
 
 @router.get("/ui/")
-async def show_home(request: Request, me: Annotated[RequestUser, Depends(require_user)]) -> Response:
+async def show_home(
+    request: Request,
+    me: Annotated[RequestUser, Depends(require_user)],
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    config: ConfigDep,
+    registry: RegistryDep,
+    approvals: ApprovalsDep,
+    settings: SettingsDep,
+    chats: ChatsDep,
+    server_records: ServerRecordsDep,
+) -> Response:
     """Show the home page of the signed-in person."""
-    services: Services = request.app.state.services
-    caller = services.get_caller(me)
-    instances = await services.list_instances(me.principal)
-    files = [build_config_record(services, caller, each) for each in services.configuration.servers.values()]
+    caller = callers.get(me)
+    instances = await instance_sync.sync(me.principal)
+    files = [
+        server_records.build_config_record(caller, each) for each in config.configuration.servers.values()
+    ]
     states = [each.state for each in files]
     states += [_get_instance_state(each) for each in instances]
     urgent = sorted(instances, key=lambda each: _URGENCY_BY_STATE.get(_get_instance_state(each), 9))[
         :_MAX_HOME_ENTRIES
     ]
     # Only the instances that are shown get a row.
-    rows = [build_instance_row(services, me, instance, server) for instance, server in urgent]
+    rows = [
+        build_instance_row(callers, settings, server_records, me, instance, server)
+        for instance, server in urgent
+    ]
     # The number is only needed for the step that suggests the first instance.
-    registered = 0 if instances else len(await services.registry.list_servers())
+    registered = 0 if instances else len(await registry.list_servers())
     page = HomePage(
         groups=[(key, text, sum(state in group for state in states)) for key, text, group in _STATE_GROUPS],
         total=len(states),
@@ -93,12 +118,12 @@ async def show_home(request: Request, me: Annotated[RequestUser, Depends(require
         more_instances=len(instances) - len(rows),
         files=[each for each in files if each.state != "disabled"][:_MAX_HOME_ENTRIES],
         steps=[
-            *await _build_approval_steps(services, me),
+            *await _build_approval_steps(approvals, me),
             *_build_next_steps(me, rows, files, registered, bool(instances)),
         ],
         tools=sum(each.tool_count or 0 for each in files) + sum(row.record.tool_count or 0 for row in rows),
         tokens=sum(each.token_cost or 0 for each in files) + sum(row.record.token_cost or 0 for row in rows),
-        talks=bool(services.chats.models.choices),
+        talks=bool(chats.models.choices),
     )
     return render_page(request, "home.html", page=page)
 
@@ -108,9 +133,9 @@ def _get_instance_state(pair: tuple[Instance, RegistryServer]) -> str:
     return instance.state.value if instance.enabled and server.enabled else "disabled"
 
 
-async def _build_approval_steps(services: Services, me: RequestUser) -> list[NextStep]:
+async def _build_approval_steps(approvals: SqlApprovalStore, me: RequestUser) -> list[NextStep]:
     """Return one step if calls need approval."""
-    waiting = await services.database.approvals.list_pending(me.user.id)
+    waiting = await approvals.list_pending(me.user.id)
     if not waiting:
         return []
     title = f"{count(len(waiting), 'call')} {'needs' if len(waiting) == 1 else 'need'} your approval"

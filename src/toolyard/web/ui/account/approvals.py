@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, cast
@@ -15,11 +16,12 @@ from starlette.responses import HTMLResponse, Response
 from toolyard.agents.chat.chats import GrantScope
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
+from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.tool import JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.problem_details import describe_error
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import ApprovalsDep, AuditDep, ChatsDep, ChatStoreDep
 from toolyard.web.ui.chat.fragments import FragmentContext
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import one_line, pretty_json
@@ -70,10 +72,11 @@ class ApprovalsPage:
 
 
 @router.get("/ui/approvals")
-async def show_approvals(request: Request, me: CurrentUser) -> Response:
+async def show_approvals(
+    request: Request, me: CurrentUser, approvals: ApprovalsDep, chat_store: ChatStoreDep
+) -> Response:
     """Show calls that need approval, and standing approvals."""
-    services: Services = request.app.state.services
-    stored, titles = services.database.approvals, _ChatTitles(services, me)
+    stored, titles = approvals, _ChatTitles(chat_store, me)
     waiting: list[PendingApproval] = []
     for each in await stored.list_pending(me.user.id):
         waiting.append(
@@ -85,31 +88,37 @@ async def show_approvals(request: Request, me: CurrentUser) -> Response:
         await asyncio.sleep(0)
     granted = [
         ActiveGrant(each, describe_grant(each, await titles.get_title(each.chat_id)))
-        for each in await stored.list_grants(me.user.id, services.clock())
+        for each in await stored.list_grants(me.user.id, time.time())
     ]
     return render_page(request, "approvals.html", page=ApprovalsPage(waiting, granted))
 
 
 @router.post("/ui/approvals/{approval_id}")
-async def answer_approval(request: Request, me: CurrentUser, approval_id: str) -> Response:
+async def answer_approval(
+    request: Request,
+    me: CurrentUser,
+    approval_id: str,
+    audit: AuditDep,
+    approvals: ApprovalsDep,
+    chats: ChatsDep,
+) -> Response:
     """Approve or decline a call."""
-    services: Services = request.app.state.services
     form = await read_submitted_form(request)
     answer = form.text("answer")
     if answer != "no" and answer not in _REMEMBER_BY_ANSWER:
         raise NotFound("unknown answer", hint="reload the page")
     # The audit log names its tool and chat.
-    approval = await services.database.approvals.find(me.user.id, approval_id)
-    services.set_current_user(me)
+    approval = await approvals.find(me.user.id, approval_id)
+    audit.set_current_user(me)
     try:
-        await services.chats.answer_approval(
+        await chats.answer_approval(
             me.user.id, approval_id, yes=answer != "no", remember=_REMEMBER_BY_ANSWER.get(answer)
         )
     except ToolyardError as error:
         return _render_failure(request, form.text("next"), error)
     details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
     remembered = _REMEMBER_BY_ANSWER.get(answer) is not None
-    await services.record_change(
+    await audit.record_change(
         me, "approval.answer", approval_id, yes=answer != "no", remembered=remembered, **details
     )
     if is_fragment_request(request):
@@ -119,12 +128,13 @@ async def answer_approval(request: Request, me: CurrentUser, approval_id: str) -
 
 
 @router.post("/ui/approvals/grants/{grant_id}/revoke")
-async def revoke_grant(request: Request, me: CurrentUser, grant_id: str) -> Response:
+async def revoke_grant(
+    request: Request, me: CurrentUser, grant_id: str, audit: AuditDep, approvals: ApprovalsDep
+) -> Response:
     """Revoke a standing approval."""
-    services: Services = request.app.state.services
-    if not await services.database.approvals.revoke(me.user.id, grant_id):
+    if not await approvals.revoke(me.user.id, grant_id):
         raise NotFound("approval not found", hint="it may have expired or been revoked")
-    await services.record_change(me, "grant.revoke", grant_id)
+    await audit.record_change(me, "grant.revoke", grant_id)
     return redirect_with_message("/ui/approvals", "Approval revoked. Such calls need approval again.")
 
 
@@ -143,8 +153,8 @@ def _render_failure(request: Request, return_path: str, error: ToolyardError) ->
 class _ChatTitles:
     """Cache of chat titles for one request."""
 
-    def __init__(self, services: Services, me: RequestUser) -> None:
-        self._services = services
+    def __init__(self, chat_store: SqlChatStore, me: RequestUser) -> None:
+        self._chat_store = chat_store
         self._me = me
         self._title_by_chat_id: dict[str, str] = {}
 
@@ -152,7 +162,7 @@ class _ChatTitles:
         if chat_id is None:
             return None
         if chat_id not in self._title_by_chat_id:
-            chat = await self._services.database.chats.get(self._me.user.id, chat_id)
+            chat = await self._chat_store.get(self._me.user.id, chat_id)
             self._title_by_chat_id[chat_id] = "deleted chat" if chat is None else chat.title or "New chat"
         return self._title_by_chat_id[chat_id]
 

@@ -15,6 +15,8 @@ from starlette.responses import Response
 
 from toolyard.accounts.errors import Invalid
 from toolyard.config.settings.choices import PeopleMode
+from toolyard.config.settings.table import Settings
+from toolyard.core.current_config import CurrentConfig
 from toolyard.gateway.client_snippets import (
     CLIENT_FORMATS,
     ConnectionMethod,
@@ -22,9 +24,18 @@ from toolyard.gateway.client_snippets import (
     build_snippet,
     gateway_url,
 )
+from toolyard.registry import Registry
 from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web.access.dependencies import RequestUser, require_browser_user
-from toolyard.web.services import Services
+from toolyard.web.public_urls import PublicUrls
+from toolyard.web.service_dependencies import (
+    AuditDep,
+    ConfigDep,
+    PeopleDep,
+    RegistryDep,
+    SettingsDep,
+    UrlsDep,
+)
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import render_page
 
@@ -110,31 +121,56 @@ class ConnectPage:
 
 
 @router.get("/ui/connect")
-async def show_snippets(request: Request, me: BrowserUser, client: str = "", offer: str = "") -> Response:
+async def show_snippets(
+    request: Request,
+    me: BrowserUser,
+    config: ConfigDep,
+    urls: UrlsDep,
+    registry: RegistryDep,
+    settings: SettingsDep,
+    client: str = "",
+    offer: str = "",
+) -> Response:
     """Show the snippets of one client."""
-    return await _render_connect_page(request, me, client, offer)
+    return await _render_connect_page(request, config, urls, registry, settings, me, client, offer)
 
 
 @router.post("/ui/connect")
-async def make_token(request: Request, me: BrowserUser) -> Response:
+async def make_token(
+    request: Request,
+    me: BrowserUser,
+    audit: AuditDep,
+    config: ConfigDep,
+    urls: UrlsDep,
+    registry: RegistryDep,
+    settings: SettingsDep,
+    people: PeopleDep,
+) -> Response:
     """Create a token for this client and include it in the snippets. It is shown only in this response."""
-    services: Services = request.app.state.services
     form = await read_submitted_form(request)
     client = _resolve_client(form.text("client"))
-    chosen = _find_offer(await _list_offers(services, me), form.text("offer"))
+    chosen = _find_offer(await _list_offers(config, registry, me), form.text("offer"))
     try:
-        made, text = await services.people.create_token(
-            me.user, CLIENT_FORMATS[client].title, chosen.scope, services.people.token_lifetime
+        made, text = await people.create_token(
+            me.user, CLIENT_FORMATS[client].title, chosen.scope, people.token_lifetime
         )
     except Invalid as error:
         words = "; ".join(problem.message for problem in error.problems)
-        return await _render_connect_page(request, me, client, chosen.value, status=422, error=words)
-    await services.record_change(me, "token.make", made.id, name=made.name)
-    return await _render_connect_page(request, me, client, chosen.value, new_token=made, secret=text)
+        return await _render_connect_page(
+            request, config, urls, registry, settings, me, client, chosen.value, status=422, error=words
+        )
+    await audit.record_change(me, "token.make", made.id, name=made.name)
+    return await _render_connect_page(
+        request, config, urls, registry, settings, me, client, chosen.value, new_token=made, secret=text
+    )
 
 
 async def _render_connect_page(
     request: Request,
+    config: CurrentConfig,
+    urls: PublicUrls,
+    registry: Registry,
+    settings: Settings,
     me: RequestUser,
     client: str,
     offer: str,
@@ -144,32 +180,31 @@ async def _render_connect_page(
     secret: str | None = None,
     error: str = "",
 ) -> Response:
-    services: Services = request.app.state.services
     client, offers, mode = (
         _resolve_client(client),
-        await _list_offers(services, me),
-        services.settings.people_mode,
+        await _list_offers(config, registry, me),
+        settings.people_mode,
     )
     chosen = _find_offer(offers, offer)
-    url = chosen.address(services.base_url(request))
+    url = chosen.address(urls.base_url(request))
     # A local command acts as the local user, so it is only offered if sign-in is off.
     program = None
     if mode is PeopleMode.NONE and chosen.kind != "instance":
         program = build_snippet(
-            client, ConnectionMethod(("toolyard", *_build_location_options(services), "stdio", *chosen.words))
+            client, ConnectionMethod(("toolyard", *_build_location_options(config), "stdio", *chosen.words))
         )
     here = _build_url_snippet(
         client, ConnectionMethod(url=url, needs_token=mode is not PeopleMode.NONE, token=secret)
     )
-    here_too = shlex.join(_build_location_options(services))
+    here_too = shlex.join(_build_location_options(config))
     page = ConnectPage(client, offers, chosen, url, here, program, mode, here_too, new_token, secret, error)
     return render_page(request, "connect.html", status=status, page=page)
 
 
-def _build_location_options(services: Services) -> tuple[str, ...]:
+def _build_location_options(config: CurrentConfig) -> tuple[str, ...]:
     """Return options with absolute paths, because a client starts the command in another folder and with
     another environment."""
-    folder, file = os.path.abspath(services.data_dir), services.configuration.file
+    folder, file = os.path.abspath(config.data_dir), config.configuration.file
     return ("--data-dir", folder, *(() if file is None else ("--config", os.path.abspath(file))))
 
 
@@ -189,12 +224,12 @@ def _build_url_snippet(client: str, method: ConnectionMethod) -> Snippet | None:
         return None
 
 
-async def _list_offers(services: Services, me: RequestUser) -> list[GatewayOffer]:
+async def _list_offers(config: CurrentConfig, registry: Registry, me: RequestUser) -> list[GatewayOffer]:
     """Return all scopes that have a gateway URL, beginning with everything."""
-    configured, own = services.configuration, await services.registry.list_instances(me.user.id)
+    configured, own = config.configuration, await registry.list_instances(me.user.id)
     return [
         GatewayOffer(),
-        *(GatewayOffer("agent", each.id, f"Agent {each.name}") for each in services.agents.values()),
+        *(GatewayOffer("agent", each.id, f"Agent {each.name}") for each in config.agents.values()),
         *(
             GatewayOffer("bundle", each.id, f"Bundle {each.label or each.id}")
             for each in configured.bundles.values()

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from toolyard.accounts import AccountService
 from toolyard.accounts.browser_sessions import derive_session_id as session_id_of
 from toolyard.accounts.errors import (
     Invalid,
@@ -25,7 +26,11 @@ from toolyard.accounts.errors import (
 )
 from toolyard.accounts.passwords import MIN_PASSWORD_CHARACTERS
 from toolyard.config.settings.choices import PeopleMode
+from toolyard.config.settings.table import Settings
 from toolyard.errors import ToolyardError
+from toolyard.net import OutboundHttp
+from toolyard.store.repositories.accounts import SqlAccountStorage
+from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.types.account import User
 from toolyard.types.audit import AuditEntry
 from toolyard.web.access.cookies import (
@@ -38,7 +43,9 @@ from toolyard.web.access.cookies import (
 )
 from toolyard.web.access.dependencies import RequestUser, check_csrf, require_browser_user
 from toolyard.web.access.request_context import get_request_context
-from toolyard.web.account_admin import accept_invite as accept
+from toolyard.web.access.services import get_service
+from toolyard.web.account_admin import AccountAdmin
+from toolyard.web.public_urls import PublicUrls
 from toolyard.web.ui.components.error_pages import render_error_page
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import sentence
@@ -48,7 +55,6 @@ from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 if TYPE_CHECKING:
     from toolyard.accounts.oidc.sign_in import OidcSignIn
-    from toolyard.web.services import Services
 
 __all__ = ["OIDC_CALLBACK_PATH", "router"]
 
@@ -79,7 +85,7 @@ async def show_sign_in(request: Request, next: str = "") -> Response:
 @router.post("/ui/sign-in")
 async def sign_in_with_password(request: Request) -> Response:
     """Sign in with name and password."""
-    form, services = await read_submitted_form(request), _get_services(request)
+    form, people = await read_submitted_form(request), _get_people(request)
     name, to = form.text("name"), safe_redirect_path(form.text("next"), _HOME_PATH)
     try:
         await check_csrf(request, find_browser(request))
@@ -87,7 +93,7 @@ async def sign_in_with_password(request: Request) -> Response:
         # Another window signed in or out since, so that the CSRF token of this form is out of date.
         return _render_sign_in_page(request, to, name=name, error=_STALE_FORM_ERROR, status=403)
     try:
-        user, cookie = await services.people.sign_in(
+        user, cookie = await people.sign_in(
             name,
             form.text("password"),
             _get_client_address(request),
@@ -96,7 +102,7 @@ async def sign_in_with_password(request: Request) -> Response:
         )
     except SignInRefused as error:
         # The audit log names the account, if there is one.
-        known = await services.people.find_user(name)
+        known = await people.find_user(name)
         # Unknown names are not logged, because people sometimes type their password in the name field.
         _record_audit_entry(request, "sign_in", known, outcome="refused", target=known.name if known else "")
         return _render_sign_in_page(request, to, name=name, error=error, status=401)
@@ -115,8 +121,8 @@ async def begin_oidc_sign_in(request: Request, next: str = "") -> Response:
     This is a GET, because the content security policy keeps forms from redirecting to another site. No CSRF
     protection is needed: a forged request could only sign in the person themselves.
     """
-    oidc, services = _get_oidc(request), _get_services(request)
-    redirect_uri = services.base_url(request) + OIDC_CALLBACK_PATH
+    oidc = _get_oidc(request)
+    redirect_uri = get_service(request, PublicUrls).base_url(request) + OIDC_CALLBACK_PATH
     try:
         url = await oidc.begin(
             safe_redirect_path(next, _HOME_PATH),
@@ -145,7 +151,7 @@ async def finish_oidc_sign_in(request: Request) -> Response:
     except ToolyardError as error:
         _record_audit_entry(request, "sign_in", None, outcome="refused")
         return _render_sign_in_failure(request, error)
-    people = _get_services(request).people
+    people = _get_people(request)
     await _start_browser_session(
         request,
         user,
@@ -159,7 +165,7 @@ async def sign_out(request: Request) -> Response:
     """End the session of this browser."""
     browser = find_browser(request)
     await check_csrf(request, browser)
-    people = _get_services(request).people
+    people = _get_people(request)
     if browser is not None and _has_sign_in(request):
         found = await people.authenticate_cookie(browser.text)
         await people.sign_out(browser.text)
@@ -172,7 +178,7 @@ async def sign_out(request: Request) -> Response:
 @router.get("/ui/invite/{token}")
 async def show_invite(request: Request, token: str) -> Response:
     """Show the form that sets a password with an invite link."""
-    invited = await _get_services(request).people.find_invited_user(token)
+    invited = await _get_people(request).find_invited_user(token)
     if invited is None:
         return _render_invalid_invite(request)
     return await _render_invite_page(request, invited)
@@ -182,17 +188,16 @@ async def show_invite(request: Request, token: str) -> Response:
 async def accept_invite(request: Request, token: str) -> Response:
     """Set the password, use up the link, and sign in its owner."""
     await check_csrf(request, find_browser(request))
-    form, services = await read_submitted_form(request), _get_services(request)
+    form, people = await read_submitted_form(request), _get_people(request)
     revoke_tokens = bool(form.text("revoke_tokens"))
-    invited = await services.people.find_invited_user(token)
+    invited = await people.find_invited_user(token)
     if invited is None:
         return _render_invalid_invite(request)
     # Compared before the link is used up.
     if form.text("password") != form.text("again"):
         return await _render_invite_page(request, invited, {"again": "The passwords don’t match."})
     try:
-        user, cookie = await accept(
-            services,
+        user, cookie = await get_service(request, AccountAdmin).accept_invite(
             invited,
             token,
             form.text("password"),
@@ -220,7 +225,7 @@ async def show_account(request: Request, me: BrowserUser) -> Response:
 @router.post("/ui/account/password")
 async def change_password(request: Request, me: BrowserUser) -> Response:
     """Change the password and sign out all other browsers."""
-    form, people = await read_submitted_form(request), _get_services(request).people
+    form, people = await read_submitted_form(request), _get_people(request)
     old, new = form.text("old_password"), form.text("new_password")
     if new != form.text("again"):
         return await _render_account_page(request, me, {"again": "The passwords don’t match."})
@@ -242,7 +247,7 @@ async def change_password(request: Request, me: BrowserUser) -> Response:
 @router.post("/ui/account/sign-out-everywhere")
 async def sign_out_everywhere(request: Request, me: BrowserUser) -> Response:
     """End all sessions of the person, including this one."""
-    await _get_services(request).people.sign_out_everywhere(me.user)
+    await _get_people(request).sign_out_everywhere(me.user)
     clear_session_cookie(request)
     _record_audit_entry(request, "sign_out", me.user, target="everywhere")
     return redirect_with_message("/ui/sign-in", "You are signed out everywhere.")
@@ -251,7 +256,7 @@ async def sign_out_everywhere(request: Request, me: BrowserUser) -> Response:
 @router.post("/ui/account/sessions/{session_id}/sign-out")
 async def sign_out_session(request: Request, me: BrowserUser, session_id: str) -> Response:
     """End one session of the person."""
-    if not await _get_services(request).people.end_session(me.user, session_id):
+    if not await _get_people(request).end_session(me.user, session_id):
         return redirect_with_message("/ui/account", "This browser was already signed out.", kind="note")
     _record_audit_entry(request, "sign_out", me.user, target=session_id)
     return redirect_with_message("/ui/account", "The browser is signed out.")
@@ -260,7 +265,7 @@ async def sign_out_session(request: Request, me: BrowserUser, session_id: str) -
 @router.post("/ui/account/notice")
 async def dismiss_notice(request: Request, me: BrowserUser) -> Response:
     """Dismiss the notice about a password reset link."""
-    await _get_services(request).people.dismiss_notice(me.user)
+    await _get_people(request).dismiss_notice(me.user)
     return redirect_with_message(
         safe_redirect_path((await read_submitted_form(request)).text("next"), _HOME_PATH)
     )
@@ -272,7 +277,7 @@ async def dismiss_notice(request: Request, me: BrowserUser) -> Response:
 def _render_sign_in_page(
     request: Request, next_path: str, *, name: str = "", error: ToolyardError | None = None, status: int = 200
 ) -> Response:
-    issuer = _get_services(request).settings.oidc_issuer or ""
+    issuer = get_service(request, Settings).oidc_issuer or ""
     with_password = _get_people_mode(request) is PeopleMode.PASSWORD
     return render_page(
         request,
@@ -295,7 +300,7 @@ async def _render_invite_page(request: Request, user: User, errors: dict[str, st
         form_csrf=ensure_browser(request).csrf,
         name=user.name,
         is_reset=user.has_password,
-        tokens=len(await _get_services(request).database.accounts.list_tokens(user.id)),
+        tokens=len(await get_service(request, SqlAccountStorage).list_tokens(user.id)),
         errors=errors or {},
         shortest=MIN_PASSWORD_CHARACTERS,
     )
@@ -319,7 +324,7 @@ async def _render_account_page(
         request,
         "people/account.html",
         status=422 if errors else 200,
-        sessions=await _get_services(request).people.list_sessions(me.user) if me.signed_in else (),
+        sessions=await _get_people(request).list_sessions(me.user) if me.signed_in else (),
         this_session=session_id_of(browser.text) if browser is not None else "",
         mode=_get_people_mode(request).value,
         errors=errors or {},
@@ -342,7 +347,7 @@ async def _start_browser_session(request: Request, user: User, cookie: str) -> N
     """Start a session with a new cookie, and end the previous one, which prevents session fixation."""
     previous = find_browser(request)
     if previous is not None:
-        await _get_services(request).people.sign_out(previous.text)
+        await _get_people(request).sign_out(previous.text)
     set_session_cookie(request, cookie)
     # A known device has its own counter of failed sign-ins, so that others cannot lock its owner out.
     set_device_cookie(request, user.id)
@@ -351,10 +356,7 @@ async def _start_browser_session(request: Request, user: User, cookie: str) -> N
 
 async def _is_signed_in(request: Request) -> bool:
     browser = find_browser(request)
-    return (
-        browser is not None
-        and await _get_services(request).people.authenticate_cookie(browser.text) is not None
-    )
+    return browser is not None and await _get_people(request).authenticate_cookie(browser.text) is not None
 
 
 def _get_oidc(request: Request) -> OidcSignIn:
@@ -366,9 +368,10 @@ def _get_oidc(request: Request) -> OidcSignIn:
             OidcSignIn,  # deferred: Authlib is slow to import, and only this mode needs it
         )
 
-        services = _get_services(request)
         oidc = request.app.state.oidc = OidcSignIn(
-            services.settings, services.database.accounts, services.net
+            get_service(request, Settings),
+            get_service(request, SqlAccountStorage),
+            get_service(request, OutboundHttp),
         )
     return oidc
 
@@ -382,7 +385,7 @@ def _record_audit_entry(
     target: str = "",
     details: Mapping[str, object] | None = None,
 ) -> None:
-    _get_services(request).audit.record(
+    get_service(request, SqlAuditLog).record(
         AuditEntry(
             at=time.time(),
             action=action,
@@ -405,7 +408,7 @@ def _has_sign_in(request: Request) -> bool:
 
 
 def _get_people_mode(request: Request) -> PeopleMode:
-    return _get_services(request).settings.people_mode
+    return get_service(request, Settings).people_mode
 
 
 def _get_client_address(request: Request) -> str:
@@ -416,5 +419,5 @@ def _get_user_agent(request: Request) -> str:
     return request.headers.get("user-agent", "")
 
 
-def _get_services(request: Request) -> Services:
-    return request.app.state.services
+def _get_people(request: Request) -> AccountService:
+    return get_service(request, AccountService)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -12,11 +13,22 @@ from starlette.responses import Response
 
 from toolyard.accounts.api_tokens import expires_soon
 from toolyard.accounts.errors import Invalid, NotAllowed
+from toolyard.config.settings.table import Settings
+from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
+from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
+from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web.access.dependencies import RequestUser, require_browser_user
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import (
+    AccountsDep,
+    AuditDep,
+    ConfigDep,
+    PeopleDep,
+    RegistryDep,
+    SettingsDep,
+)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import sentence
 from toolyard.web.ui.components.forms import (
@@ -97,36 +109,63 @@ class TokensPage:
 
 
 @router.get("/ui/tokens")
-async def list_tokens(request: Request, me: BrowserUser) -> Response:
+async def list_tokens(
+    request: Request,
+    me: BrowserUser,
+    config: ConfigDep,
+    registry: RegistryDep,
+    accounts: AccountsDep,
+    settings: SettingsDep,
+) -> Response:
     """Show the person's tokens."""
-    return await _render_tokens_page(request, me)
+    return await _render_tokens_page(request, config, registry, accounts, settings, me)
 
 
 @router.post("/ui/tokens")
-async def make_token(request: Request, me: BrowserUser) -> Response:
+async def make_token(
+    request: Request,
+    me: BrowserUser,
+    audit: AuditDep,
+    config: ConfigDep,
+    registry: RegistryDep,
+    accounts: AccountsDep,
+    settings: SettingsDep,
+    people: PeopleDep,
+) -> Response:
     """Create a token. Its text is shown only in this response, because only its hash is stored."""
-    services: Services = request.app.state.services
     form = await read_submitted_form(request)
-    entered = _read_token_form(form, _get_default_lifetime(services))
+    entered = _read_token_form(form, _get_default_lifetime(settings))
     tools = tuple(form.words("tools")) or None
     rights = frozenset(right for right in Right if right.value in entered.rights)
     scope = TokenScope(rights, entered.servers or None, tools)
     lifetime = None if entered.expires == "never" else float(entered.expires) * _DAY_SECONDS
     try:
         # The service checks names, rights and lifetime, for the API as well.
-        made, text = await services.people.create_token(me.user, entered.name, scope, lifetime)
+        made, text = await people.create_token(me.user, entered.name, scope, lifetime)
     except (Invalid, NotAllowed) as error:
         return await _render_tokens_page(
-            request, me, status=422, form=entered, errors=_map_field_errors(error)
+            request,
+            config,
+            registry,
+            accounts,
+            settings,
+            me,
+            status=422,
+            form=entered,
+            errors=_map_field_errors(error),
         )
-    await services.record_change(me, "token.make", made.id, name=made.name)
-    return await _render_tokens_page(request, me, new_token=made, secret=text)
+    await audit.record_change(me, "token.make", made.id, name=made.name)
+    return await _render_tokens_page(
+        request, config, registry, accounts, settings, me, new_token=made, secret=text
+    )
 
 
 @router.get("/ui/tokens/{token_id}/delete")
-async def show_revoke_confirmation(request: Request, me: BrowserUser, token_id: str) -> Response:
+async def show_revoke_confirmation(
+    request: Request, me: BrowserUser, token_id: str, accounts: AccountsDep
+) -> Response:
     """Show the confirmation page."""
-    token = await _find_token(request.app.state.services, me, token_id)
+    token = await _find_token(accounts, me, token_id)
     page = ConfirmPage(
         title=f"Revoke “{token.name}”?",
         text="Programs that use it will lose access.",
@@ -138,17 +177,18 @@ async def show_revoke_confirmation(request: Request, me: BrowserUser, token_id: 
 
 
 @router.post("/ui/tokens/{token_id}/delete")
-async def revoke_token(request: Request, me: BrowserUser, token_id: str) -> Response:
+async def revoke_token(
+    request: Request, me: BrowserUser, token_id: str, audit: AuditDep, accounts: AccountsDep
+) -> Response:
     """Revoke a token."""
-    services: Services = request.app.state.services
-    token = await _find_token(services, me, token_id)
-    await services.database.accounts.delete_token(me.user.id, token.id)
-    await services.record_change(me, "token.delete", token.id, name=token.name)
+    token = await _find_token(accounts, me, token_id)
+    await accounts.delete_token(me.user.id, token.id)
+    await audit.record_change(me, "token.delete", token.id, name=token.name)
     return redirect_with_message("/ui/tokens", f"“{token.name}” is revoked.")
 
 
-async def _find_token(services: Services, me: RequestUser, token_id: str) -> ApiToken:
-    for token in await services.database.accounts.list_tokens(me.user.id):
+async def _find_token(accounts: SqlAccountStorage, me: RequestUser, token_id: str) -> ApiToken:
+    for token in await accounts.list_tokens(me.user.id):
         if token.id == token_id:
             return token
     raise NotFound("token not found", hint="it may have been revoked")
@@ -156,6 +196,10 @@ async def _find_token(services: Services, me: RequestUser, token_id: str) -> Api
 
 async def _render_tokens_page(
     request: Request,
+    config: CurrentConfig,
+    registry: Registry,
+    accounts: SqlAccountStorage,
+    settings: Settings,
     me: RequestUser,
     *,
     status: int = 200,
@@ -164,22 +208,19 @@ async def _render_tokens_page(
     new_token: ApiToken | None = None,
     secret: str | None = None,
 ) -> Response:
-    services: Services = request.app.state.services
-    configured = [(each.id, each.label or each.id) for each in services.configuration.servers.values()]
-    own = [
-        (instance.slug, instance.name) for instance, _ in await services.registry.list_instances(me.user.id)
-    ]
+    configured = [(each.id, each.label or each.id) for each in config.configuration.servers.values()]
+    own = [(instance.slug, instance.name) for instance, _ in await registry.list_instances(me.user.id)]
     rights = [
         (right.value, label)
         for right, label in _RIGHT_LABELS.items()
         if right is not Right.ADMIN or me.is_admin
     ]
     page = TokensPage(
-        await services.database.accounts.list_tokens(me.user.id),
+        await accounts.list_tokens(me.user.id),
         [*configured, *own],
         rights,
-        services.clock(),
-        form or TokenForm(expires=_get_default_lifetime(services)),
+        time.time(),
+        form or TokenForm(expires=_get_default_lifetime(settings)),
         errors or {},
         new_token,
         secret,
@@ -187,8 +228,8 @@ async def _render_tokens_page(
     return render_page(request, "tokens.html", status=status, page=page)
 
 
-def _get_default_lifetime(services: Services) -> str:
-    return str(services.settings.token_lifetime) if services.settings.token_lifetime else "never"
+def _get_default_lifetime(settings: Settings) -> str:
+    return str(settings.token_lifetime) if settings.token_lifetime else "never"
 
 
 def _read_token_form(form: SubmittedForm, default: str) -> TokenForm:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from toolyard.types.account import User
 from toolyard.types.audit import AuditEntry
 from toolyard.web.access.dependencies import RequestUser, require_admin
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import AccountsDep, AuditLogDep
 from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
@@ -75,16 +75,17 @@ class AuditLogPage:
 async def show_audit_log(
     request: Request,
     me: Annotated[RequestUser, Depends(require_admin)],
+    accounts: AccountsDep,
+    audit_log: AuditLogDep,
     action: str = "",
     actor: str = "",
     before: str = "",
 ) -> Response:
     """Show the entries that match the filters, one page at a time."""
-    services: Services = request.app.state.services
     # At most 18 digits, because larger numbers do not fit the database's integers.
     before_id = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
     # One entry more than shown tells whether there is another page.
-    found = await services.audit.entries(
+    found = await audit_log.entries(
         before=before_id, limit=_ENTRIES_PER_PAGE + 1, action=action or None, actor=actor or None
     )
     older = None
@@ -92,6 +93,6 @@ async def show_audit_log(
         found = found[:_ENTRIES_PER_PAGE]
         query = {"action": action, "actor": actor, "before": str(found[-1].id)}
         older = f"/ui/admin/audit?{urlencode({key: value for key, value in query.items() if value})}"
-    users = await services.database.accounts.list_users()
+    users = await accounts.list_users()
     page = AuditLogPage(found, users, action, actor, older, before_id is None)
     return render_page(request, "audit.html", page=page)

@@ -12,18 +12,14 @@ from starlette.responses import Response
 
 from toolyard.accounts.errors import NotAllowed
 from toolyard.config.settings.choices import PeopleMode
+from toolyard.config.settings.table import Settings
 from toolyard.types.account import Role, User
 from toolyard.web.access.dependencies import RequestUser, require_admin
 from toolyard.web.account_admin import (
+    AccountAdmin,
     Invitation,
-    add_user,
-    change_user,
-    delete_user,
-    find_user,
-    invite_user,
-    list_users,
 )
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import AccountAdminDep, SettingsDep, UrlsDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import (
     FORM_ERRORS,
@@ -68,57 +64,82 @@ class PeoplePage:
 
 
 @router.get(_PEOPLE_PATH)
-async def list_people(request: Request, me: AdminUser, q: str = "", page: str = "1") -> Response:
+async def list_people(
+    request: Request,
+    me: AdminUser,
+    settings: SettingsDep,
+    account_admin: AccountAdminDep,
+    q: str = "",
+    page: str = "1",
+) -> Response:
     """Show all accounts, sorted by name."""
-    return await _render_people_page(request, me, query=q, page=page)
+    return await _render_people_page(request, settings, account_admin, me, query=q, page=page)
 
 
 @router.post(_PEOPLE_PATH)
-async def invite_person(request: Request, me: AdminUser) -> Response:
+async def invite_person(
+    request: Request, me: AdminUser, urls: UrlsDep, settings: SettingsDep, account_admin: AccountAdminDep
+) -> Response:
     """Create an account with an invite link, or a new link for an existing account.
 
     The link is shown only in this response, because only its hash is stored.
     """
-    services: Services = request.app.state.services
     form = await read_submitted_form(request)
     if form.text("again"):
-        again = await invite_user(services, me, form.text("again"), services.base_url(request))
-        return await _render_people_page(request, me, invitation=again)
+        again = await account_admin.invite_user(me, form.text("again"), urls.base_url(request))
+        return await _render_people_page(request, settings, account_admin, me, invitation=again)
     name = form.text("name")
     role = Role.ADMIN if form.text("role") == "admin" else Role.USER
     try:
-        invitation = await add_user(services, me, name, role, services.base_url(request))
+        invitation = await account_admin.add_user(me, name, role, urls.base_url(request))
     except FORM_ERRORS as error:
         errors = field_errors(error, _FIELD_LABELS)
-        return await _render_people_page(request, me, status=422, name=name, role=role.value, errors=errors)
-    return await _render_people_page(request, me, invitation=invitation)
+        return await _render_people_page(
+            request, settings, account_admin, me, status=422, name=name, role=role.value, errors=errors
+        )
+    return await _render_people_page(request, settings, account_admin, me, invitation=invitation)
 
 
 @router.post(_PEOPLE_PATH + "/{user_id}/role")
-async def change_role(request: Request, me: AdminUser, user_id: str) -> Response:
+async def change_role(
+    request: Request, me: AdminUser, user_id: str, account_admin: AccountAdminDep
+) -> Response:
     """Change the role of an account."""
     role = Role.ADMIN if (await read_submitted_form(request)).text("role") == "admin" else Role.USER
     return await _apply_user_change(
-        request, me, user_id, f"is now {'an admin' if role is Role.ADMIN else 'a user'}.", role=role
+        request,
+        account_admin,
+        me,
+        user_id,
+        f"is now {'an admin' if role is Role.ADMIN else 'a user'}.",
+        role=role,
     )
 
 
 @router.post(_PEOPLE_PATH + "/{user_id}/disable")
-async def disable_person(request: Request, me: AdminUser, user_id: str) -> Response:
+async def disable_person(
+    request: Request, me: AdminUser, user_id: str, account_admin: AccountAdminDep
+) -> Response:
     """Disable an account and sign it out everywhere."""
-    return await _apply_user_change(request, me, user_id, "is disabled and signed out.", disabled=True)
+    return await _apply_user_change(
+        request, account_admin, me, user_id, "is disabled and signed out.", disabled=True
+    )
 
 
 @router.post(_PEOPLE_PATH + "/{user_id}/enable")
-async def enable_person(request: Request, me: AdminUser, user_id: str) -> Response:
+async def enable_person(
+    request: Request, me: AdminUser, user_id: str, account_admin: AccountAdminDep
+) -> Response:
     """Enable an account."""
-    return await _apply_user_change(request, me, user_id, "is enabled.", disabled=False)
+    return await _apply_user_change(request, account_admin, me, user_id, "is enabled.", disabled=False)
 
 
 @router.get(_PEOPLE_PATH + "/{user_id}/delete")
-async def show_delete_confirmation(request: Request, me: AdminUser, user_id: str) -> Response:
+async def show_delete_confirmation(
+    request: Request, me: AdminUser, user_id: str, account_admin: AccountAdminDep
+) -> Response:
     """Show the confirmation page."""
-    user = await find_user(request.app.state.services, user_id)
+    user = await account_admin.find_user(user_id)
     page = ConfirmPage(
         title=f"Delete the account of “{user.name}”?",
         text="This also deletes their instances, sign-ins and API tokens.",
@@ -129,10 +150,12 @@ async def show_delete_confirmation(request: Request, me: AdminUser, user_id: str
 
 
 @router.post(_PEOPLE_PATH + "/{user_id}/delete")
-async def delete_person(request: Request, me: AdminUser, user_id: str) -> Response:
+async def delete_person(
+    request: Request, me: AdminUser, user_id: str, account_admin: AccountAdminDep
+) -> Response:
     """Delete an account with its instances, sign-ins and tokens."""
     try:
-        user = await delete_user(request.app.state.services, me, user_id)
+        user = await account_admin.delete_user(me, user_id)
     except NotAllowed as error:
         return redirect_with_message(_PEOPLE_PATH, error.cause, kind="bad", hint=error.hint)
     return redirect_with_message(_PEOPLE_PATH, f"“{user.name}” is deleted.")
@@ -140,6 +163,7 @@ async def delete_person(request: Request, me: AdminUser, user_id: str) -> Respon
 
 async def _apply_user_change(
     request: Request,
+    account_admin: AccountAdmin,
     me: RequestUser,
     user_id: str,
     message: str,
@@ -148,7 +172,7 @@ async def _apply_user_change(
     disabled: bool | None = None,
 ) -> Response:
     try:
-        user = await change_user(request.app.state.services, me, user_id, role=role, disabled=disabled)
+        user = await account_admin.change_user(me, user_id, role=role, disabled=disabled)
     except NotAllowed as error:
         return redirect_with_message(_PEOPLE_PATH, error.cause, kind="bad", hint=error.hint)
     return redirect_with_message(_PEOPLE_PATH, f"“{user.name}” {message}")
@@ -156,6 +180,8 @@ async def _apply_user_change(
 
 async def _render_people_page(
     request: Request,
+    settings: Settings,
+    account_admin: AccountAdmin,
     me: RequestUser,
     *,
     query: str = "",
@@ -166,12 +192,13 @@ async def _render_people_page(
     errors: Mapping[str, str] | None = None,
     invitation: Invitation | None = None,
 ) -> Response:
-    services: Services = request.app.state.services
     words = query.casefold().split()
     users = [
-        each for each in await list_users(services) if all(word in each.name.casefold() for word in words)
+        each
+        for each in await account_admin.list_users()
+        if all(word in each.name.casefold() for word in words)
     ]
     shown, pages = paginate(users, page, _PEOPLE_PATH, {"q": query})
-    mode: PeopleMode = services.settings.people_mode
+    mode: PeopleMode = settings.people_mode
     made = PeoplePage(shown, pages, query, mode.value, me.user.id, name, role, errors or {}, invitation)
     return render_page(request, "people.html", status=status, page=made)

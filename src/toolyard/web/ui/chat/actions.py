@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 from urllib.parse import urlencode
 
-from toolyard.agents.chat.chats import UNCHANGED, ToolView
+from toolyard.agents.chat.chats import UNCHANGED, ChatService, ToolView
 from toolyard.agents.chat.errors import ChatRefused
+from toolyard.core.audit import AuditRecorder
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.services import Services
 from toolyard.web.ui.chat.console import ToolConsole, find_tool, list_chat_tools
 from toolyard.web.ui.chat.turn_view import QuestionView, ToolCallView
 from toolyard.web.ui.chat.view_builder import ChatView
@@ -55,23 +55,24 @@ class ChatFormState:
 
 
 ChatAction: TypeAlias = Callable[
-    [Services, RequestUser, Chat | None, SubmittedForm], Awaitable[ActionRedirect | ChatFormState]
+    [AuditRecorder, ChatService, RequestUser, Chat | None, SubmittedForm],
+    Awaitable[ActionRedirect | ChatFormState],
 ]
 
 
 async def _send_message(
-    services: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
     async def start_turn(chat: Chat) -> int:
-        return await services.chats.send(me.user.id, chat.id, form.text("text").replace("\r\n", "\n"))
+        return await chats.send(me.user.id, chat.id, form.text("text").replace("\r\n", "\n"))
 
-    return ActionRedirect(await _start_turn_in_chat(services, me, chat, form, start_turn))
+    return ActionRedirect(await _start_turn_in_chat(audit, chats, me, chat, form, start_turn))
 
 
 async def _run_tool(
-    services: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
-    tool, filled, console = await _read_tool_form(services, me, chat, form)
+    tool, filled, console = await _read_tool_form(chats, me, chat, form)
     if filled.only_changed:
         return ChatFormState(console=console)
     try:
@@ -80,34 +81,35 @@ async def _run_tool(
         return ChatFormState(console=replace(console, form=filled.with_errors(error)))
 
     async def start_turn(chat: Chat) -> int:
-        return await services.chats.run_tool(me.user.id, chat.id, tool.name, arguments)
+        return await chats.run_tool(me.user.id, chat.id, tool.name, arguments)
 
     return ActionRedirect(
-        await _start_turn_in_chat(services, me, chat, form, start_turn), {"run": "", "tool": tool.name}
+        await _start_turn_in_chat(audit, chats, me, chat, form, start_turn), {"run": "", "tool": tool.name}
     )
 
 
 async def _read_tool_form(
-    services: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+    chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> tuple[ToolView, ToolForm, ToolConsole]:
-    tool = find_tool(await list_chat_tools(services, me, chat), form.text("tool"))
+    tool = find_tool(await list_chat_tools(chats, me, chat), form.text("tool"))
     filled = ToolForm.from_schema(tool.input_schema).with_submission(form)
     return tool, filled, ToolConsole(None if chat is None else chat.id, tool.name, tool=tool, form=filled)
 
 
 async def build_form_state(
-    services: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm, flash: Flash
+    chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm, flash: Flash
 ) -> ChatFormState:
     """Return the entered values of a failed form, with the message about the failure."""
     console = None
     if form.text("do") == "run":
         with suppress(NotFound):
-            console = (await _read_tool_form(services, me, chat, form))[2]
+            console = (await _read_tool_form(chats, me, chat, form))[2]
     return ChatFormState(form.text("text"), form.text("agent"), form.text("model"), console, told=flash)
 
 
 async def _start_turn_in_chat(
-    services: Services,
+    audit: AuditRecorder,
+    chats: ChatService,
     me: RequestUser,
     chat: Chat | None,
     form: SubmittedForm,
@@ -117,53 +119,53 @@ async def _start_turn_in_chat(
 
     A new chat whose first turn fails to start is deleted.
     """
-    services.set_current_user(me)
+    audit.set_current_user(me)
     if chat is not None:
         await start_turn(chat)
         return chat
     agent, model = form.text("agent") or None, form.text("model") or None
-    chat = await services.chats.create(me.user.id, agent=agent, model=model)
+    chat = await chats.create(me.user.id, agent=agent, model=model)
     try:
         await start_turn(chat)
     except ToolyardError:
-        await services.chats.delete(me.user.id, chat.id)
+        await chats.delete(me.user.id, chat.id)
         raise
-    await services.record_change(me, "chat.create", chat.id, agent=chat.agent, model=chat.model)
+    await audit.record_change(me, "chat.create", chat.id, agent=chat.agent, model=chat.model)
     return chat
 
 
 async def _stop_turn(
-    services: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
     existing = _require_chat(chat)
-    await services.chats.stop(me.user.id, existing.id)
+    await chats.stop(me.user.id, existing.id)
     return ActionRedirect(existing)
 
 
 async def _retry_turn(
-    services: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
     existing = _require_chat(chat)
-    services.set_current_user(me)
-    await services.chats.retry(me.user.id, existing.id)
+    audit.set_current_user(me)
+    await chats.retry(me.user.id, existing.id)
     return ActionRedirect(existing)
 
 
 async def _change_settings(
-    services: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
     existing = _require_chat(chat)
     # A select that is not on the page must not reset the setting.
     agent = form.text("agent") or None if form.is_checked("agent") else UNCHANGED
     model = form.text("model") or None if form.is_checked("model") else UNCHANGED
-    return ActionRedirect(await services.chats.change(me.user.id, existing.id, agent=agent, model=model))
+    return ActionRedirect(await chats.change(me.user.id, existing.id, agent=agent, model=model))
 
 
 async def _answer_question(
-    services: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
     existing, action = _require_chat(chat), form.text("reply")
-    question = await _find_open_question(services, existing, form.text("question"))
+    question = await _find_open_question(chats, existing, form.text("question"))
     content = None
     if question.kind == "form" and action not in ("decline", "cancel"):
         filled = ToolForm.from_question(question.schema, question.key).with_submission(form)
@@ -173,18 +175,18 @@ async def _answer_question(
             content = filled.arguments()
         except BadArguments as error:
             return ChatFormState(question=question, form=filled.with_errors(error))
-    services.set_current_user(me)
-    await services.chats.answer_question(me.user.id, existing.id, question.id, action or "cancel", content)
+    audit.set_current_user(me)
+    await chats.answer_question(me.user.id, existing.id, question.id, action or "cancel", content)
     return ActionRedirect(existing)
 
 
-async def _find_open_question(services: Services, chat: Chat, question_id: str) -> QuestionView:
+async def _find_open_question(chats: ChatService, chat: Chat, question_id: str) -> QuestionView:
     """Return an open question of the last turn.
 
     Raises ChatRefused if it was answered or its turn has ended.
     """
     # The latest events always begin with the start of a turn, so that this is the whole last turn.
-    view = ChatView.from_events(await services.chats.list_latest_events(chat.owner, chat.id, limit=1))
+    view = ChatView.from_events(await chats.list_latest_events(chat.owner, chat.id, limit=1))
     for item in view.turns[-1].items if view.turns else ():
         questions = (
             item.questions

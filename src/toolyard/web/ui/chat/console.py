@@ -11,13 +11,13 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolyard.agents.chat.chats import ToolView
+from toolyard.agents.chat.chats import ChatService, ToolView
 from toolyard.catalog.search import SearchIndex
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import Chat
 from toolyard.types.tool import Definition, JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import ChatsDep
 from toolyard.web.ui.chat.turn_view import ToolCallView
 from toolyard.web.ui.chat.view_builder import ChatView
 from toolyard.web.ui.components.render import render_page
@@ -77,34 +77,34 @@ class ToolConsole:
 
 
 @router.get("/ui/chat/console")
-async def show_new_console(request: Request, me: CurrentUser, find: str = "", tool: str = "") -> Response:
+async def show_new_console(
+    request: Request, me: CurrentUser, chats: ChatsDep, find: str = "", tool: str = ""
+) -> Response:
     """Show the tools of a new chat."""
     return render_page(
-        request, "chat_console_page.html", page=await _build_console(request, me, None, find, tool)
+        request, "chat_console_page.html", page=await _build_console(request, chats, me, None, find, tool)
     )
 
 
 @router.get("/ui/chat/{chat_id}/console")
 async def show_console(
-    request: Request, me: CurrentUser, chat_id: str, find: str = "", tool: str = ""
+    request: Request, me: CurrentUser, chat_id: str, chats: ChatsDep, find: str = "", tool: str = ""
 ) -> Response:
     """Show the tools of a chat."""
-    services: Services = request.app.state.services
-    chat = await services.chats.get(me.user.id, chat_id)
+    chat = await chats.get(me.user.id, chat_id)
     return render_page(
-        request, "chat_console_page.html", page=await _build_console(request, me, chat, find, tool)
+        request, "chat_console_page.html", page=await _build_console(request, chats, me, chat, find, tool)
     )
 
 
 async def _build_console(
-    request: Request, me: RequestUser, chat: Chat | None, find: str, tool: str
+    request: Request, chats: ChatService, me: RequestUser, chat: Chat | None, find: str, tool: str
 ) -> ToolConsole:
-    services: Services = request.app.state.services
-    tools = [each for each in await list_chat_tools(services, me, chat) if each.shown]
+    tools = [each for each in await list_chat_tools(chats, me, chat) if each.shown]
     console = ToolConsole(None if chat is None else chat.id, words=find[:200])
     if tool:
         chosen = find_tool(tools, tool)
-        previous = None if chat is None else await _find_last_arguments(services, chat, tool)
+        previous = None if chat is None else await _find_last_arguments(chats, chat, tool)
         return replace(
             console, wanted=tool, tool=chosen, form=ToolForm.from_schema(chosen.input_schema, previous)
         )
@@ -116,11 +116,11 @@ async def _build_console(
     )
 
 
-async def list_chat_tools(services: Services, me: RequestUser, chat: Chat | None) -> Sequence[ToolView]:
+async def list_chat_tools(chats: ChatService, me: RequestUser, chat: Chat | None) -> Sequence[ToolView]:
     """Return all tools of a chat, or of a new one."""
     if chat is None:
-        return await services.chats.list_tools_for_new_chat(me.user.id)
-    return await services.chats.list_tools(me.user.id, chat.id)
+        return await chats.list_tools_for_new_chat(me.user.id)
+    return await chats.list_tools(me.user.id, chat.id)
 
 
 def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
@@ -131,9 +131,9 @@ def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
     raise NotFound("tool not found", hint="it may have been removed with its server; search again")
 
 
-async def _find_last_arguments(services: Services, chat: Chat, tool: str) -> JsonObject | None:
+async def _find_last_arguments(chats: ChatService, chat: Chat, tool: str) -> JsonObject | None:
     """Return the arguments of the last call of a tool in this chat, as initial values of the form."""
-    events = await services.chats.list_latest_events(chat.owner, chat.id, limit=100)
+    events = await chats.list_latest_events(chat.owner, chat.id, limit=100)
     for turn in reversed(ChatView.from_events(events).turns):
         for item in reversed(turn.items):
             arguments: object = (

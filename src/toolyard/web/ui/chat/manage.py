@@ -15,7 +15,7 @@ from toolyard.registry.errors import NotFound
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser, require_user
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import AuditDep, ChatsDep, ConfigDep
 from toolyard.web.ui.chat.console import ChatToolGroup, group_chat_tools
 from toolyard.web.ui.chat.page_context import build_chat_settings
 from toolyard.web.ui.components.flash import redirect_with_message
@@ -47,28 +47,27 @@ class ResultPage:
 
 
 @router.get("/ui/chat/{chat_id}/rename")
-async def show_rename_form(request: Request, me: CurrentUser, chat_id: str) -> Response:
+async def show_rename_form(request: Request, me: CurrentUser, chat_id: str, chats: ChatsDep) -> Response:
     """Show the form that renames a chat."""
-    services: Services = request.app.state.services
-    return render_page(request, "chat_rename.html", chat=await services.chats.get(me.user.id, chat_id))
+    return render_page(request, "chat_rename.html", chat=await chats.get(me.user.id, chat_id))
 
 
 @router.post("/ui/chat/{chat_id}/rename")
-async def rename_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
+async def rename_chat(request: Request, me: CurrentUser, chat_id: str, chats: ChatsDep) -> Response:
     """Rename a chat. An empty title is ignored."""
-    services: Services = request.app.state.services
     title = (await read_submitted_form(request)).text("title").strip()[:_MAX_TITLE_CHARACTERS]
-    await services.chats.get(me.user.id, chat_id)
+    await chats.get(me.user.id, chat_id)
     if title:
-        await services.chats.change(me.user.id, chat_id, title=title)
+        await chats.change(me.user.id, chat_id, title=title)
     return redirect_with_message(f"/ui/chat/{chat_id}", "Chat renamed." if title else None)
 
 
 @router.get("/ui/chat/{chat_id}/delete")
-async def show_delete_confirmation(request: Request, me: CurrentUser, chat_id: str) -> Response:
+async def show_delete_confirmation(
+    request: Request, me: CurrentUser, chat_id: str, chats: ChatsDep
+) -> Response:
     """Show the confirmation page."""
-    services: Services = request.app.state.services
-    chat = await services.chats.get(me.user.id, chat_id)
+    chat = await chats.get(me.user.id, chat_id)
     page = ConfirmPage(
         title=f"Delete “{one_line(chat.title or 'New chat', 80)}”?",
         text="This deletes all its messages and results, and stops a running turn.",
@@ -79,21 +78,21 @@ async def show_delete_confirmation(request: Request, me: CurrentUser, chat_id: s
 
 
 @router.post("/ui/chat/{chat_id}/delete")
-async def delete_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
+async def delete_chat(
+    request: Request, me: CurrentUser, chat_id: str, audit: AuditDep, chats: ChatsDep
+) -> Response:
     """Delete a chat."""
-    services: Services = request.app.state.services
-    chat = await services.chats.get(me.user.id, chat_id)
-    await services.chats.delete(me.user.id, chat_id)
-    await services.record_change(me, "chat.delete", chat_id)
+    chat = await chats.get(me.user.id, chat_id)
+    await chats.delete(me.user.id, chat_id)
+    await audit.record_change(me, "chat.delete", chat_id)
     return redirect_with_message("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” is deleted.")
 
 
 @router.get("/ui/chat/{chat_id}/results/{seq}")
-async def show_result(request: Request, me: CurrentUser, chat_id: str, seq: int) -> Response:
+async def show_result(request: Request, me: CurrentUser, chat_id: str, seq: int, chats: ChatsDep) -> Response:
     """Show a part of a long result, starting at the character ``from``."""
-    services: Services = request.app.state.services
-    chat = await services.chats.get(me.user.id, chat_id)
-    result = await services.chats.get_full_result(me.user.id, chat_id, seq)
+    chat = await chats.get(me.user.id, chat_id)
+    result = await chats.get_full_result(me.user.id, chat_id, seq)
     if result is None:
         raise NotFound("result not found", hint="it may have been deleted with its chat")
     offset = request.query_params.get("from", "")
@@ -120,14 +119,15 @@ class ToolPickerPage:
 
 
 @router.get("/ui/chat/{chat_id}/tools")
-async def show_tool_picker(request: Request, me: CurrentUser, chat_id: str) -> Response:
+async def show_tool_picker(
+    request: Request, me: CurrentUser, chat_id: str, config: ConfigDep, chats: ChatsDep
+) -> Response:
     """Show all tools, with a checkbox for each available one."""
-    services: Services = request.app.state.services
-    chat = await services.chats.get(me.user.id, chat_id)
-    tools = await services.chats.list_tools(me.user.id, chat_id)
+    chat = await chats.get(me.user.id, chat_id)
+    tools = await chats.list_tools(me.user.id, chat_id)
     page = ToolPickerPage(
         chat,
-        services.agents.get(chat.agent or ""),
+        config.agents.get(chat.agent or ""),
         group_chat_tools(sorted(tools, key=lambda each: (not each.shown, each.name))),
         None if chat.choice is None else frozenset(chat.choice),
         sum(each.shown for each in tools),
@@ -136,18 +136,19 @@ async def show_tool_picker(request: Request, me: CurrentUser, chat_id: str) -> R
 
 
 @router.post("/ui/chat/{chat_id}/tools")
-async def choose_tools(request: Request, me: CurrentUser, chat_id: str) -> Response:
+async def choose_tools(
+    request: Request, me: CurrentUser, chat_id: str, config: ConfigDep, chats: ChatsDep
+) -> Response:
     """Save the selection.
 
     “All tools” is stored as no selection, so that it includes tools that are added later.
     """
-    services: Services = request.app.state.services
     form = await read_submitted_form(request)
     choice = None if form.text("which", "some") == "all" else form.all_values("tool")
-    chat = await services.chats.change(me.user.id, chat_id, choice=choice)
+    chat = await chats.change(me.user.id, chat_id, choice=choice)
     if is_fragment_request(request):
         return HTMLResponse(
-            render_macro("chat_settings.html", "settings", build_chat_settings(services, chat))
+            render_macro("chat_settings.html", "settings", build_chat_settings(config, chats, chat))
         )
     return redirect_with_message(
         f"/ui/chat/{chat.id}#end", "Tools saved. The change applies from your next message."

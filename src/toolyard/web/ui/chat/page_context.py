@@ -11,12 +11,14 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.models.model_ref import ModelChoice
+from toolyard.core.current_config import CurrentConfig
+from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, ChatEvent, Kind
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.rendering.renderer import DeferredMarkdown
-from toolyard.web.services import Services
+from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
 from toolyard.web.ui.chat.actions import ChatFormState
 from toolyard.web.ui.chat.console import ToolConsole
 from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
@@ -100,6 +102,10 @@ class ChatPageContext:
 
 async def render_chat_page(
     request: Request,
+    config: CurrentConfig,
+    chat_store: SqlChatStore,
+    chats: ChatService,
+    markdown: MarkdownRenderer,
     me: RequestUser,
     chat: Chat | None,
     *,
@@ -110,32 +116,35 @@ async def render_chat_page(
 
     The query selects earlier turns, the list of chats, the console and the agent.
     """
-    services: Services = request.app.state.services
     query, form_state = request.query_params, form_state or ChatFormState()
     view, earlier, before = ChatView(), None, _parse_event_number(query.get("before"))
     if chat is not None:
-        view, earlier = await load_chat_view(services, chat, before)
+        view, earlier = await load_chat_view(chats, chat, before)
     frame = build_fragment_context(me, chat, form_state)
     page = ChatPageContext(
         chat,
-        await render_turns(services, view.turns, frame),
+        await render_turns(markdown, view.turns, frame),
         max(view.last, chat.last if chat is not None and before is None else 0),
         view.state if before is None else "idle",
         earlier,
         before is None,
-        await load_chat_list(services, me, query, chat),
-        build_chat_settings(services, chat, form_state.agent or query.get("agent", ""), form_state.model),
+        await load_chat_list(chats, me, query, chat),
+        build_chat_settings(
+            config, chats, chat, form_state.agent or query.get("agent", ""), form_state.model
+        ),
         form_state,
-        form_state.console or _choose_console(services, chat, query),
-        await services.database.chats.quota_notice(me.user.id),
+        form_state.console or _choose_console(chats, chat, query),
+        await chat_store.quota_notice(me.user.id),
     )
     return render_page(request, "chat.html", status=status, page=page)
 
 
-async def render_turns(services: Services, turns: Sequence[TurnView], frame: FragmentContext) -> Markup:
+async def render_turns(
+    markdown: MarkdownRenderer, turns: Sequence[TurnView], frame: FragmentContext
+) -> Markup:
     """Return the HTML of turns. They are rendered in a thread, because a long answer takes seconds."""
     # Markdown is rendered in one batch after all turns, which contain placeholders until then.
-    deferred = DeferredMarkdown(services.markdown_renderer)
+    deferred = DeferredMarkdown(markdown)
     deferred_frame = replace(frame, to_html=deferred)
     core = await asyncio.to_thread(lambda: [render_turn(turn, deferred_frame) for turn in turns])
     return Markup("\n".join(await deferred.fill(core)))
@@ -151,14 +160,14 @@ def build_fragment_context(
     return FragmentContext("" if chat is None else chat.id, me.csrf, forms)
 
 
-async def load_chat_view(services: Services, chat: Chat, before: int | None) -> tuple[ChatView, int | None]:
+async def load_chat_view(chats: ChatService, chat: Chat, before: int | None) -> tuple[ChatView, int | None]:
     """Return the last turns before an event number, and the number of the first of them if there are earlier
     ones."""
-    events = await services.chats.list_latest_events(chat.owner, chat.id, before=before, limit=_MAX_EVENTS)
+    events = await chats.list_latest_events(chat.owner, chat.id, before=before, limit=_MAX_EVENTS)
     shown = _limit_turns(events)
     first = shown[0].seq if shown else None
     more = first is not None and bool(
-        await services.chats.list_latest_events(chat.owner, chat.id, before=first, limit=1)
+        await chats.list_latest_events(chat.owner, chat.id, before=first, limit=1)
     )
     return ChatView.from_events(shown), first if more else None
 
@@ -169,15 +178,13 @@ def _limit_turns(events: Sequence[ChatEvent]) -> Sequence[ChatEvent]:
 
 
 async def load_chat_list(
-    services: Services, me: RequestUser, query: Mapping[str, str], current_chat: Chat | None
+    chats: ChatService, me: RequestUser, query: Mapping[str, str], current_chat: Chat | None
 ) -> ChatList:
     """Return the chats that the query selects."""
     # PostgreSQL rejects NUL characters in text.
     words = query.get("q", "").strip()[:200].replace("\0", "")
     after = _parse_list_position(query.get("older", ""))
-    found = await services.chats.list(
-        me.user.id, search_text=words or None, before=after, limit=_MAX_LISTED_CHATS + 1
-    )
+    found = await chats.list(me.user.id, search_text=words or None, before=after, limit=_MAX_LISTED_CHATS + 1)
     shown, older = found[:_MAX_LISTED_CHATS], None
     if len(found) > _MAX_LISTED_CHATS:
         last = shown[-1]
@@ -188,23 +195,27 @@ async def load_chat_list(
 
 
 def build_chat_settings(
-    services: Services, chat: Chat | None, requested_agent: str = "", requested_model: str = ""
+    config: CurrentConfig,
+    chats: ChatService,
+    chat: Chat | None,
+    requested_agent: str = "",
+    requested_model: str = "",
 ) -> ChatSettings:
     """Return the available agents and models, and the chosen ones."""
-    models = services.chats.models
+    models = chats.models
     agent = (
         (chat.agent or "")
         if chat is not None
         else requested_agent
-        if requested_agent in services.agents
+        if requested_agent in config.agents
         else ""
     )
-    own = services.agents[agent].model if agent in services.agents else None
+    own = config.agents[agent].model if agent in config.agents else None
     labels = {each.id: each.label for each in models.choices}
     default = own or models.default or ""
     return ChatSettings(
         chat,
-        sorted(services.agents.values(), key=lambda each: each.name.casefold()),
+        sorted(config.agents.values(), key=lambda each: each.name.casefold()),
         models.choices,
         agent,
         (chat.model or "") if chat is not None else requested_model if requested_model in labels else "",
@@ -212,8 +223,8 @@ def build_chat_settings(
     )
 
 
-def _choose_console(services: Services, chat: Chat | None, query: Mapping[str, str]) -> ToolConsole | None:
-    if "run" not in query and services.chats.models.choices:
+def _choose_console(chats: ChatService, chat: Chat | None, query: Mapping[str, str]) -> ToolConsole | None:
+    if "run" not in query and chats.models.choices:
         return None
     return ToolConsole.create_deferred(None if chat is None else chat.id, query.get("tool", ""))
 

@@ -9,12 +9,17 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from toolyard.agents.chat.chats import ChatService
+from toolyard.core.audit import AuditRecorder
+from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
+from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.problem_details import describe_error
-from toolyard.web.services import Services
+from toolyard.web.rendering.renderer import MarkdownRenderer
+from toolyard.web.service_dependencies import AuditDep, ChatsDep, ChatStoreDep, ConfigDep, MarkdownDep
 from toolyard.web.ui.chat.actions import ACTIONS, ActionRedirect, ChatFormState, build_form_state
 from toolyard.web.ui.chat.fragments import render_question
 from toolyard.web.ui.chat.page_context import (
@@ -36,26 +41,43 @@ CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 
 @router.get("/ui/chat")
-async def show_new_chat(request: Request, me: CurrentUser) -> Response:
+async def show_new_chat(
+    request: Request,
+    me: CurrentUser,
+    config: ConfigDep,
+    chat_store: ChatStoreDep,
+    chats: ChatsDep,
+    markdown: MarkdownDep,
+) -> Response:
     """Show the page of a new chat."""
-    return await render_chat_page(request, me, None)
+    return await render_chat_page(request, config, chat_store, chats, markdown, me, None)
 
 
 @router.get("/ui/chat/{chat_id}")
-async def show_existing_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
+async def show_existing_chat(
+    request: Request,
+    me: CurrentUser,
+    chat_id: str,
+    config: ConfigDep,
+    chat_store: ChatStoreDep,
+    chats: ChatsDep,
+    markdown: MarkdownDep,
+) -> Response:
     """Show the end of a chat."""
-    services: Services = request.app.state.services
-    return await render_chat_page(request, me, await services.chats.get(me.user.id, chat_id))
+    return await render_chat_page(
+        request, config, chat_store, chats, markdown, me, await chats.get(me.user.id, chat_id)
+    )
 
 
 @router.get("/ui/chat/{chat_id}/earlier")
-async def show_earlier_turns(request: Request, me: CurrentUser, chat_id: str, before: int) -> Response:
+async def show_earlier_turns(
+    request: Request, me: CurrentUser, chat_id: str, before: int, chats: ChatsDep, markdown: MarkdownDep
+) -> Response:
     """Show turns before those of a page."""
-    services: Services = request.app.state.services
-    chat = await services.chats.get(me.user.id, chat_id)
-    view, earlier = await load_chat_view(services, chat, before)
+    chat = await chats.get(me.user.id, chat_id)
+    view, earlier = await load_chat_view(chats, chat, before)
     frame = build_fragment_context(me, chat)
-    turns = await render_turns(services, view.turns, frame)
+    turns = await render_turns(markdown, view.turns, frame)
     return render_page(request, "chat_earlier.html", chat=chat, turns=turns, earlier=earlier)
 
 
@@ -63,37 +85,63 @@ async def show_earlier_turns(request: Request, me: CurrentUser, chat_id: str, be
 
 
 @router.post("/ui/chat")
-async def act_in_new_chat(request: Request, me: CurrentUser) -> Response:
+async def act_in_new_chat(
+    request: Request,
+    me: CurrentUser,
+    audit: AuditDep,
+    config: ConfigDep,
+    chat_store: ChatStoreDep,
+    chats: ChatsDep,
+    markdown: MarkdownDep,
+) -> Response:
     """Start a chat."""
-    return await _perform_action(request, me, None)
+    return await _perform_action(request, audit, config, chat_store, chats, markdown, me, None)
 
 
 @router.post("/ui/chat/{chat_id}")
-async def act_in_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
+async def act_in_chat(
+    request: Request,
+    me: CurrentUser,
+    chat_id: str,
+    audit: AuditDep,
+    config: ConfigDep,
+    chat_store: ChatStoreDep,
+    chats: ChatsDep,
+    markdown: MarkdownDep,
+) -> Response:
     """Perform an action in a chat."""
-    services: Services = request.app.state.services
-    return await _perform_action(request, me, await services.chats.get(me.user.id, chat_id))
+    return await _perform_action(
+        request, audit, config, chat_store, chats, markdown, me, await chats.get(me.user.id, chat_id)
+    )
 
 
-async def _perform_action(request: Request, me: RequestUser, chat: Chat | None) -> Response:
-    services: Services = request.app.state.services
+async def _perform_action(
+    request: Request,
+    audit: AuditRecorder,
+    config: CurrentConfig,
+    chat_store: SqlChatStore,
+    chats: ChatService,
+    markdown: MarkdownRenderer,
+    me: RequestUser,
+    chat: Chat | None,
+) -> Response:
     form = await read_submitted_form(request)
     action = ACTIONS.get(form.text("do"))
     if action is None:
         raise NotFound("unknown action", hint="reload the page")
     try:
-        outcome = await action(services, me, chat, form)
+        outcome = await action(audit, chats, me, chat, form)
     except ToolyardError as error:
-        return await _render_failure(request, me, chat, form, error)
+        return await _render_failure(request, config, chat_store, chats, markdown, me, chat, form, error)
     if isinstance(outcome, ChatFormState):
-        return await _render_form_again(request, me, chat, outcome)
+        return await _render_form_again(request, config, chat_store, chats, markdown, me, chat, outcome)
     if not is_fragment_request(request):
         return redirect_with_message(outcome.href)
-    return _respond_to_script(services, me, outcome, form)
+    return _respond_to_script(config, chats, me, outcome, form)
 
 
 def _respond_to_script(
-    services: Services, me: RequestUser, redirect: ActionRedirect, form: SubmittedForm
+    config: CurrentConfig, chats: ChatService, me: RequestUser, redirect: ActionRedirect, form: SubmittedForm
 ) -> Response:
     """Return the response for the script.
 
@@ -101,16 +149,31 @@ def _respond_to_script(
     """
     if form.text("do") != "settings":
         return Response(status_code=204)
-    settings = build_chat_settings(services, redirect.chat)
+    settings = build_chat_settings(config, chats, redirect.chat)
     return HTMLResponse(render_macro("chat_settings.html", "settings", settings))
 
 
 async def _render_form_again(
-    request: Request, me: RequestUser, chat: Chat | None, form_state: ChatFormState
+    request: Request,
+    config: CurrentConfig,
+    chat_store: SqlChatStore,
+    chats: ChatService,
+    markdown: MarkdownRenderer,
+    me: RequestUser,
+    chat: Chat | None,
+    form_state: ChatFormState,
 ) -> Response:
     if not is_fragment_request(request):
         return await render_chat_page(
-            request, me, chat, form_state=form_state, status=_choose_status(form_state)
+            request,
+            config,
+            chat_store,
+            chats,
+            markdown,
+            me,
+            chat,
+            form_state=form_state,
+            status=_choose_status(form_state),
         )
     if form_state.console is not None:
         html = render_macro("chat_console.html", "console", form_state.console, me.csrf)
@@ -127,7 +190,15 @@ def _choose_status(form_state: ChatFormState) -> int:
 
 
 async def _render_failure(
-    request: Request, me: RequestUser, chat: Chat | None, form: SubmittedForm, error: ToolyardError
+    request: Request,
+    config: CurrentConfig,
+    chat_store: SqlChatStore,
+    chats: ChatService,
+    markdown: MarkdownRenderer,
+    me: RequestUser,
+    chat: Chat | None,
+    form: SubmittedForm,
+    error: ToolyardError,
 ) -> Response:
     """Show an error with the form, so that nothing that was entered is lost."""
     problem, _ = describe_error(error)
@@ -136,6 +207,7 @@ async def _render_failure(
             "parts.html", "alert", "bad", problem.detail, hint=problem.hint or "", closes=True
         )
         return HTMLResponse(html, problem.status)
-    services: Services = request.app.state.services
-    filled = await build_form_state(services, me, chat, form, Flash(problem.detail, "bad", problem.hint))
-    return await render_chat_page(request, me, chat, form_state=filled, status=problem.status)
+    filled = await build_form_state(chats, me, chat, form, Flash(problem.detail, "bad", problem.hint))
+    return await render_chat_page(
+        request, config, chat_store, chats, markdown, me, chat, form_state=filled, status=problem.status
+    )

@@ -12,13 +12,22 @@ from fastapi import APIRouter, Depends, Header
 from starlette.datastructures import State
 from starlette.requests import Request
 
+from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import NoSuchChat
+from toolyard.core.interface_links import StopSignal
+from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.api.chat_stream import HEARTBEAT_SECONDS, stream_event_batches
 from toolyard.web.api.events import EventStreamResponse, is_still_authorized
 from toolyard.web.rendering.renderer import DeferredMarkdown
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import (
+    ChatsDep,
+    ChatStoreDep,
+    MarkdownDep,
+    StopSignalDep,
+    StreamLimitsDep,
+)
 from toolyard.web.ui.chat.fragments import FragmentContext
 from toolyard.web.ui.chat.page_updates import ChatPageUpdater, PageChange
 from toolyard.web.ui.chat.view_builder import ChatView
@@ -40,23 +49,28 @@ async def stream_page(
     request: Request,
     me: Annotated[RequestUser, Depends(require_user)],
     chat_id: str,
+    chat_store: ChatStoreDep,
+    chats: ChatsDep,
+    markdown: MarkdownDep,
+    stream_limits: StreamLimitsDep,
+    stop_signal: StopSignalDep,
     after: int = 0,
     last_event_id: Annotated[int | None, Header()] = None,
 ) -> EventStreamResponse:
     """Stream the changes after the last event that the page shows."""
-    services: Services = request.app.state.services
     seen = max(after, last_event_id or 0)
     # Rebuild the turn that the page shows, to compute changes relative to it.
     shown = ChatView.from_events(
-        await services.chats.list_latest_events(me.user.id, chat_id, before=seen + 1, limit=1)
+        await chats.list_latest_events(me.user.id, chat_id, before=seen + 1, limit=1)
     )
-    deferred = DeferredMarkdown(services.markdown_renderer)
+    deferred = DeferredMarkdown(markdown)
     frame = FragmentContext(chat_id, me.csrf, to_html=deferred)
     updater = ChatPageUpdater(frame, ChatView(shown.turns, max(shown.last, seen)))
     stream = _count_open_stream(
-        request.app.state, _stream_changes(services, me, chat_id, updater, deferred, request)
+        request.app.state,
+        _stream_changes(chat_store, chats, stop_signal, me, chat_id, updater, deferred, request),
     )
-    return EventStreamResponse(services, me, stream)
+    return EventStreamResponse(stream_limits, me, stream)
 
 
 async def _count_open_stream(state: State, stream: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -75,7 +89,9 @@ def _get_open_streams(state: State) -> int:
 
 
 async def _stream_changes(
-    services: Services,
+    chat_store: SqlChatStore,
+    chats: ChatService,
+    stop_signal: StopSignal,
     me: RequestUser,
     chat_id: str,
     updater: ChatPageUpdater,
@@ -85,7 +101,9 @@ async def _stream_changes(
     yield b"retry: 1000\n\n"
     checked = time.monotonic()
     try:
-        async for events in stream_event_batches(services, me.user.id, chat_id, updater.last):
+        async for events in stream_event_batches(
+            chat_store, chats, stop_signal, me.user.id, chat_id, updater.last
+        ):
             # A stream must not outlive the sign-in that it was opened with.
             if time.monotonic() - checked >= HEARTBEAT_SECONDS:
                 if not await is_still_authorized(request):
@@ -104,7 +122,7 @@ async def _stream_changes(
             changes = await _fill_markdown(changes, deferred)
             # Title and entry in the list can change when a turn begins or ends.
             if any("state" in change for change in changes):
-                changes += _build_chat_changes(await services.chats.get(me.user.id, chat_id))
+                changes += _build_chat_changes(await chats.get(me.user.id, chat_id))
             yield _encode_event(changes, updater.last)
             if _has_only_pieces(events):
                 await asyncio.sleep(

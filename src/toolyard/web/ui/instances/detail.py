@@ -11,12 +11,27 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.catalog.lock import Change
+from toolyard.catalog.lock.combined_locks import CombinedLocks
+from toolyard.clients.call_path import CallPath
+from toolyard.config.settings.table import Settings
+from toolyard.core.callers import CallerCache
 from toolyard.errors import ServerError
 from toolyard.types.catalog import QuarantinedTool
 from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
-from toolyard.web.services import Services
-from toolyard.web.tool_acceptance import find_instance_changes
+from toolyard.web.server_status import ServerRecords
+from toolyard.web.service_dependencies import (
+    AuditDep,
+    CallersDep,
+    CallPathDep,
+    InstanceSyncDep,
+    LocksDep,
+    RegistryDep,
+    ServerRecordsDep,
+    SettingsDep,
+    ToolAcceptanceDep,
+    ToolDirectoryDep,
+)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form
@@ -78,31 +93,56 @@ class InstancePage:
 
 
 @router.get("/ui/mcp/{instance_id}")
-async def show_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def show_instance(
+    request: Request,
+    me: CurrentUser,
+    instance_id: str,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    settings: SettingsDep,
+    server_records: ServerRecordsDep,
+) -> Response:
     """Show an instance without its tools, which the page loads separately."""
-    services: Services = request.app.state.services
     return render_page(
         request,
         "instance.html",
-        page=_build_page(services, me, *await services.find_instance(me, instance_id)),
+        page=_build_page(callers, settings, server_records, me, *await instance_sync.find(me, instance_id)),
     )
 
 
 @router.get("/ui/mcp/{instance_id}/tools")
-async def show_instance_tools(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def show_instance_tools(
+    request: Request,
+    me: CurrentUser,
+    instance_id: str,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    settings: SettingsDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    locks: LocksDep,
+    tool_acceptance: ToolAcceptanceDep,
+    server_records: ServerRecordsDep,
+) -> Response:
     """Show an instance with a fresh list of its tools, or only the tools as a fragment for the script."""
-    services: Services = request.app.state.services
-    instance, server = await services.find_instance(me, instance_id)
-    page = _build_page(services, me, instance, server)
+    instance, server = await instance_sync.find(me, instance_id)
+    page = _build_page(callers, settings, server_records, me, instance, server)
     if page.can_list:
         fetched = await fetch_server_listing(
-            services, me.principal, services.registry.build_instance_server(instance, server)
+            tool_directory, call_path, me.principal, registry.build_instance_server(instance, server)
         )
         # Listing may have changed the state, for example to needs_reauth.
-        instance, server = await services.find_instance(me, instance_id)
-        changes = await find_instance_changes(services, instance)
+        instance, server = await instance_sync.find(me, instance_id)
+        changes = await tool_acceptance.find_instance_changes(instance)
         page = _build_page(
-            services, me, instance, server, _build_tools(services, me, instance, fetched, changes)
+            callers,
+            settings,
+            server_records,
+            me,
+            instance,
+            server,
+            _build_tools(callers, call_path, locks, me, instance, fetched, changes),
         )
     return render_page(
         request, "instance_tools.html" if is_fragment_request(request) else "instance.html", page=page
@@ -110,46 +150,61 @@ async def show_instance_tools(request: Request, me: CurrentUser, instance_id: st
 
 
 @router.post("/ui/mcp/{instance_id}/tools")
-async def save_tool_filter(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def save_tool_filter(
+    request: Request,
+    me: CurrentUser,
+    instance_id: str,
+    audit: AuditDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+) -> Response:
     """Save the tool selection."""
-    services: Services = request.app.state.services
     form = await read_submitted_form(request)
-    instance, _ = await services.find_instance(me, instance_id)
+    instance, _ = await instance_sync.find(me, instance_id)
     kind = form.text("filter")
     selection = None if kind == "all" else () if kind == "none" else form.all_values("tool")
     try:
-        saved = await services.registry.edit_instance(
-            me.user.id, instance.id, InstanceDraft(tool_filter=selection)
-        )
+        saved = await registry.edit_instance(me.user.id, instance.id, InstanceDraft(tool_filter=selection))
     except FORM_ERRORS as error:
         message = " ".join(field_errors(error, {"tool_filter": "The filter"}).values())
         return redirect_with_message(f"/ui/mcp/{instance.id}", message, kind="bad")
-    await services.sync_instances(me)
-    await services.record_change(me, "instance.filter", saved.id, slug=saved.slug)
+    await instance_sync.sync(me.principal)
+    await audit.record_change(me, "instance.filter", saved.id, slug=saved.slug)
     enabled = "All tools" if selection is None else count(len(selection), "tool") if selection else "No tools"
     return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}”: {enabled} enabled.")
 
 
 def _build_page(
-    services: Services,
+    callers: CallerCache,
+    settings: Settings,
+    server_records: ServerRecords,
     me: RequestUser,
     instance: Instance,
     server: RegistryServer,
     tools: InstanceTools | None = None,
 ) -> InstancePage:
-    return InstancePage(build_instance_row(services, me, instance, server), instance, server, tools)
+    return InstancePage(
+        build_instance_row(callers, settings, server_records, me, instance, server), instance, server, tools
+    )
 
 
 def _build_tools(
-    services: Services, me: RequestUser, instance: Instance, fetched: ServerListing, changes: Sequence[Change]
+    callers: CallerCache,
+    call_path: CallPath,
+    locks: CombinedLocks,
+    me: RequestUser,
+    instance: Instance,
+    fetched: ServerListing,
+    changes: Sequence[Change],
 ) -> InstanceTools:
     if fetched.catalogue is None:
         return InstanceTools(error=fetched.error, seconds=fetched.seconds)
     selection = instance.tool_filter
     at = f"/ui/mcp/{instance.id}"
     rows = build_tool_rows(
-        services,
-        services.get_caller(me),
+        call_path,
+        locks,
+        callers.get(me),
         fetched.tool_listing,
         instance.core_id,
         f"{at}/tool?name=",

@@ -10,11 +10,13 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from toolyard.config.settings.table import Settings
 from toolyard.errors import ToolyardError
+from toolyard.registry import Registry
 from toolyard.registry.field_validation import slug_fault
 from toolyard.types.registry import AuthKind, Instance, InstanceDraft, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import AuditDep, InstanceSyncDep, RegistryDep, SettingsDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import (
     FORM_ERRORS,
@@ -79,18 +81,23 @@ class InstanceForm:
 
 @router.get("/ui/mcp/new")
 async def show_new_instance_form(
-    request: Request, me: CurrentUser, server: str = "", q: str = "", page: str = "1"
+    request: Request,
+    me: CurrentUser,
+    registry: RegistryDep,
+    settings: SettingsDep,
+    server: str = "",
+    q: str = "",
+    page: str = "1",
 ) -> Response:
     """Show the list of servers, or the form if ``server`` is given."""
-    services: Services = request.app.state.services
     if not server:
-        return await _render_server_choice(request, services, me, q, page)
-    chosen = await services.registry.get_server(server)
+        return await _render_server_choice(registry, request, me, q, page)
+    chosen = await registry.get_server(server)
     if not chosen.enabled:
         return redirect_with_message(
             "/ui/mcp/new", f"“{chosen.name}” is disabled.", kind="bad", hint="ask an admin to enable it"
         )
-    slug = await services.registry.propose_slug(me.user.id, chosen.url)
+    slug = await registry.propose_slug(me.user.id, chosen.url)
     form = InstanceForm(
         server=chosen,
         action=f"/ui/mcp/new?server={chosen.id}",
@@ -98,23 +105,23 @@ async def show_new_instance_form(
         slug=slug,
         name=chosen.name,
         choice_id=chosen.choices[0].id if chosen.choices else "",
-        names=services.settings.instance_naming_template,
+        names=settings.instance_naming_template,
     )
     return render_page(request, "instance_form.html", page=form)
 
 
 async def _render_server_choice(
-    request: Request, services: Services, me: RequestUser, query: str, page: str
+    registry: Registry, request: Request, me: RequestUser, query: str, page: str
 ) -> Response:
     words = query.casefold().split()
-    offered = [server for server in await services.registry.list_servers() if server.enabled]
+    offered = [server for server in await registry.list_servers() if server.enabled]
     matches = [
         server
         for server in offered
         if all(word in f"{server.name}\n{server.url}\n{server.description}".casefold() for word in words)
     ]
     counts: dict[str, int] = {}
-    for _, server in await services.registry.list_instances(me.user.id):
+    for _, server in await registry.list_instances(me.user.id):
         counts[server.id] = counts.get(server.id, 0) + 1
     shown, pages = paginate(matches, page, "/ui/mcp/new", {"q": query}, per_page=_SERVERS_PER_PAGE)
     return render_page(
@@ -123,14 +130,21 @@ async def _render_server_choice(
 
 
 @router.post("/ui/mcp/new")
-async def create_instance(request: Request, me: CurrentUser, server: str = "") -> Response:
+async def create_instance(
+    request: Request,
+    me: CurrentUser,
+    audit: AuditDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    settings: SettingsDep,
+    server: str = "",
+) -> Response:
     """Create an instance and redirect to its page, where it can be connected."""
-    services: Services = request.app.state.services
     form = await read_submitted_form(request)
-    chosen = await services.registry.get_server(server)
+    chosen = await registry.get_server(server)
     draft = _read_draft(form, chosen, None)
     try:
-        created = await services.registry.create_instance(me.user.id, draft)
+        created = await registry.create_instance(me.user.id, draft)
     except FORM_ERRORS as error:
         page = InstanceForm(
             server=chosen,
@@ -139,12 +153,12 @@ async def create_instance(request: Request, me: CurrentUser, server: str = "") -
             slug=draft.slug or "",
             name=draft.name or "",
             choice_id=draft.choice_id or "",
-            names=services.settings.instance_naming_template,
+            names=settings.instance_naming_template,
             errors=_map_field_errors(error, draft),
         )
         return render_page(request, "instance_form.html", status=422, page=page)
-    await services.sync_instances(me)
-    await services.record_change(me, "instance.create", created.id, slug=created.slug, server=chosen.id)
+    await instance_sync.sync(me.principal)
+    await audit.record_change(me, "instance.create", created.id, slug=created.slug, server=chosen.id)
     choice = chosen.find_choice(created.choice_id)
     # For OAuth, the next page shows its own message about the remaining step.
     leaving = choice is not None and choice.kind is AuthKind.OAUTH
@@ -154,45 +168,54 @@ async def create_instance(request: Request, me: CurrentUser, server: str = "") -
 
 
 @router.get("/ui/mcp/slug")
-async def check_slug(request: Request, me: CurrentUser, slug: str = "", of: str = "") -> Response:
+async def check_slug(
+    request: Request, me: CurrentUser, registry: RegistryDep, slug: str = "", of: str = ""
+) -> Response:
     """Validate a slug while it is typed. The response is the error message, or empty."""
-    services: Services = request.app.state.services
     if (fault := slug_fault(slug.strip())) is not None:
         return PlainTextResponse(format_field_error(_FIELD_LABELS["slug"], fault))
-    for instance, _ in await services.registry.list_instances(me.user.id):
+    for instance, _ in await registry.list_instances(me.user.id):
         if instance.id != of and instance.slug.casefold() == slug.strip().casefold():
             return PlainTextResponse(f"You have an instance with this slug: “{instance.name}”.")
     return PlainTextResponse("")
 
 
 @router.get("/ui/mcp/{instance_id}/edit")
-async def show_edit_form(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def show_edit_form(
+    request: Request, me: CurrentUser, instance_id: str, registry: RegistryDep, settings: SettingsDep
+) -> Response:
     """Show the form of an existing instance."""
-    services: Services = request.app.state.services
-    instance, server = await services.registry.get_instance(me.user.id, instance_id)
-    page = _build_edit_form(services, instance, server, InstanceDraft(slug=instance.slug, name=instance.name))
+    instance, server = await registry.get_instance(me.user.id, instance_id)
+    page = _build_edit_form(settings, instance, server, InstanceDraft(slug=instance.slug, name=instance.name))
     return render_page(request, "instance_form.html", page=page)
 
 
 @router.post("/ui/mcp/{instance_id}/edit")
-async def save_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def save_instance(
+    request: Request,
+    me: CurrentUser,
+    instance_id: str,
+    audit: AuditDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    settings: SettingsDep,
+) -> Response:
     """Save an instance. An empty value keeps the stored one."""
-    services: Services = request.app.state.services
     form = await read_submitted_form(request)
-    instance, server = await services.registry.get_instance(me.user.id, instance_id)
+    instance, server = await registry.get_instance(me.user.id, instance_id)
     draft = _read_draft(form, server, instance)
     try:
-        saved = await services.registry.edit_instance(me.user.id, instance_id, draft)
+        saved = await registry.edit_instance(me.user.id, instance_id, draft)
     except FORM_ERRORS as error:
-        page = _build_edit_form(services, instance, server, draft, _map_field_errors(error, draft))
+        page = _build_edit_form(settings, instance, server, draft, _map_field_errors(error, draft))
         return render_page(request, "instance_form.html", status=422, page=page)
-    await services.sync_instances(me)
-    await services.record_change(me, "instance.edit", saved.id, slug=saved.slug)
+    await instance_sync.sync(me.principal)
+    await audit.record_change(me, "instance.edit", saved.id, slug=saved.slug)
     return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}” is saved.")
 
 
 def _build_edit_form(
-    services: Services,
+    settings: Settings,
     instance: Instance,
     server: RegistryServer,
     draft: InstanceDraft,
@@ -205,7 +228,7 @@ def _build_edit_form(
         slug=draft.slug or "",
         name=draft.name or "",
         choice_id=draft.choice_id or instance.choice_id,
-        names=services.settings.instance_naming_template,
+        names=settings.instance_naming_template,
         instance=instance,
         errors=errors or {},
     )

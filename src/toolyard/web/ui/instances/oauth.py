@@ -27,14 +27,28 @@ from toolyard.auth.errors import (
     TokenRefused,
 )
 from toolyard.auth.sign_in_target import ClientIdentity
+from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
+from toolyard.registry import Registry
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.types.registry import Instance
 from toolyard.types.server import Server
 from toolyard.web.access.dependencies import RequestUser, require_browser_user
-from toolyard.web.config_sign_ins import complete_config_sign_in, is_config_sign_in
+from toolyard.web.config_sign_ins import is_config_sign_in
 from toolyard.web.problem_details import build_problem_response, describe_error, find_problem_kind
-from toolyard.web.services import CLIENT_DOCUMENT_PATH, OAUTH_CALLBACK_PATH, Services
+from toolyard.web.public_urls import CLIENT_DOCUMENT_PATH, OAUTH_CALLBACK_PATH
+from toolyard.web.service_dependencies import (
+    AuditDep,
+    AuthStorageDep,
+    ConfigDep,
+    InstanceSyncDep,
+    NotifierDep,
+    RegistryDep,
+    ServerSignInsDep,
+    SignInsDep,
+    UpdatesDep,
+    UrlsDep,
+)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import extract_host
 from toolyard.web.ui.components.render import render_page
@@ -84,23 +98,31 @@ class SignInProblemPage:
 
 
 @router.post("/ui/mcp/{instance_id}/connect")
-async def connect_instance(request: Request, me: BrowserUser, instance_id: str) -> Response:
+async def connect_instance(
+    request: Request,
+    me: BrowserUser,
+    instance_id: str,
+    audit: AuditDep,
+    config: ConfigDep,
+    urls: UrlsDep,
+    registry: RegistryDep,
+    sign_ins: SignInsDep,
+) -> Response:
     """Begin the sign-in and show a page that leads to the provider.
 
     A redirect would be blocked, because the content security policy limits forms to this site
     (``form-action``).
     """
-    services: Services = request.app.state.services
     wants_json = "application/json" in request.headers.get("accept", "")
     try:
-        instance, _ = await services.registry.get_instance(me.user.id, instance_id)
-        client_identity = services.build_client_identity(services.base_url(request))
-        url = await services.sign_ins.begin(me.user.id, instance_id, me.browser_id, client_identity)
+        instance, _ = await registry.get_instance(me.user.id, instance_id)
+        client_identity = urls.build_client_identity(urls.base_url(request))
+        url = await sign_ins.begin(me.user.id, instance_id, me.browser_id, client_identity)
     except _SIGN_IN_ERRORS as error:
         if wants_json:
             return build_problem_response(*describe_error(error))
-        return await _render_problem(request, me, error)
-    await services.record_change(me, "instance.connect", instance_id, slug=instance.slug)
+        return await _render_problem(request, config, registry, me, error)
+    await audit.record_change(me, "instance.connect", instance_id, slug=instance.slug)
     if wants_json:
         return JSONResponse({"url": url}, headers={"Cache-Control": "no-store"})
     page = LeavePage(instance.name, url, extract_host(url), f"/ui/mcp/{instance_id}")
@@ -109,46 +131,57 @@ async def connect_instance(request: Request, me: BrowserUser, instance_id: str) 
 
 @router.get(OAUTH_CALLBACK_PATH)
 @router.get(OAUTH_CALLBACK_PATH + "/{digest}")
-async def finish_sign_in(request: Request, me: BrowserUser, digest: str = "") -> Response:
+async def finish_sign_in(
+    request: Request,
+    me: BrowserUser,
+    audit: AuditDep,
+    instance_sync: InstanceSyncDep,
+    config: ConfigDep,
+    urls: UrlsDep,
+    registry: RegistryDep,
+    updates: UpdatesDep,
+    sign_ins: SignInsDep,
+    notifier: NotifierDep,
+    server_sign_ins: ServerSignInsDep,
+    digest: str = "",
+) -> Response:
     """Finish the sign-in, in the same browser that began it."""
-    services: Services = request.app.state.services
     kind = "instance"
     # Each issuer has its own redirect address, so that a response of one cannot be passed off as another's
     # (mix-up attack, RFC 9700).
-    address = services.base_url(request) + OAUTH_CALLBACK_PATH + (f"/{digest}" if digest else "")
+    address = urls.base_url(request) + OAUTH_CALLBACK_PATH + (f"/{digest}" if digest else "")
     try:
         response = AuthorizationResponse.from_query(address, request.query_params.multi_items())
         # The state parameter must belong to this person and this browser, which prevents CSRF on the
         # callback.
-        pending = await services.sign_ins.take_pending(response.params, me.user.id, me.browser_id)
+        pending = await sign_ins.take_pending(response.params, me.user.id, me.browser_id)
         if is_config_sign_in(pending, me):
             kind = "server"
-            server = await complete_config_sign_in(services, me, pending, response)
+            server = await server_sign_ins.complete_config_sign_in(me, pending, response)
             return redirect_with_message(
                 f"/ui/servers/{quote(server.id, safe='')}",
                 f"You are signed in to “{_get_server_label(server)}”.",
             )
-        instance = await services.sign_ins.complete(pending, response, me.user.id)
+        instance = await sign_ins.complete(pending, response, me.user.id)
     except _SIGN_IN_ERRORS as error:
         why = type(error).__name__
-        await services.record_change(me, f"{kind}.sign_in_failed", getattr(error, "server", ""), why=why)
-        return await _render_problem(request, me, error)
-    await services.record_change(me, "instance.sign_in", instance.id, slug=instance.slug)
-    await services.sync_instances(me)
-    await services.core.reconnect(instance.core_id, me.principal)
-    services.gateway_notices.notify_servers_changed(me.principal, (instance.core_id,))
+        await audit.record_change(me, f"{kind}.sign_in_failed", getattr(error, "server", ""), why=why)
+        return await _render_problem(request, config, registry, me, error)
+    await audit.record_change(me, "instance.sign_in", instance.id, slug=instance.slug)
+    await instance_sync.sync(me.principal)
+    await updates.reconnect(instance.core_id, me.principal)
+    notifier.notify_servers_changed(me.principal, (instance.core_id,))
     return redirect_with_message(f"/ui/mcp#i-{instance.id}", f"“{instance.name}” is connected.")
 
 
 @router.get(CLIENT_DOCUMENT_PATH)
-async def show_shared_client_document(request: Request) -> Response:
+async def show_shared_client_document(request: Request, urls: UrlsDep) -> Response:
     """Return the client metadata document of earlier versions, shared by all issuers.
 
     Existing grants are refreshed with it. New sign-ins cannot use it, because its redirect address is
     retired.
     """
-    services: Services = request.app.state.services
-    client_identity = services.build_client_identity(services.base_url(request))
+    client_identity = urls.build_client_identity(urls.base_url(request))
     if client_identity.document_url is None:
         raise HTTPException(404)
     return _respond_with_document(
@@ -159,11 +192,12 @@ async def show_shared_client_document(request: Request) -> Response:
 
 
 @router.get(CLIENT_DOCUMENT_PATH.removesuffix(".json") + "/{digest}.json")
-async def show_issuer_client_document(request: Request, digest: str) -> Response:
+async def show_issuer_client_document(
+    request: Request, digest: str, urls: UrlsDep, auth_storage: AuthStorageDep
+) -> Response:
     """Return the client metadata document of one issuer. 404 before the first sign-in with it."""
-    services: Services = request.app.state.services
-    client_identity = services.build_client_identity(services.base_url(request))
-    issuer = await services.database.auth.get_document_issuer(digest)
+    client_identity = urls.build_client_identity(urls.base_url(request))
+    issuer = await auth_storage.get_document_issuer(digest)
     url = None if issuer is None else client_identity.document_url_for(issuer)
     if issuer is None or url is None:
         raise HTTPException(404)
@@ -175,12 +209,13 @@ def _respond_with_document(client_identity: ClientIdentity, url: str, redirect_u
     return JSONResponse(build_client_metadata_document(client_identity, url, redirect_uri), headers=headers)
 
 
-async def _render_problem(request: Request, me: RequestUser, error: ToolyardError) -> Response:
-    services: Services = request.app.state.services
+async def _render_problem(
+    request: Request, config: CurrentConfig, registry: Registry, me: RequestUser, error: ToolyardError
+) -> Response:
     named = getattr(error, "server", "")
-    if named in services.configuration.servers:
+    if named in config.configuration.servers:
         return render_sign_in_problem(request, error, f"/ui/servers/{quote(named, safe='')}/connect")
-    instance = await _find_named_instance(request, me, error)
+    instance = await _find_named_instance(request, registry, me, error)
     return render_sign_in_problem(
         request, error, None if instance is None else f"/ui/mcp/{instance.id}/connect"
     )
@@ -200,9 +235,10 @@ def _get_server_label(server: Server) -> str:
     return server.label or server.id
 
 
-async def _find_named_instance(request: Request, me: RequestUser, error: ToolyardError) -> Instance | None:
+async def _find_named_instance(
+    request: Request, registry: Registry, me: RequestUser, error: ToolyardError
+) -> Instance | None:
     """Return the instance that an error names, if it belongs to the person."""
     named = getattr(error, "server", "")
-    services: Services = request.app.state.services
-    own = await services.registry.list_instances(me.user.id) if named else ()
+    own = await registry.list_instances(me.user.id) if named else ()
     return next((instance for instance, _ in own if instance.core_id == named), None)

@@ -10,10 +10,22 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.config.settings.table import Settings
+from toolyard.core.audit import AuditRecorder
+from toolyard.core.callers import CallerCache
+from toolyard.registry import Registry
 from toolyard.types.registry import AuthKind, Instance, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
-from toolyard.web.server_status import ServerRecord, build_instance_record
-from toolyard.web.services import Services
+from toolyard.web.server_status import ServerRecord, ServerRecords
+from toolyard.web.service_dependencies import (
+    AuditDep,
+    CallersDep,
+    InstanceSyncDep,
+    RegistryDep,
+    ServerRecordsDep,
+    SettingsDep,
+    SignOutsDep,
+)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page
@@ -72,13 +84,18 @@ class InstancesPage:
 
 
 def build_instance_row(
-    services: Services, me: RequestUser, instance: Instance, server: RegistryServer
+    callers: CallerCache,
+    settings: Settings,
+    server_records: ServerRecords,
+    me: RequestUser,
+    instance: Instance,
+    server: RegistryServer,
 ) -> InstanceRow:
     """Return an instance as a row."""
     choice = server.find_choice(instance.choice_id)
-    template = services.settings.instance_naming_template
+    template = settings.instance_naming_template
     return InstanceRow(
-        record=build_instance_record(services, services.get_caller(me), instance, server),
+        record=server_records.build_instance_record(callers.get(me), instance, server),
         server=server.name,
         way=choice.label if choice is not None else "no sign-in method",
         names=template.replace("{slug}", instance.slug).replace("{tool}", "…"),
@@ -88,15 +105,27 @@ def build_instance_row(
 
 
 @router.get("/ui/mcp")
-async def list_instances(request: Request, me: CurrentUser, q: str = "", page: str = "1") -> Response:
+async def list_instances(
+    request: Request,
+    me: CurrentUser,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    settings: SettingsDep,
+    server_records: ServerRecordsDep,
+    q: str = "",
+    page: str = "1",
+) -> Response:
     """Show one page of the person's instances."""
-    services: Services = request.app.state.services
-    instances = await services.list_instances(me.principal)
+    instances = await instance_sync.sync(me.principal)
     matches = [each for each in instances if _matches_query(each, q)]
     shown, pages = paginate(matches, page, "/ui/mcp", {"q": q})
     # Instances imply servers, which saves reading the registry.
-    any_servers = bool(instances) or any(server.enabled for server in await services.registry.list_servers())
-    rows = [build_instance_row(services, me, instance, server) for instance, server in shown]
+    any_servers = bool(instances) or any(server.enabled for server in await registry.list_servers())
+    rows = [
+        build_instance_row(callers, settings, server_records, me, instance, server)
+        for instance, server in shown
+    ]
     return render_page(
         request, "instances.html", page=InstancesPage(rows, pages, q, bool(instances), any_servers)
     )
@@ -112,13 +141,22 @@ def _matches_query(pair: tuple[Instance, RegistryServer], query: str) -> bool:
 
 
 @router.post("/ui/mcp/{instance_id}/test")
-async def check_connection(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def check_connection(
+    request: Request,
+    me: CurrentUser,
+    instance_id: str,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    settings: SettingsDep,
+    server_records: ServerRecordsDep,
+) -> Response:
     """Connect, list the tools, and redirect with a message about the result."""
-    services: Services = request.app.state.services
     began = time.perf_counter()
-    await services.reconnect_instance(me, *await services.find_instance(me, instance_id))
+    await instance_sync.reconnect(me.principal, *await instance_sync.find(me, instance_id))
     seconds = time.perf_counter() - began
-    row = build_instance_row(services, me, *await services.find_instance(me, instance_id))
+    row = build_instance_row(
+        callers, settings, server_records, me, *await instance_sync.find(me, instance_id)
+    )
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), f"/ui/mcp/{instance_id}")
     record = row.record
     if record.state == "ready":
@@ -130,23 +168,31 @@ async def check_connection(request: Request, me: CurrentUser, instance_id: str) 
 
 
 @router.post("/ui/mcp/{instance_id}/enable")
-async def enable_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def enable_instance(
+    request: Request, me: CurrentUser, instance_id: str, audit: AuditDep, registry: RegistryDep
+) -> Response:
     """Enable an instance."""
-    return await _set_instance_enabled(request, me, instance_id, True)
+    return await _set_instance_enabled(request, audit, registry, me, instance_id, True)
 
 
 @router.post("/ui/mcp/{instance_id}/disable")
-async def disable_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def disable_instance(
+    request: Request, me: CurrentUser, instance_id: str, audit: AuditDep, registry: RegistryDep
+) -> Response:
     """Disable an instance. Its sign-in is kept."""
-    return await _set_instance_enabled(request, me, instance_id, False)
+    return await _set_instance_enabled(request, audit, registry, me, instance_id, False)
 
 
 async def _set_instance_enabled(
-    request: Request, me: RequestUser, instance_id: str, enabled: bool
+    request: Request,
+    audit: AuditRecorder,
+    registry: Registry,
+    me: RequestUser,
+    instance_id: str,
+    enabled: bool,
 ) -> Response:
-    services: Services = request.app.state.services
-    instance = await services.registry.set_instance_enabled(me.user.id, instance_id, enabled)
-    await services.record_change(
+    instance = await registry.set_instance_enabled(me.user.id, instance_id, enabled)
+    await audit.record_change(
         me, "instance.enable" if enabled else "instance.disable", instance.id, slug=instance.slug
     )
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), f"/ui/mcp/{instance_id}")
@@ -154,10 +200,11 @@ async def _set_instance_enabled(
 
 
 @router.get("/ui/mcp/{instance_id}/delete")
-async def show_delete_confirmation(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def show_delete_confirmation(
+    request: Request, me: CurrentUser, instance_id: str, registry: RegistryDep
+) -> Response:
     """Show the confirmation page."""
-    services: Services = request.app.state.services
-    instance, server = await services.registry.get_instance(me.user.id, instance_id)
+    instance, server = await registry.get_instance(me.user.id, instance_id)
     page = ConfirmPage(
         title=f"Delete “{instance.name}”?",
         text=f"This removes your connection to {server.name}, including its sign-in. "
@@ -169,10 +216,17 @@ async def show_delete_confirmation(request: Request, me: CurrentUser, instance_i
 
 
 @router.post("/ui/mcp/{instance_id}/delete")
-async def delete_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def delete_instance(
+    request: Request,
+    me: CurrentUser,
+    instance_id: str,
+    audit: AuditDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    sign_outs: SignOutsDep,
+) -> Response:
     """Delete an instance with its sign-in."""
-    services: Services = request.app.state.services
-    instance = await services.sign_outs.delete_instance(services.registry, me.user.id, instance_id)
-    await services.sync_instances(me)
-    await services.record_change(me, "instance.delete", instance.id, slug=instance.slug)
+    instance = await sign_outs.delete_instance(registry, me.user.id, instance_id)
+    await instance_sync.sync(me.principal)
+    await audit.record_change(me, "instance.delete", instance.id, slug=instance.slug)
     return redirect_with_message("/ui/mcp", f"“{instance.name}” is deleted.")

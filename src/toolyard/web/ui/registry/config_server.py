@@ -14,14 +14,8 @@ from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.registry.errors import Invalid
 from toolyard.types.server import Server
 from toolyard.web.access.dependencies import RequestUser, require_browser_user
-from toolyard.web.config_sign_ins import (
-    begin_config_sign_in,
-    find_config_server,
-    get_sign_in_action,
-    sign_out_of_config_server,
-)
-from toolyard.web.server_status import ServerRecord, build_config_record
-from toolyard.web.services import Services
+from toolyard.web.server_status import ServerRecord
+from toolyard.web.service_dependencies import CallersDep, ServerRecordsDep, ServerSignInsDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import extract_host
 from toolyard.web.ui.components.render import render_page
@@ -46,23 +40,30 @@ class ConfigServerPage:
 
 
 @router.get("/ui/servers/{server_id}")
-async def show_config_server(request: Request, me: BrowserUser, server_id: str) -> Response:
+async def show_config_server(
+    request: Request,
+    me: BrowserUser,
+    server_id: str,
+    callers: CallersDep,
+    server_sign_ins: ServerSignInsDep,
+    server_records: ServerRecordsDep,
+) -> Response:
     """Show the server's status without contacting it."""
-    services: Services = request.app.state.services
-    server = find_config_server(services, me, server_id)
-    record = build_config_record(services, services.get_caller(me), server)
-    sign_in, signed_in = await get_sign_in_action(services, me, server, record.state)
+    server = server_sign_ins.find_config_server(me, server_id)
+    record = server_records.build_config_record(callers.get(me), server)
+    sign_in, signed_in = await server_sign_ins.get_sign_in_action(me, server, record.state)
     page = ConfigServerPage(server, record, sign_in, signed_in, _build_server_path(server))
     return render_page(request, "config_server.html", page=page)
 
 
 @router.post("/ui/servers/{server_id}/connect")
-async def connect_server(request: Request, me: BrowserUser, server_id: str) -> Response:
+async def connect_server(
+    request: Request, me: BrowserUser, server_id: str, server_sign_ins: ServerSignInsDep
+) -> Response:
     """Begin the sign-in and show the page that leads to the provider."""
-    services: Services = request.app.state.services
-    server = find_config_server(services, me, server_id)
+    server = server_sign_ins.find_config_server(me, server_id)
     try:
-        url = await begin_config_sign_in(services, me, server, request)
+        url = await server_sign_ins.begin_config_sign_in(me, server, request)
     except (AuthError, AuthUnavailable, Invalid) as error:
         return render_sign_in_problem(request, error, f"{_build_server_path(server)}/connect")
     page = LeavePage(server.label or server.id, url, extract_host(url), _build_server_path(server))
@@ -70,11 +71,12 @@ async def connect_server(request: Request, me: BrowserUser, server_id: str) -> R
 
 
 @router.post("/ui/servers/{server_id}/sign-out")
-async def sign_out_of_server(request: Request, me: BrowserUser, server_id: str) -> Response:
+async def sign_out_of_server(
+    request: Request, me: BrowserUser, server_id: str, server_sign_ins: ServerSignInsDep
+) -> Response:
     """Remove the person's sign-in."""
-    services: Services = request.app.state.services
-    server = find_config_server(services, me, server_id)
-    was_signed_in = await sign_out_of_config_server(services, me, server)
+    server = server_sign_ins.find_config_server(me, server_id)
+    was_signed_in = await server_sign_ins.sign_out_of_config_server(me, server)
     words = "You are signed out of" if was_signed_in else "You were not signed in to"
     return redirect_with_message(_build_server_path(server), f"{words} “{server.label or server.id}”.")
 

@@ -14,21 +14,35 @@ from starlette.responses import Response
 
 from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.catalog.lock import Change
+from toolyard.core.callers import CallerCache
+from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ServerError
+from toolyard.registry import Registry
 from toolyard.registry.credentials import can_sign_in
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.registry.issuer_confirmation import ClientIssuer
 from toolyard.types.registry import RegistryServer
 from toolyard.types.server import HttpSpec, Server
 from toolyard.web.access.dependencies import RequestUser, require_admin
-from toolyard.web.config_sign_ins import get_sign_in_action
-from toolyard.web.server_preview import fetch_server_preview
-from toolyard.web.server_status import ServerRecord, build_config_record
-from toolyard.web.services import Services
+from toolyard.web.config_sign_ins import ConfigServerSignIns
+from toolyard.web.server_status import ServerRecord, ServerRecords
+from toolyard.web.service_dependencies import (
+    AuditDep,
+    CallersDep,
+    CallPathDep,
+    ConfigDep,
+    IssuersDep,
+    LocksDep,
+    PreviewsDep,
+    RegistryDep,
+    ServerRecordsDep,
+    ServerSignInsDep,
+    ToolAcceptanceDep,
+    ToolDirectoryDep,
+    UrlsDep,
+)
 from toolyard.web.tool_acceptance import (
-    find_known_file_changes,
-    find_registry_changes,
-    record_previewed_tools,
+    ToolAcceptance,
 )
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
@@ -116,23 +130,31 @@ class FileServerPage:
 
 
 @router.get("/ui/admin/mcp/{server_id}")
-async def show_server(request: Request, me: AdminUser, server_id: str) -> Response:
+async def show_server(
+    request: Request, me: AdminUser, server_id: str, registry: RegistryDep, tool_acceptance: ToolAcceptanceDep
+) -> Response:
     """Show a registry server without contacting it."""
-    services: Services = request.app.state.services
-    return render_page(request, "server.html", page=await _build_page(services, server_id))
+    return render_page(request, "server.html", page=await _build_page(registry, tool_acceptance, server_id))
 
 
 @router.get("/ui/admin/mcp/{server_id}/contents")
-async def show_contents(request: Request, me: AdminUser, server_id: str) -> Response:
+async def show_contents(
+    request: Request,
+    me: AdminUser,
+    server_id: str,
+    registry: RegistryDep,
+    issuers: IssuersDep,
+    tool_acceptance: ToolAcceptanceDep,
+    previews: PreviewsDep,
+) -> Response:
     """Show a registry server with its capabilities, or only those as a fragment for the script."""
-    services: Services = request.app.state.services
-    page = await _build_page(services, server_id)
+    page = await _build_page(registry, tool_acceptance, server_id)
     preview, unconfirmed = await asyncio.gather(
         # Both contact the server or its issuer, so they run concurrently.
-        fetch_server_preview(services, me, page.server),
-        services.issuers.unconfirmed(page.server),
+        previews.fetch_server_preview(me, page.server),
+        issuers.unconfirmed(page.server),
     )
-    aside = await record_previewed_tools(services, page.server, preview)
+    aside = await tool_acceptance.record_previewed_tools(page.server, preview)
     review = f"{page.at}/changes"
     # Schemas of very long lists would make the page too large.
     schemas = len(preview.tools) <= _MAX_TOOLS_WITH_SCHEMAS
@@ -154,49 +176,81 @@ async def show_contents(request: Request, me: AdminUser, server_id: str) -> Resp
         preview.server_info,
         preview.instructions,
         preview.error,
-        await find_registry_changes(services, page.server),
+        await tool_acceptance.find_registry_changes(page.server),
         unconfirmed,
     )
     if is_fragment_request(request):
         return render_page(request, "server_contents.html", contents=contents)
-    return render_page(request, "server.html", page=await _build_page(services, server_id, contents))
+    return render_page(
+        request, "server.html", page=await _build_page(registry, tool_acceptance, server_id, contents)
+    )
 
 
 @router.post("/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer")
-async def confirm_issuer(request: Request, me: AdminUser, server_id: str, choice_id: str) -> Response:
+async def confirm_issuer(
+    request: Request, me: AdminUser, server_id: str, choice_id: str, audit: AuditDep, issuers: IssuersDep
+) -> Response:
     """Confirm the issuer that the page showed, if the server still names it."""
-    services: Services = request.app.state.services
     issuer = (await read_submitted_form(request)).text("issuer")
     at = f"/ui/admin/mcp/{server_id}"
     try:
-        server = await services.issuers.confirm(server_id, choice_id, issuer)
+        server = await issuers.confirm(server_id, choice_id, issuer)
     except Invalid as error:
         return redirect_with_message(at, " ".join(field_errors(error, _CONFIRM_LABELS).values()), kind="bad")
     except (AuthError, AuthUnavailable) as error:
         return redirect_with_message(
             at, f"The issuer was not confirmed: {error.cause}.", kind="bad", hint=error.hint
         )
-    await services.record_change(
+    await audit.record_change(
         me, "server.confirm_issuer", server.id, name=server.name, choice=choice_id, issuer=issuer
     )
     return redirect_with_message(at, f"Client secrets of “{server.name}” may now be sent to {issuer}.")
 
 
 @router.get("/ui/admin/mcp/files/{server_id}")
-async def show_file_server(request: Request, me: AdminUser, server_id: str) -> Response:
+async def show_file_server(
+    request: Request,
+    me: AdminUser,
+    server_id: str,
+    callers: CallersDep,
+    config: ConfigDep,
+    tool_acceptance: ToolAcceptanceDep,
+    server_sign_ins: ServerSignInsDep,
+    server_records: ServerRecordsDep,
+) -> Response:
     """Show a server from a file without contacting it."""
-    services: Services = request.app.state.services
-    return render_page(request, "file_server.html", page=await _build_file_page(services, me, server_id))
+    return render_page(
+        request,
+        "file_server.html",
+        page=await _build_file_page(
+            callers, config, tool_acceptance, server_sign_ins, server_records, me, server_id
+        ),
+    )
 
 
 @router.get("/ui/admin/mcp/files/{server_id}/contents")
-async def show_file_contents(request: Request, me: AdminUser, server_id: str) -> Response:
+async def show_file_contents(
+    request: Request,
+    me: AdminUser,
+    server_id: str,
+    callers: CallersDep,
+    config: ConfigDep,
+    urls: UrlsDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    locks: LocksDep,
+    issuers: IssuersDep,
+    tool_acceptance: ToolAcceptanceDep,
+    server_sign_ins: ServerSignInsDep,
+    server_records: ServerRecordsDep,
+) -> Response:
     """Show a server from a file with its capabilities, or only those as a fragment for the script."""
-    services: Services = request.app.state.services
-    page = await _build_file_page(services, me, server_id)
+    page = await _build_file_page(
+        callers, config, tool_acceptance, server_sign_ins, server_records, me, server_id
+    )
     fetched, issuer = await asyncio.gather(
-        fetch_server_listing(services, me.principal, page.server),
-        services.issuers.of_file_server(page.server, me.principal),
+        fetch_server_listing(tool_directory, call_path, me.principal, page.server),
+        issuers.of_file_server(page.server, me.principal),
     )
     contents = ServerContents(page.at, fetched.seconds, error=fetched.error)
     if fetched.catalogue is not None:
@@ -207,8 +261,9 @@ async def show_file_contents(request: Request, me: AdminUser, server_id: str) ->
             page.at,
             fetched.seconds,
             build_tool_rows(
-                services,
-                services.get_caller(me),
+                call_path,
+                locks,
+                callers.get(me),
                 fetched.tool_listing,
                 page.server.id,
                 tool,
@@ -219,39 +274,51 @@ async def show_file_contents(request: Request, me: AdminUser, server_id: str) ->
             protocol_version=listing.protocol_version,
             server_info=listing.server_info,
             instructions=listing.instructions,
-            changes=await find_known_file_changes(services, me, page.server),
+            changes=await tool_acceptance.find_known_file_changes(me, page.server),
         )
     if issuer is not None:
         interactive = issuer.issuer and can_sign_in(page.server, me.principal)
-        client_identity = services.build_client_identity(services.base_url(request))
+        client_identity = urls.build_client_identity(urls.base_url(request))
         redirect_uri = client_identity.redirect_uri_for(issuer.issuer) if interactive else ""
         contents = replace(contents, file_issuer=issuer, redirect_uri=redirect_uri)
     if is_fragment_request(request):
         return render_page(request, "server_contents.html", contents=contents)
-    page = await _build_file_page(services, me, server_id, contents)
+    page = await _build_file_page(
+        callers, config, tool_acceptance, server_sign_ins, server_records, me, server_id, contents
+    )
     return render_page(request, "file_server.html", page=page)
 
 
 async def _build_page(
-    services: Services, server_id: str, contents: ServerContents | None = None
+    registry: Registry,
+    tool_acceptance: ToolAcceptance,
+    server_id: str,
+    contents: ServerContents | None = None,
 ) -> RegistryServerPage:
-    server = await services.registry.get_server(server_id)
-    used = (await services.registry.count_instances()).get(server.id, 0)
-    changes = () if contents is not None else await find_registry_changes(services, server)
+    server = await registry.get_server(server_id)
+    used = (await registry.count_instances()).get(server.id, 0)
+    changes = () if contents is not None else await tool_acceptance.find_registry_changes(server)
     return RegistryServerPage(server, used, contents, f"/ui/admin/mcp/{server.id}", changes)
 
 
 async def _build_file_page(
-    services: Services, me: RequestUser, server_id: str, contents: ServerContents | None = None
+    callers: CallerCache,
+    config: CurrentConfig,
+    tool_acceptance: ToolAcceptance,
+    server_sign_ins: ConfigServerSignIns,
+    server_records: ServerRecords,
+    me: RequestUser,
+    server_id: str,
+    contents: ServerContents | None = None,
 ) -> FileServerPage:
-    server = services.configuration.servers.get(server_id)
+    server = config.configuration.servers.get(server_id)
     if server is None:
         raise NotFound("server not found", hint="it may have been removed from its file")
-    record = build_config_record(services, services.get_caller(me), server)
+    record = server_records.build_config_record(callers.get(me), server)
     transport = server.transport
     # Arguments and query parameters may contain secrets and are not shown.
     address = transport.url.partition("?")[0] if isinstance(transport, HttpSpec) else transport.command
-    sign_in, signed_in = await get_sign_in_action(services, me, server, record.state)
+    sign_in, signed_in = await server_sign_ins.get_sign_in_action(me, server, record.state)
     at = f"/ui/admin/mcp/files/{server.id}"
-    changes = () if contents is not None else await find_known_file_changes(services, me, server)
+    changes = () if contents is not None else await tool_acceptance.find_known_file_changes(me, server)
     return FileServerPage(server, record, address, contents, at, sign_in, signed_in, changes)

@@ -11,9 +11,11 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.types.registry import AuthChoice, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web.access.dependencies import RequestUser, require_admin
-from toolyard.web.services import Services
+from toolyard.web.public_urls import PublicUrls
+from toolyard.web.service_dependencies import AuditDep, AuthStorageDep, RegistryDep, UrlsDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import (
     FORM_ERRORS,
@@ -81,83 +83,125 @@ class ServerForm:
 
 
 @router.get("/ui/admin/mcp/new")
-async def show_new_server_form(request: Request, me: AdminUser) -> Response:
+async def show_new_server_form(
+    request: Request, me: AdminUser, urls: UrlsDep, auth_storage: AuthStorageDep
+) -> Response:
     """Show an empty form."""
     draft = ServerDraft("", "", choices=(ChoiceDraft("oauth"),))
-    return render_page(request, "server_form.html", page=await _build_form(request, draft, None, {}))
+    return render_page(
+        request, "server_form.html", page=await _build_form(request, urls, auth_storage, draft, None, {})
+    )
 
 
 @router.post("/ui/admin/mcp/new")
-async def add_server(request: Request, me: AdminUser) -> Response:
+async def add_server(
+    request: Request,
+    me: AdminUser,
+    audit: AuditDep,
+    urls: UrlsDep,
+    registry: RegistryDep,
+    auth_storage: AuthStorageDep,
+) -> Response:
     """Add the server and redirect to its page, which lists its capabilities."""
-    services: Services = request.app.state.services
     form = await read_submitted_form(request)
     draft = _read_draft(form)
-    changed = await _apply_choice_button(request, form, draft, None)
+    changed = await _apply_choice_button(request, urls, auth_storage, form, draft, None)
     if changed is not None:
         return render_page(request, "server_form.html", page=changed)
     try:
-        server = await services.registry.add_server(draft)
+        server = await registry.add_server(draft)
     except FORM_ERRORS as error:
         page = await _build_form(
-            request, draft, None, field_errors(error, _build_field_labels(len(draft.choices)))
+            request,
+            urls,
+            auth_storage,
+            draft,
+            None,
+            field_errors(error, _build_field_labels(len(draft.choices))),
         )
         return render_page(request, "server_form.html", status=422, page=page)
-    await services.record_change(me, "server.add", server.id, name=server.name, url=server.url)
+    await audit.record_change(me, "server.add", server.id, name=server.name, url=server.url)
     return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” was added to the registry.")
 
 
 @router.get("/ui/admin/mcp/{server_id}/edit")
-async def show_edit_form(request: Request, me: AdminUser, server_id: str) -> Response:
+async def show_edit_form(
+    request: Request,
+    me: AdminUser,
+    server_id: str,
+    urls: UrlsDep,
+    registry: RegistryDep,
+    auth_storage: AuthStorageDep,
+) -> Response:
     """Show the form of an existing server."""
-    services: Services = request.app.state.services
-    server = await services.registry.get_server(server_id)
-    page = await _build_form(request, server.to_draft(), server, {})
+    server = await registry.get_server(server_id)
+    page = await _build_form(request, urls, auth_storage, server.to_draft(), server, {})
     return render_page(request, "server_form.html", page=page)
 
 
 @router.post("/ui/admin/mcp/{server_id}/edit")
-async def save_server(request: Request, me: AdminUser, server_id: str) -> Response:
+async def save_server(
+    request: Request,
+    me: AdminUser,
+    server_id: str,
+    audit: AuditDep,
+    urls: UrlsDep,
+    registry: RegistryDep,
+    auth_storage: AuthStorageDep,
+) -> Response:
     """Save the server. An empty client secret keeps the stored one."""
-    services: Services = request.app.state.services
     form = await read_submitted_form(request)
-    old = await services.registry.get_server(server_id)
+    old = await registry.get_server(server_id)
     draft = _read_draft(form)
-    changed = await _apply_choice_button(request, form, draft, old)
+    changed = await _apply_choice_button(request, urls, auth_storage, form, draft, old)
     if changed is not None:
         return render_page(request, "server_form.html", page=changed)
     try:
-        server = await services.registry.edit_server(server_id, draft)
+        server = await registry.edit_server(server_id, draft)
     except FORM_ERRORS as error:
         page = await _build_form(
-            request, draft, old, field_errors(error, _build_field_labels(len(draft.choices)))
+            request,
+            urls,
+            auth_storage,
+            draft,
+            old,
+            field_errors(error, _build_field_labels(len(draft.choices))),
         )
         return render_page(request, "server_form.html", status=422, page=page)
-    await services.record_change(me, "server.edit", server.id, name=server.name)
+    await audit.record_change(me, "server.edit", server.id, name=server.name)
     return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is saved.")
 
 
 async def _apply_choice_button(
-    request: Request, form: SubmittedForm, draft: ServerDraft, old: RegistryServer | None
+    request: Request,
+    urls: PublicUrls,
+    auth_storage: SqlAuthStorage,
+    form: SubmittedForm,
+    draft: ServerDraft,
+    old: RegistryServer | None,
 ) -> ServerForm | None:
     """Return the form after a button that adds or removes a sign-in method; None if Save was pressed."""
     pressed = form.text("do", "save")
     if pressed == "add":
         more = replace(draft, choices=(*draft.choices, ServerForm.new_choice))
-        return replace(await _build_form(request, more, old, {}), added=True)
+        return replace(await _build_form(request, urls, auth_storage, more, old, {}), added=True)
     if pressed.startswith("remove-"):
         removed = pressed.removeprefix("remove-")
         remaining = tuple(each for index, each in enumerate(draft.choices) if str(index) != removed)
-        return await _build_form(request, replace(draft, choices=remaining), old, {})
+        return await _build_form(request, urls, auth_storage, replace(draft, choices=remaining), old, {})
     return None
 
 
 async def _build_form(
-    request: Request, draft: ServerDraft, old: RegistryServer | None, errors: Mapping[str, str]
+    request: Request,
+    urls: PublicUrls,
+    auth_storage: SqlAuthStorage,
+    draft: ServerDraft,
+    old: RegistryServer | None,
+    errors: Mapping[str, str],
 ) -> ServerForm:
     """Return the form with the submitted values, without secrets."""
-    services: Services = request.app.state.services
-    client_identity = services.build_client_identity(services.base_url(request))
+    client_identity = urls.build_client_identity(urls.base_url(request))
     ids_with_secret = (
         {each.id for each in old.choices if each.client_secret} if old is not None else set[str]()
     )
@@ -166,7 +210,7 @@ async def _build_form(
         issuer = each.issuer
         # A client id that was used before is bound to the issuer of that time.
         if issuer is None and each.client_id is not None:
-            issuer = await services.database.auth.get_bound_issuer(draft.url, each.client_id)
+            issuer = await auth_storage.get_bound_issuer(draft.url, each.client_id)
         redirect_uri = (
             client_identity.redirect_uri if issuer is None else client_identity.redirect_uri_for(issuer)
         )

@@ -10,6 +10,8 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.core.audit import AuditRecorder
+from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
 from toolyard.registry.shared_redirect import (
     find_servers_sharing_redirect,
@@ -18,9 +20,18 @@ from toolyard.registry.shared_redirect import (
 )
 from toolyard.types.registry import RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_admin
-from toolyard.web.server_status import ServerRecord, build_config_record
-from toolyard.web.services import Services
-from toolyard.web.tool_acceptance import count_unaccepted_file_tools, count_unaccepted_tools
+from toolyard.web.server_status import ServerRecord
+from toolyard.web.service_dependencies import (
+    AuditDep,
+    CallersDep,
+    ConfigDep,
+    ConfiguredServersDep,
+    ManagerDep,
+    RegistryDep,
+    ServerRecordsDep,
+    SignOutsDep,
+    ToolAcceptanceDep,
+)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page
@@ -57,32 +68,46 @@ class RegistryPage:
 
 
 @router.get("/ui/admin/mcp")
-async def list_servers(request: Request, me: AdminUser, q: str = "", page: str = "1") -> Response:
+async def list_servers(
+    request: Request,
+    me: AdminUser,
+    callers: CallersDep,
+    config: ConfigDep,
+    registry: RegistryDep,
+    tool_acceptance: ToolAcceptanceDep,
+    server_records: ServerRecordsDep,
+    q: str = "",
+    page: str = "1",
+) -> Response:
     """Show one page of the registry."""
-    services: Services = request.app.state.services
-    servers = await services.registry.list_servers()
+    servers = await registry.list_servers()
     words = q.casefold().split()
     matches = [each for each in servers if all(word in _build_search_text(each) for word in words)]
     shown, pages = paginate(matches, page, "/ui/admin/mcp", {"q": q})
-    caller = services.get_caller(me)
-    files = [build_config_record(services, caller, each) for each in services.configuration.servers.values()]
+    caller = callers.get(me)
+    files = [
+        server_records.build_config_record(caller, each) for each in config.configuration.servers.values()
+    ]
     return render_page(
         request,
         "registry.html",
         page=RegistryPage(
             shown,
-            await services.registry.count_instances(),
+            await registry.count_instances(),
             pages,
             q,
             bool(servers),
             files,
-            services.configuration.file,
-            services.configuration.waiting,
-            services.config_problem,
-            {**await count_unaccepted_tools(services, shown), **count_unaccepted_file_tools(services, me)},
+            config.configuration.file,
+            config.configuration.waiting,
+            config.problem,
+            {
+                **await tool_acceptance.count_unaccepted_tools(shown),
+                **tool_acceptance.count_unaccepted_file_tools(me),
+            },
             find_servers_sharing_redirect(
                 shared_redirect_issuers_in_registry(servers),
-                shared_redirect_issuers_in_files(services.configuration.servers.values()),
+                shared_redirect_issuers_in_files(config.configuration.servers.values()),
             ),
         ),
     )
@@ -96,21 +121,26 @@ def _build_search_text(server: RegistryServer) -> str:
 
 
 @router.post("/ui/admin/mcp/{server_id}/enable")
-async def enable_server(request: Request, me: AdminUser, server_id: str) -> Response:
+async def enable_server(
+    request: Request, me: AdminUser, server_id: str, audit: AuditDep, registry: RegistryDep
+) -> Response:
     """Enable a server."""
-    return await _set_server_enabled(request, me, server_id, True)
+    return await _set_server_enabled(request, audit, registry, me, server_id, True)
 
 
 @router.post("/ui/admin/mcp/{server_id}/disable")
-async def disable_server(request: Request, me: AdminUser, server_id: str) -> Response:
+async def disable_server(
+    request: Request, me: AdminUser, server_id: str, audit: AuditDep, registry: RegistryDep
+) -> Response:
     """Disable a server, and with it all its instances."""
-    return await _set_server_enabled(request, me, server_id, False)
+    return await _set_server_enabled(request, audit, registry, me, server_id, False)
 
 
-async def _set_server_enabled(request: Request, me: RequestUser, server_id: str, enabled: bool) -> Response:
-    services: Services = request.app.state.services
-    server = await services.registry.set_server_enabled(server_id, enabled)
-    await services.record_change(
+async def _set_server_enabled(
+    request: Request, audit: AuditRecorder, registry: Registry, me: RequestUser, server_id: str, enabled: bool
+) -> Response:
+    server = await registry.set_server_enabled(server_id, enabled)
+    await audit.record_change(
         me, "server.enable" if enabled else "server.disable", server.id, name=server.name
     )
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), "/ui/admin/mcp")
@@ -118,11 +148,12 @@ async def _set_server_enabled(request: Request, me: RequestUser, server_id: str,
 
 
 @router.get("/ui/admin/mcp/{server_id}/delete")
-async def show_delete_confirmation(request: Request, me: AdminUser, server_id: str) -> Response:
+async def show_delete_confirmation(
+    request: Request, me: AdminUser, server_id: str, registry: RegistryDep
+) -> Response:
     """Show the confirmation page with the number of affected instances."""
-    services: Services = request.app.state.services
-    server = await services.registry.get_server(server_id)
-    used = (await services.registry.count_instances()).get(server.id, 0)
+    server = await registry.get_server(server_id)
+    used = (await registry.count_instances()).get(server.id, 0)
     sign_ins = "its sign-in" if used == 1 else "their sign-ins"
     page = ConfirmPage(
         title=f"Delete “{server.name}”?",
@@ -136,23 +167,36 @@ async def show_delete_confirmation(request: Request, me: AdminUser, server_id: s
 
 
 @router.post("/ui/admin/mcp/{server_id}/delete")
-async def delete_server(request: Request, me: AdminUser, server_id: str) -> Response:
+async def delete_server(
+    request: Request,
+    me: AdminUser,
+    server_id: str,
+    audit: AuditDep,
+    registry: RegistryDep,
+    sign_outs: SignOutsDep,
+) -> Response:
     """Delete a server with all its instances."""
-    services: Services = request.app.state.services
-    server = await services.sign_outs.delete_server(services.registry, server_id)
-    await services.record_change(me, "server.delete", server_id, name=server.name)
+    server = await sign_outs.delete_server(registry, server_id)
+    await audit.record_change(me, "server.delete", server_id, name=server.name)
     return redirect_with_message("/ui/admin/mcp", f"“{server.name}” is deleted.")
 
 
 @router.post("/ui/admin/mcp/files/{server_id}/restart")
-async def restart_server(request: Request, me: AdminUser, server_id: str) -> Response:
+async def restart_server(
+    request: Request,
+    me: AdminUser,
+    server_id: str,
+    audit: AuditDep,
+    config: ConfigDep,
+    manager: ManagerDep,
+    configured_servers: ConfiguredServersDep,
+) -> Response:
     """Restart a server from a file, in whatever state it is."""
-    services: Services = request.app.state.services
-    if server_id not in services.configuration.servers:
+    if server_id not in config.configuration.servers:
         raise NotFound("server not found", hint="it may have been removed from its file")
-    await services.core.manager.restart(server_id)
+    await manager.restart(server_id)
     # Connect in the background: the page shows the progress through its live status.
-    services.spawn(services.connect_shared_servers([server_id]))
-    await services.record_change(me, "server.restart", server_id)
+    configured_servers.connect_shared_in_background([server_id])
+    await audit.record_change(me, "server.restart", server_id)
     back = safe_redirect_path((await read_submitted_form(request)).text("next"), "/ui/admin/mcp")
     return redirect_with_message(back, f"“{server_id}” is being restarted.")

@@ -14,18 +14,19 @@ from starlette.responses import Response
 from toolyard.catalog.lock import Change
 from toolyard.catalog.lock.changes import common_end_lengths
 from toolyard.catalog.lock.errors import LockBroken, LockUnwritable, Outdated
+from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.types.server import Server
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
-from toolyard.web.services import Services
-from toolyard.web.tool_acceptance import (
-    accept_changes_for_everyone,
-    accept_changes_in_file,
-    accept_changes_in_instance,
-    find_file_changes,
-    find_instance_changes,
-    find_registry_changes,
+from toolyard.web.service_dependencies import (
+    CallPathDep,
+    ConfigDep,
+    InstanceSyncDep,
+    LocksDep,
+    RegistryDep,
+    ToolAcceptanceDep,
+    ToolDirectoryDep,
 )
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count, one_line
@@ -94,18 +95,26 @@ class ChangesPage:
 
 
 @router.get("/ui/admin/mcp/files/{server_id}/changes")
-async def show_file_changes(request: Request, me: AdminUser, server_id: str) -> Response:
+async def show_file_changes(
+    request: Request,
+    me: AdminUser,
+    server_id: str,
+    config: ConfigDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    locks: LocksDep,
+    tool_acceptance: ToolAcceptanceDep,
+) -> Response:
     """Show how a fresh listing differs from the lock file."""
-    services: Services = request.app.state.services
-    server = _find_file_server(services, server_id)
+    server = _find_file_server(config, server_id)
     problem: ToolyardError | None = None
     changes: list[Change] = []
     try:
-        problem = (await fetch_server_listing(services, me.principal, server)).error
-        changes = await find_file_changes(services, me, server)
+        problem = (await fetch_server_listing(tool_directory, call_path, me.principal, server)).error
+        changes = await tool_acceptance.find_file_changes(me, server)
     except ToolyardError as error:
         problem = error
-    where = services.core.locks.file
+    where = locks.file
     whom = f"everyone, in {where.path}" if where is not None and where.exists else "everyone"
     return await _render_changes_page(
         request, server.label or server.id, f"/ui/admin/mcp/files/{server.id}", whom, changes, problem
@@ -113,15 +122,16 @@ async def show_file_changes(request: Request, me: AdminUser, server_id: str) -> 
 
 
 @router.post("/ui/admin/mcp/files/{server_id}/changes")
-async def accept_file_changes(request: Request, me: AdminUser, server_id: str) -> Response:
+async def accept_file_changes(
+    request: Request, me: AdminUser, server_id: str, config: ConfigDep, tool_acceptance: ToolAcceptanceDep
+) -> Response:
     """Accept changes in the lock file."""
-    services: Services = request.app.state.services
-    server = _find_file_server(services, server_id)
+    server = _find_file_server(config, server_id)
     at = f"/ui/admin/mcp/files/{server.id}"
     keys = (await read_submitted_form(request)).all_values("change")
     try:
-        done = await accept_changes_in_file(services, me, server, keys)
-        return _redirect_after_accept(at, done, await find_file_changes(services, me, server))
+        done = await tool_acceptance.accept_changes_in_file(me, server, keys)
+        return _redirect_after_accept(at, done, await tool_acceptance.find_file_changes(me, server))
     except (Outdated, LockUnwritable, LockBroken) as error:
         return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
 
@@ -130,26 +140,28 @@ async def accept_file_changes(request: Request, me: AdminUser, server_id: str) -
 
 
 @router.get("/ui/admin/mcp/{server_id}/changes")
-async def show_server_changes(request: Request, me: AdminUser, server_id: str) -> Response:
+async def show_server_changes(
+    request: Request, me: AdminUser, server_id: str, registry: RegistryDep, tool_acceptance: ToolAcceptanceDep
+) -> Response:
     """Show all changes of the server that no admin has accepted, as listed by any instance."""
-    services: Services = request.app.state.services
-    server = await services.registry.get_server(server_id)
-    changes = await find_registry_changes(services, server)
+    server = await registry.get_server(server_id)
+    changes = await tool_acceptance.find_registry_changes(server)
     return await _render_changes_page(
         request, server.name, f"/ui/admin/mcp/{server.id}", "all instances of this server", changes
     )
 
 
 @router.post("/ui/admin/mcp/{server_id}/changes")
-async def accept_server_changes(request: Request, me: AdminUser, server_id: str) -> Response:
+async def accept_server_changes(
+    request: Request, me: AdminUser, server_id: str, registry: RegistryDep, tool_acceptance: ToolAcceptanceDep
+) -> Response:
     """Accept changes for all instances."""
-    services: Services = request.app.state.services
-    server = await services.registry.get_server(server_id)
+    server = await registry.get_server(server_id)
     at = f"/ui/admin/mcp/{server.id}"
     keys = (await read_submitted_form(request)).all_values("change")
     try:
-        done = await accept_changes_for_everyone(services, me, server, keys)
-        return _redirect_after_accept(at, done, await find_registry_changes(services, server))
+        done = await tool_acceptance.accept_changes_for_everyone(me, server, keys)
+        return _redirect_after_accept(at, done, await tool_acceptance.find_registry_changes(server))
     except Outdated as error:
         return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
 
@@ -158,14 +170,22 @@ async def accept_server_changes(request: Request, me: AdminUser, server_id: str)
 
 
 @router.get("/ui/mcp/{instance_id}/changes")
-async def show_instance_changes(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def show_instance_changes(
+    request: Request,
+    me: CurrentUser,
+    instance_id: str,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    tool_acceptance: ToolAcceptanceDep,
+) -> Response:
     """Show how a fresh listing of an instance differs from the accepted definitions."""
-    services: Services = request.app.state.services
-    instance, registered = await services.find_instance(me, instance_id)
+    instance, registered = await instance_sync.find(me, instance_id)
     fetched = await fetch_server_listing(
-        services, me.principal, services.registry.build_instance_server(instance, registered)
+        tool_directory, call_path, me.principal, registry.build_instance_server(instance, registered)
     )
-    changes = await find_instance_changes(services, instance)
+    changes = await tool_acceptance.find_instance_changes(instance)
     whom = "this instance only"
     everyone = f"/ui/admin/mcp/{registered.id}/changes" if me.is_admin else ""
     return await _render_changes_page(
@@ -174,15 +194,20 @@ async def show_instance_changes(request: Request, me: CurrentUser, instance_id: 
 
 
 @router.post("/ui/mcp/{instance_id}/changes")
-async def accept_instance_changes(request: Request, me: CurrentUser, instance_id: str) -> Response:
+async def accept_instance_changes(
+    request: Request,
+    me: CurrentUser,
+    instance_id: str,
+    instance_sync: InstanceSyncDep,
+    tool_acceptance: ToolAcceptanceDep,
+) -> Response:
     """Accept changes for this instance only."""
-    services: Services = request.app.state.services
-    instance, _ = await services.find_instance(me, instance_id)
+    instance, _ = await instance_sync.find(me, instance_id)
     at = f"/ui/mcp/{instance.id}"
     keys = (await read_submitted_form(request)).all_values("change")
     try:
-        done = await accept_changes_in_instance(services, me, instance, keys)
-        return _redirect_after_accept(at, done, await find_instance_changes(services, instance))
+        done = await tool_acceptance.accept_changes_in_instance(me, instance, keys)
+        return _redirect_after_accept(at, done, await tool_acceptance.find_instance_changes(instance))
     except Outdated as error:
         return redirect_with_message(f"{at}/changes", error.cause, kind="bad", hint=error.hint)
 
@@ -190,8 +215,8 @@ async def accept_instance_changes(request: Request, me: CurrentUser, instance_id
 # Rendering.
 
 
-def _find_file_server(services: Services, server_id: str) -> Server:
-    server = services.configuration.servers.get(server_id)
+def _find_file_server(config: CurrentConfig, server_id: str) -> Server:
+    server = config.configuration.servers.get(server_id)
     if server is None:
         raise NotFound("server not found", hint="it may have been removed from its file")
     return server

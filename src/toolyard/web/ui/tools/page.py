@@ -12,9 +12,17 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
+from toolyard.clients.call_path import CallPath
+from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.core.callers import CallerCache
+from toolyard.core.current_config import CurrentConfig
+from toolyard.core.instances import InstanceSync
+from toolyard.core.user_tools import UserTools
 from toolyard.errors import ToolyardError
+from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
 from toolyard.types.call import Caller
 from toolyard.types.decision import Decision, Verdict
@@ -22,7 +30,16 @@ from toolyard.types.result import Media, Result
 from toolyard.types.server import Server
 from toolyard.types.tool import Definition, JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
-from toolyard.web.services import Services
+from toolyard.web.service_dependencies import (
+    CallersDep,
+    CallPathDep,
+    ConfigDep,
+    InstanceSyncDep,
+    LocksDep,
+    RegistryDep,
+    ToolDirectoryDep,
+    UserToolsDep,
+)
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.registry.server_listing import fetch_server_listing
@@ -92,60 +109,155 @@ class _ToolLocation:
 
 @router.get("/ui/mcp/{instance_id}/tool")
 async def show_instance_tool(
-    request: Request, me: Annotated[RequestUser, Depends(require_user)], instance_id: str, name: str = ""
+    request: Request,
+    me: Annotated[RequestUser, Depends(require_user)],
+    instance_id: str,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    locks: LocksDep,
+    name: str = "",
 ) -> Response:
     """Show a tool of an instance."""
-    return await _render_tool_page(request, me, await _locate_in_instance(request, me, instance_id), name)
+    return await _render_tool_page(
+        request,
+        callers,
+        tool_directory,
+        call_path,
+        locks,
+        me,
+        await _locate_in_instance(request, instance_sync, registry, me, instance_id),
+        name,
+    )
 
 
 @router.post("/ui/mcp/{instance_id}/tool")
 async def try_instance_tool(
-    request: Request, me: Annotated[RequestUser, Depends(require_user)], instance_id: str, name: str = ""
+    request: Request,
+    me: Annotated[RequestUser, Depends(require_user)],
+    instance_id: str,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    registry: RegistryDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    locks: LocksDep,
+    user_tools: UserToolsDep,
+    name: str = "",
 ) -> Response:
     """Call a tool of an instance and show the result."""
-    return await _try_tool(request, me, await _locate_in_instance(request, me, instance_id), name)
+    return await _try_tool(
+        request,
+        callers,
+        tool_directory,
+        call_path,
+        locks,
+        user_tools,
+        me,
+        await _locate_in_instance(request, instance_sync, registry, me, instance_id),
+        name,
+    )
 
 
 @router.get("/ui/admin/mcp/files/{server_id}/tool")
 async def show_config_tool(
-    request: Request, me: Annotated[RequestUser, Depends(require_admin)], server_id: str, name: str = ""
+    request: Request,
+    me: Annotated[RequestUser, Depends(require_admin)],
+    server_id: str,
+    callers: CallersDep,
+    config: ConfigDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    locks: LocksDep,
+    name: str = "",
 ) -> Response:
     """Show a tool of a server from a file."""
-    return await _render_tool_page(request, me, _locate_in_file(request, server_id), name)
+    return await _render_tool_page(
+        request,
+        callers,
+        tool_directory,
+        call_path,
+        locks,
+        me,
+        _locate_in_file(request, config, server_id),
+        name,
+    )
 
 
 @router.post("/ui/admin/mcp/files/{server_id}/tool")
 async def try_config_tool(
-    request: Request, me: Annotated[RequestUser, Depends(require_admin)], server_id: str, name: str = ""
+    request: Request,
+    me: Annotated[RequestUser, Depends(require_admin)],
+    server_id: str,
+    callers: CallersDep,
+    config: ConfigDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    locks: LocksDep,
+    user_tools: UserToolsDep,
+    name: str = "",
 ) -> Response:
     """Call a tool of a server from a file and show the result."""
-    return await _try_tool(request, me, _locate_in_file(request, server_id), name)
+    return await _try_tool(
+        request,
+        callers,
+        tool_directory,
+        call_path,
+        locks,
+        user_tools,
+        me,
+        _locate_in_file(request, config, server_id),
+        name,
+    )
 
 
-async def _locate_in_instance(request: Request, me: RequestUser, instance_id: str) -> _ToolLocation:
-    services: Services = request.app.state.services
-    instance, registered = await services.find_instance(me, instance_id)
-    server = services.registry.build_instance_server(instance, registered)
+async def _locate_in_instance(
+    request: Request, instance_sync: InstanceSync, registry: Registry, me: RequestUser, instance_id: str
+) -> _ToolLocation:
+    instance, registered = await instance_sync.find(me, instance_id)
+    server = registry.build_instance_server(instance, registered)
     return _ToolLocation(server, f"/ui/mcp/{instance.id}", instance.name)
 
 
-def _locate_in_file(request: Request, server_id: str) -> _ToolLocation:
-    services: Services = request.app.state.services
-    server = services.configuration.servers.get(server_id)
+def _locate_in_file(request: Request, config: CurrentConfig, server_id: str) -> _ToolLocation:
+    server = config.configuration.servers.get(server_id)
     if server is None:
         raise NotFound("server not found", hint="it may have been removed from its file")
     return _ToolLocation(server, f"/ui/admin/mcp/files/{server.id}", server.label or server.id)
 
 
-async def _render_tool_page(request: Request, me: RequestUser, place: _ToolLocation, name: str) -> Response:
-    services: Services = request.app.state.services
-    return render_page(request, "tool.html", page=await _build_page(services, me, place, name))
+async def _render_tool_page(
+    request: Request,
+    callers: CallerCache,
+    tool_directory: ToolDirectory,
+    call_path: CallPath,
+    locks: CombinedLocks,
+    me: RequestUser,
+    place: _ToolLocation,
+    name: str,
+) -> Response:
+    return render_page(
+        request,
+        "tool.html",
+        page=await _build_page(callers, tool_directory, call_path, locks, me, place, name),
+    )
 
 
-async def _try_tool(request: Request, me: RequestUser, place: _ToolLocation, name: str) -> Response:
-    services: Services = request.app.state.services
+async def _try_tool(
+    request: Request,
+    callers: CallerCache,
+    tool_directory: ToolDirectory,
+    call_path: CallPath,
+    locks: CombinedLocks,
+    user_tools: UserTools,
+    me: RequestUser,
+    place: _ToolLocation,
+    name: str,
+) -> Response:
     form = await read_submitted_form(request)
-    page = await _build_page(services, me, place, name)
+    page = await _build_page(callers, tool_directory, call_path, locks, me, place, name)
     filled = page.form.with_submission(form)
     # A button that adds or removes an entry redraws the form without a call.
     if filled.only_changed:
@@ -158,31 +270,39 @@ async def _try_tool(request: Request, me: RequestUser, place: _ToolLocation, nam
         )
     began = time.perf_counter()
     try:
-        result = await services.call_tool(me, page.exposed, arguments)
+        result = await user_tools.call(me, page.exposed, arguments)
         attempt = CallAttempt(time.perf_counter() - began, result)
     except ToolyardError as error:
         attempt = CallAttempt(time.perf_counter() - began, error=error)
     return render_page(request, "tool.html", page=replace(page, form=filled, tried=attempt))
 
 
-async def _build_page(services: Services, me: RequestUser, place: _ToolLocation, name: str) -> ToolPage:
-    known_listing = services.core.tool_directory.known_listing(me.principal)
+async def _build_page(
+    callers: CallerCache,
+    tool_directory: ToolDirectory,
+    call_path: CallPath,
+    locks: CombinedLocks,
+    me: RequestUser,
+    place: _ToolLocation,
+    name: str,
+) -> ToolPage:
+    known_listing = tool_directory.known_listing(me.principal)
     found = _find_tool(known_listing, place.server.id, name)
     if found is None:
         # This process has not listed the server yet, or the tool was added since: fetch a new listing.
-        fetched = await fetch_server_listing(services, me.principal, place.server)
+        fetched = await fetch_server_listing(tool_directory, call_path, me.principal, place.server)
         if fetched.error is not None:
             raise fetched.error
         found = _find_tool(fetched.tool_listing, place.server.id, name)
     if found is None:
         raise NotFound("the server has no such tool", hint="it may have changed; check the list of its tools")
     exposed, definition = found
-    catalogue = services.core.tool_directory.known_listing(me.principal).catalogues.get(place.server.id)
-    quarantined = () if catalogue is None else services.core.locks.quarantine_reasons(catalogue.contents)
+    catalogue = tool_directory.known_listing(me.principal).catalogues.get(place.server.id)
+    quarantined = () if catalogue is None else locks.quarantine_reasons(catalogue.contents)
     return ToolPage(
         definition,
         exposed,
-        services.core.call_path.explain(exposed, services.get_caller(me)),
+        call_path.explain(exposed, callers.get(me)),
         estimate_definition_tokens(definition),
         ToolForm.from_schema(definition.input_schema),
         back=place.page,
@@ -246,7 +366,8 @@ def build_plain_row(
 
 
 def build_tool_rows(
-    services: Services,
+    call_path: CallPath,
+    locks: CombinedLocks,
     caller: Caller,
     tool_listing: ToolListing,
     server_id: str,
@@ -263,9 +384,9 @@ def build_tool_rows(
     listed = [(name, each) for name, each in tool_listing.tools.items() if each.server_id == server_id]
     listed.sort(key=lambda pair: pair[1].name)
     schemas = len(listed) <= _MAX_TOOLS_WITH_SCHEMAS
-    explain: Callable[[str, Caller], Decision] = services.core.call_path.explain
+    explain: Callable[[str, Caller], Decision] = call_path.explain
     catalogue = tool_listing.catalogues.get(server_id)
-    quarantined = () if catalogue is None else services.core.locks.quarantine_reasons(catalogue.contents)
+    quarantined = () if catalogue is None else locks.quarantine_reasons(catalogue.contents)
     rows = (
         _build_row(
             name,

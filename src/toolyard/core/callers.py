@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.concurrency.lru_cache import LruCache
+from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import AgentsError, Problem
 from toolyard.policy import select_bundles
-from toolyard.types.account import TokenScope
+from toolyard.types.account import RequestUser, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.decision import Surface
 from toolyard.types.principal import Principal
-from toolyard.types.server import Bundle
-from toolyard.web.access.dependencies import RequestUser
 
 __all__ = ["CallerCache"]
 
@@ -24,38 +23,41 @@ _CALLER_CACHE_ENTRIES = 4096
 class CallerCache:
     """Maps users to callers. Equal users share one caller object, by whose identity the core caches."""
 
-    def __init__(self, agents: Sequence[Agent], bundles: Mapping[str, Bundle]) -> None:
-        self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
-        self._bundles = bundles
+    def __init__(self, config: CurrentConfig) -> None:
+        self._config = config
         self._callers_by_key: LruCache[tuple[object, ...], Caller] = LruCache(_CALLER_CACHE_ENTRIES)
 
-    def set_bundles(self, bundles: Mapping[str, Bundle]) -> None:
-        """Use new bundles, and drop all callers."""
-        self._bundles = bundles
-        self._callers_by_key.clear()
-
-    def set_agents(self, agents: Sequence[Agent]) -> None:
-        """Use new agents, and drop all callers."""
-        self.agents = {agent.id: agent for agent in agents}
-        self._callers_by_key.clear()
-
     def get(
-        self,
-        request_user: RequestUser,
-        agent: str | None,
-        bundles: Iterable[str],
-        *,
-        chat_surface: Surface | None = None,
+        self, request_user: RequestUser, *, agent: str | None = None, bundles: Iterable[str] = ()
     ) -> Caller:
         """Return the caller for a user, an agent and bundles.
 
-        With ``chat_surface``, the caller has the view of the model in one of the user's chats; it is for
-        inspection only. Raises AgentsError for an unknown agent and ConfigError for an unknown bundle.
+        Raises AgentsError for an unknown agent and ConfigError for an unknown bundle.
         """
-        key = (request_user.principal, request_user.scope, agent, tuple(bundles), chat_surface)
+        return self._get(request_user.principal, request_user.scope, agent, tuple(bundles), None)
+
+    def get_for_chat(self, request_user: RequestUser, agent: str, surface: Surface) -> Caller:
+        """Return a caller with the view of the model in a chat of this user with this agent.
+
+        For inspection only: no tool is called with it. Raises AgentsError for an unknown agent and
+        ConfigError for an unknown bundle.
+        """
+        return self._get(request_user.principal, request_user.scope, agent, (), surface)
+
+    def _get(
+        self,
+        principal: Principal,
+        scope: TokenScope | None,
+        agent: str | None,
+        bundles: tuple[str, ...],
+        chat_surface: Surface | None,
+    ) -> Caller:
+        # Callers of an earlier configuration are not found under its revision, and leave the cache in time.
+        key = (principal, scope, agent, bundles, chat_surface, self._config.revision)
         caller = self._callers_by_key.get(key)
         if caller is None:
-            caller = self._callers_by_key[key] = self._create_caller(*key)
+            caller = self._create_caller(principal, scope, agent, bundles, chat_surface)
+            self._callers_by_key[key] = caller
         return caller
 
     def _create_caller(
@@ -72,15 +74,16 @@ class CallerCache:
             principal,
             chat_surface or (Surface.OPERATOR if found_agent is None else Surface.MODEL_DIRECT),
             found_agent,
-            select_bundles(selected, self._bundles),
+            select_bundles(selected, self._config.configuration.bundles),
             scope=scope,
             chat=None if chat_surface is None else "",
         )
 
     def _find_agent(self, name: str) -> Agent:
-        found_agent = self.agents.get(name) or self.agents.get(agent_id(name))
+        agents = self._config.agents
+        found_agent = agents.get(name) or agents.get(agent_id(name))
         if found_agent is None:
-            available = ", ".join(self.agents) or "none"
+            available = ", ".join(agents) or "none"
             problem = Problem(f"unknown agent '{name}'", path="agent", hint=f"available agents: {available}")
             raise AgentsError([problem])
         return found_agent

@@ -1,39 +1,56 @@
-"""Chat backend of the web application: resolves the owner of a chat and their tools."""
+"""Chat backend of a process with a database: resolves the owner of a chat and their tools."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
+from toolyard.accounts import AccountService
 from toolyard.accounts.account_status import resolve_effective_user
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.config.settings.choices import PeopleMode
+from toolyard.config.settings.table import Settings
+from toolyard.core.audit import AuditRecorder
+from toolyard.core.composition import Core
+from toolyard.core.current_config import CurrentConfig
+from toolyard.core.instances import InstanceSync
 from toolyard.errors import ConfigError
 from toolyard.policy import select_bundles
-from toolyard.types.account import User
+from toolyard.store.repositories.accounts import SqlAccountStorage
+from toolyard.types.account import RequestUser, User
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.chat import Chat
 from toolyard.types.decision import Surface
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Bundle
-from toolyard.web.access.dependencies import RequestUser
 
-if TYPE_CHECKING:
-    from toolyard.web.services import Services
-
-__all__ = ["WebChatBackend"]
+__all__ = ["DatabaseChatBackend"]
 
 _CALLER_CACHE_ENTRIES = 1024
 
 
-class WebChatBackend:
-    """Implementation of ``ChatBackend`` on top of ``Services``."""
+class DatabaseChatBackend:
+    """Implementation of ``ChatBackend`` for the chats of all users."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        people: AccountService,
+        accounts: SqlAccountStorage,
+        settings: Settings,
+        config: CurrentConfig,
+        instances: InstanceSync,
+        audit: AuditRecorder,
+        core: Core,
+    ) -> None:
+        self._people = people
+        self._accounts = accounts
+        self._settings = settings
+        self._config = config
+        self._instances = instances
+        self._audit = audit
+        self._core = core
         self._callers: LruCache[tuple[object, ...], Caller] = LruCache(_CALLER_CACHE_ENTRIES)
 
     async def load_tool_set(self, chat: Chat) -> ToolSet:
@@ -41,12 +58,11 @@ class WebChatBackend:
 
         Raises ChatRefused if the owner, the agent or a bundle no longer exists.
         """
-        services = self._services
         request_user = RequestUser(await self._find_owner(chat.owner), None, "", "", "")
         caller = self._get_caller(chat, request_user.principal)
-        await services.sync_instances(request_user)
-        core = services.core
-        set_current_user = partial(services.set_current_user, request_user)
+        await self._instances.sync(request_user.principal)
+        core = self._core
+        set_current_user = partial(self._audit.set_current_user, request_user)
         return ToolSet(
             core.manager,
             core.tool_directory,
@@ -60,15 +76,14 @@ class WebChatBackend:
         """Forget the callers of a chat and close its dedicated connections."""
         for key in [key for key in self._callers if key[0] == chat_id]:
             del self._callers[key]
-        await self._services.core.manager.close_dedicated_connections(chat_id)
+        await self._core.manager.close_dedicated_connections(chat_id)
 
     async def _find_owner(self, owner: str) -> User:
-        services = self._services
-        if owner == LOCAL_PRINCIPAL.id and services.settings.people_mode is PeopleMode.NONE:
-            stored: User | None = await services.people.local_user()
+        if owner == LOCAL_PRINCIPAL.id and self._settings.people_mode is PeopleMode.NONE:
+            stored: User | None = await self._people.local_user()
         else:
-            stored = await services.database.accounts.get_user(owner)
-        user = None if stored is None else resolve_effective_user(stored, services.settings)
+            stored = await self._accounts.get_user(owner)
+        user = None if stored is None else resolve_effective_user(stored, self._settings)
         if user is None or user.disabled:
             raise ChatRefused("the account of this chat's owner was deleted or is disabled")
         return user
@@ -88,15 +103,15 @@ class WebChatBackend:
         return caller
 
     def _find_agent(self, agent_id: str) -> Agent:
-        agent = self._services.agents.get(agent_id)
+        agent = self._config.agents.get(agent_id)
         if agent is None:
-            available = ", ".join(self._services.agents) or "none"
+            available = ", ".join(self._config.agents) or "none"
             raise ChatRefused(f"unknown agent '{agent_id}'", hint=f"available agents: {available}")
         return agent
 
     def _select_bundles(self, agent: Agent) -> tuple[Bundle, ...]:
         try:
-            return select_bundles(agent.bundles, self._services.configuration.bundles)
+            return select_bundles(agent.bundles, self._config.configuration.bundles)
         except ConfigError as error:
             problem = error.problems[0]
             raise ChatRefused(f"agent '{agent.id}': {problem.message}", hint=problem.hint) from None

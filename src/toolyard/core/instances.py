@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from toolyard.auth.storage import AuthStorage
-from toolyard.core.composition import Core
+from toolyard.clients import ConnectionManager
+from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.core.server_updates import ServerUpdates
 from toolyard.policy.rules import scope_covers_server
 from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
-from toolyard.types.account import TokenScope
+from toolyard.types.account import RequestUser, TokenScope
 from toolyard.types.principal import Principal
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
 from toolyard.types.server import Server
@@ -33,7 +35,9 @@ class InstanceSync:
     def __init__(
         self,
         registry: Registry,
-        core: Core,
+        manager: ConnectionManager,
+        tool_directory: ToolDirectory,
+        updates: ServerUpdates,
         auth_storage: AuthStorage | None = None,
         on_servers_changed: Callable[[Principal, Collection[str]], None] | None = None,
     ) -> None:
@@ -43,7 +47,9 @@ class InstanceSync:
         and the ids of their instances whose definitions changed.
         """
         self._registry = registry
-        self._core = core
+        self._manager = manager
+        self._tool_directory = tool_directory
+        self._updates = updates
         self._auth_storage = auth_storage
         self._on_servers_changed = on_servers_changed
         self._read_numbers = itertools.count(1)
@@ -71,18 +77,24 @@ class InstanceSync:
             return instances
         return [each for each in instances if scope_covers_server(scope, self.get_server(*each))]
 
-    async def find(
-        self, principal: Principal, scope: TokenScope | None, instance_id: str
-    ) -> InstanceWithServer:
-        """Return one covered instance. Raises NotFound."""
-        for each in await self.sync_covered(principal, scope):
+    async def find(self, request_user: RequestUser, instance_id: str) -> InstanceWithServer:
+        """Return one of the user's instances. Raises NotFound, also if their token does not cover it."""
+        for each in await self.sync_covered(request_user.principal, request_user.scope):
             if each[0].id == instance_id:
                 return each
         raise NotFound("instance not found", hint="it may have been deleted")
 
+    async def reconnect(self, principal: Principal, instance: Instance, registered: RegistryServer) -> None:
+        """Reconnect an instance, list its tools and store the resulting state."""
+        server = self.get_server(instance, registered)
+        if server.enabled:
+            await self._updates.reconnect(server.id, principal)
+            await self._tool_directory.refresh(principal, fresh=True, only=[server.id])
+            await self.sync(principal)
+
     def get_server(self, instance: Instance, registered: RegistryServer) -> Server:
         """Return the server definition that the core uses for an instance."""
-        server = self._core.manager.servers.get(instance.core_id)
+        server = self._manager.servers.get(instance.core_id)
         return server or self._registry.build_instance_server(instance, registered)
 
     async def _refresh_core_instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
@@ -96,7 +108,7 @@ class InstanceSync:
         if number > self._synced_read_by_user.get(principal.id, 0):
             self._synced_read_by_user[principal.id] = number
             servers = [self._registry.build_instance_server(*each) for each in instances]
-            touched = await self._core.sync_instances(principal.id, servers)
+            touched = await self._updates.sync_instances(principal.id, servers)
             for removed_id in touched - {server.id for server in servers}:
                 self._stored_since_by_server.pop(removed_id, None)
             if touched and self._on_servers_changed is not None:
@@ -110,14 +122,14 @@ class InstanceSync:
 
         Each state change is stored only once, because another replica may have stored a newer state since.
         """
-        manager, any_stored = self._core.manager, False
+        any_stored = False
         if len(self._stored_since_by_server) > _MAX_REMEMBERED_INSTANCES:
             # Harmless: current states are stored once more.
             self._stored_since_by_server.clear()
-        for instance, _ in instances:
-            if manager.state(instance.core_id, principal) not in _STORED_STATES:
+        for instance, registered in instances:
+            if self._manager.state(instance.core_id, principal) not in _STORED_STATES:
                 continue
-            status = self._core.call_path.redact_status(manager.status(instance.core_id, principal=principal))
+            status = self._updates.get_status(self.get_server(instance, registered), principal)
             if self._stored_since_by_server.get(instance.core_id) != status.since:
                 # Noted before the await, so that two pages that are loaded at the same time do not store a
                 # state twice.

@@ -1,0 +1,239 @@
+"""The services of a process with a database: construction, start and shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from toolyard.accounts import AccountService
+from toolyard.agents.chat.chats import ChatService
+from toolyard.agents.chat.turn_limits import ChatLimits
+from toolyard.agents.definitions.watch import LoadedAgents
+from toolyard.agents.models.available_models import Models
+from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.concurrency.tasks import BackgroundTasks
+from toolyard.config.settings.table import Settings
+from toolyard.core.audit import AuditRecorder
+from toolyard.core.call_approvals import CallApprovals
+from toolyard.core.callers import CallerCache
+from toolyard.core.chat_backend import DatabaseChatBackend
+from toolyard.core.composition import Core, build_core, make_chat_callbacks
+from toolyard.core.current_config import ChangeNotifier, ConfiguredServers, CurrentConfig
+from toolyard.core.instances import InstanceSync
+from toolyard.core.interface_links import InterfaceLinks, StopSignal
+from toolyard.core.user_tools import UserTools
+from toolyard.net import AddressGuard, OutboundHttp
+from toolyard.registry import Registry
+from toolyard.registry.config_sign_ins import ConfigSignIns
+from toolyard.registry.credentials import AuthProviderFactory
+from toolyard.registry.issuer_confirmation import IssuerConfirmation
+from toolyard.registry.sign_in import InstanceSignIns
+from toolyard.registry.sign_out import SignOuts
+from toolyard.results.retention import Retention
+from toolyard.store import Database
+from toolyard.types.call import CallRecord
+from toolyard.types.config import Configuration
+
+__all__ = ["Services"]
+
+
+class Services:
+    """The services of one process. Create with ``await Services.open(...)``; call ``close`` at the end."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        settings: Settings,
+        data_dir: Path,
+        agents: LoadedAgents,
+        *,
+        database: Database,
+        links: InterfaceLinks,
+    ) -> None:
+        self.settings = settings
+        self.data_dir = data_dir
+        self.database = database
+        self.config = CurrentConfig(configuration, agents, data_dir)
+        self.tasks = BackgroundTasks()
+        self.stop_signal = StopSignal()
+        self.call_observers: list[Callable[[CallRecord], None]] = []
+        """Called after each tool call."""
+        self.stop_callbacks: list[Callable[[], None]] = []
+        """Called by ``stop``."""
+        self.end_callbacks: list[Callable[[], Awaitable[None]]] = []
+        """Called by ``end_work`` before connections are closed."""
+        self.notifier = ChangeNotifier()
+        self.net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
+        self.people = AccountService(database.accounts, settings, clock=time.time)
+        self.registry = Registry(database.registry, settings, clock=time.time)
+        flow = SignInFlow(self.net, database.auth, links.client_identity)
+        self.sign_ins = InstanceSignIns(flow, self.registry, database.auth)
+        self.config_sign_ins = ConfigSignIns(flow, database.auth)
+        self.issuers = IssuerConfirmation(flow, self.registry, database.auth)
+        self.sign_outs = SignOuts(database.auth, self.net, self.tasks.spawn)
+        self.approvals = CallApprovals(database.approvals, links.approvals_url, clock=time.time)
+        self.audit = AuditRecorder(database.audit, settings)
+        self.models = Models.from_settings(settings)
+        self.core = self._build_core(links)
+        core = self.core
+        self.instances = InstanceSync(
+            self.registry,
+            core.manager,
+            core.tool_directory,
+            core.updates,
+            database.auth,
+            self.notifier.notify_servers_changed,
+        )
+        self.callers = CallerCache(self.config)
+        self.user_tools = UserTools(
+            self.callers, self.instances, core.tool_directory, core.call_path, self.audit
+        )
+        self.configured_servers = ConfiguredServers(
+            self.config,
+            settings,
+            core.manager,
+            core.tool_directory,
+            core.updates,
+            self.notifier,
+            self.audit,
+            self.tasks,
+        )
+        self.chats = ChatService(
+            database.chats,
+            database.approvals,
+            self.models,
+            DatabaseChatBackend(
+                self.people, database.accounts, settings, self.config, self.instances, self.audit, core
+            ),
+            ChatLimits.from_settings(settings),
+        )
+        self._end_work_task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        configuration: Configuration,
+        settings: Settings,
+        data_dir: Path,
+        agents: LoadedAgents,
+        links: InterfaceLinks,
+    ) -> Services:
+        """Open the database and create all services, without connecting to any server.
+
+        Raises ToolyardError.
+        """
+        database = await Database.open_from_settings(settings, data_dir)
+        services = cls(configuration, settings, data_dir, agents, database=database, links=links)
+        await services.chats.open(resume_any_chat=True)
+        services.tasks.spawn(database.watch_key())
+        return services
+
+    def _build_core(self, links: InterfaceLinks) -> Core:
+        database, settings = self.database, self.settings
+        return build_core(
+            self.config.configuration,
+            settings,
+            data_dir=self.data_dir,
+            auth_provider_for=AuthProviderFactory(self.registry, database.auth, self.net).auth_provider_for,
+            net=self.net,
+            result_store_for=database.results.with_retention(
+                Retention(settings.result_keep, settings.result_store_limit)
+            ).for_principal,
+            catalogue_storage=database.catalogues,
+            registry_pins=database.pins,
+            config_pins=database.config_pins,
+            accept_url_for=links.accept_url_for,
+            approve=self.approvals,
+            record=self._record_call,
+            before_call=self.audit.before_call,
+            # The chats need the core, so that they are looked up when a server asks.
+            callbacks_for=make_chat_callbacks(
+                lambda: self.chats.questions, sampling=bool(self.models.choices)
+            ),
+            on_list_changed=self._on_list_changed,
+            with_native_tools=True,
+        )
+
+    def _record_call(self, record: CallRecord) -> None:
+        for observe in self.call_observers:
+            observe(record)
+        self.audit.record_call(record)
+
+    def _on_list_changed(self, server_id: str) -> None:
+        if not self.stop_signal.is_set():
+            self.tasks.spawn(self.core.updates.handle_list_changed(server_id))
+
+    def list_provided(self) -> Sequence[object]:
+        """Return the services that handlers of an interface may receive, one of each class."""
+        core, database = self.core, self.database
+        return (
+            self.settings,
+            self.config,
+            self.tasks,
+            self.stop_signal,
+            self.notifier,
+            self.net,
+            self.people,
+            self.registry,
+            self.sign_ins,
+            self.issuers,
+            self.sign_outs,
+            self.audit,
+            self.instances,
+            self.callers,
+            self.user_tools,
+            self.configured_servers,
+            self.chats,
+            core.manager,
+            core.tool_directory,
+            core.call_path,
+            core.locks,
+            core.updates,
+            database,
+            database.accounts,
+            database.approvals,
+            database.audit,
+            database.auth,
+            database.chats,
+        )
+
+    def apply_agents(self, loaded: LoadedAgents) -> None:
+        """Use newly loaded agents, and the problems of their file, from now on."""
+        if self.config.set_agents(loaded):
+            self.notifier.notify_tools_changed()
+
+    def stop(self) -> None:
+        """Begin to stop: end long-lived streams and report the process as not ready."""
+        self.stop_signal.set()
+        for stop in self.stop_callbacks:
+            stop()
+
+    async def end_work(self) -> None:
+        """End background tasks, server connections and child processes, so that open requests complete.
+
+        The work is done once; further callers await the same task.
+        """
+        if self._end_work_task is None:
+            self._end_work_task = asyncio.get_running_loop().create_task(self._end_work())
+        # A caller that is cancelled must not leave the shutdown half done for the others.
+        await asyncio.shield(self._end_work_task)
+
+    async def _end_work(self) -> None:
+        # Background tasks end first, so that nothing begins new work; chats end before the connections that
+        # their turns use.
+        await self.tasks.close()
+        await self.chats.close()
+        for end in self.end_callbacks:
+            await end()
+        await self.core.close()
+        await self.models.close()
+
+    async def close(self) -> None:
+        """Close connections, end child processes and flush the audit log. Bounded in time; idempotent."""
+        self.stop_signal.set()
+        await self.end_work()
+        await self.net.close()
+        # Last, because ending turns and connections still write to it.
+        await self.database.close()

@@ -1,0 +1,119 @@
+"""Parameters of route handlers: one type per service, so that a handler receives those that it uses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from toolyard.accounts import AccountService
+from toolyard.agents.chat.chats import ChatService
+from toolyard.catalog.lock.combined_locks import CombinedLocks
+from toolyard.clients import ConnectionManager
+from toolyard.clients.call_path import CallPath
+from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.config.settings.table import Settings
+from toolyard.core.audit import AuditRecorder
+from toolyard.core.callers import CallerCache
+from toolyard.core.current_config import ChangeNotifier, ConfiguredServers, CurrentConfig
+from toolyard.core.instances import InstanceSync
+from toolyard.core.interface_links import StopSignal
+from toolyard.core.server_updates import ServerUpdates
+from toolyard.core.user_tools import UserTools
+from toolyard.gateway.http.event_streams import StreamLimits
+from toolyard.registry import Registry
+from toolyard.registry.issuer_confirmation import IssuerConfirmation
+from toolyard.registry.sign_in import InstanceSignIns
+from toolyard.registry.sign_out import SignOuts
+from toolyard.store import Database
+from toolyard.store.repositories.accounts import SqlAccountStorage
+from toolyard.store.repositories.approvals import SqlApprovalStore
+from toolyard.store.repositories.audit import SqlAuditLog
+from toolyard.store.repositories.chats import SqlChatStore
+from toolyard.store.repositories.sign_ins import SqlAuthStorage
+from toolyard.web.access.services import uses
+from toolyard.web.account_admin import AccountAdmin
+from toolyard.web.agent_tools import AgentDirectory
+from toolyard.web.config_sign_ins import ConfigServerSignIns
+from toolyard.web.public_urls import PublicUrls
+from toolyard.web.rendering.renderer import MarkdownRenderer
+from toolyard.web.server.metrics import Metrics
+from toolyard.web.server_preview import ServerPreviews
+from toolyard.web.server_status import ServerRecords, StatusUpdates
+from toolyard.web.tool_acceptance import ToolAcceptance
+
+__all__ = [
+    "AccountAdminDep",
+    "AccountsDep",
+    "AgentDirectoryDep",
+    "ApprovalsDep",
+    "AuditDep",
+    "AuditLogDep",
+    "AuthStorageDep",
+    "CallPathDep",
+    "CallersDep",
+    "ChatStoreDep",
+    "ChatsDep",
+    "ConfigDep",
+    "ConfiguredServersDep",
+    "DatabaseDep",
+    "InstanceSyncDep",
+    "IssuersDep",
+    "LiveUpdatesDep",
+    "LocksDep",
+    "ManagerDep",
+    "MarkdownDep",
+    "MetricsDep",
+    "NotifierDep",
+    "PeopleDep",
+    "PreviewsDep",
+    "RegistryDep",
+    "ServerRecordsDep",
+    "ServerSignInsDep",
+    "SettingsDep",
+    "SignInsDep",
+    "SignOutsDep",
+    "StopSignalDep",
+    "StreamLimitsDep",
+    "ToolAcceptanceDep",
+    "ToolDirectoryDep",
+    "UpdatesDep",
+    "UrlsDep",
+    "UserToolsDep",
+]
+
+AccountAdminDep = Annotated[AccountAdmin, uses(AccountAdmin)]
+AccountsDep = Annotated[SqlAccountStorage, uses(SqlAccountStorage)]
+AgentDirectoryDep = Annotated[AgentDirectory, uses(AgentDirectory)]
+ApprovalsDep = Annotated[SqlApprovalStore, uses(SqlApprovalStore)]
+AuditDep = Annotated[AuditRecorder, uses(AuditRecorder)]
+AuditLogDep = Annotated[SqlAuditLog, uses(SqlAuditLog)]
+AuthStorageDep = Annotated[SqlAuthStorage, uses(SqlAuthStorage)]
+CallPathDep = Annotated[CallPath, uses(CallPath)]
+CallersDep = Annotated[CallerCache, uses(CallerCache)]
+ChatStoreDep = Annotated[SqlChatStore, uses(SqlChatStore)]
+ChatsDep = Annotated[ChatService, uses(ChatService)]
+ConfigDep = Annotated[CurrentConfig, uses(CurrentConfig)]
+ConfiguredServersDep = Annotated[ConfiguredServers, uses(ConfiguredServers)]
+DatabaseDep = Annotated[Database, uses(Database)]
+InstanceSyncDep = Annotated[InstanceSync, uses(InstanceSync)]
+IssuersDep = Annotated[IssuerConfirmation, uses(IssuerConfirmation)]
+LiveUpdatesDep = Annotated[StatusUpdates, uses(StatusUpdates)]
+LocksDep = Annotated[CombinedLocks, uses(CombinedLocks)]
+ManagerDep = Annotated[ConnectionManager, uses(ConnectionManager)]
+MarkdownDep = Annotated[MarkdownRenderer, uses(MarkdownRenderer)]
+MetricsDep = Annotated[Metrics, uses(Metrics)]
+NotifierDep = Annotated[ChangeNotifier, uses(ChangeNotifier)]
+PeopleDep = Annotated[AccountService, uses(AccountService)]
+PreviewsDep = Annotated[ServerPreviews, uses(ServerPreviews)]
+RegistryDep = Annotated[Registry, uses(Registry)]
+ServerRecordsDep = Annotated[ServerRecords, uses(ServerRecords)]
+ServerSignInsDep = Annotated[ConfigServerSignIns, uses(ConfigServerSignIns)]
+SettingsDep = Annotated[Settings, uses(Settings)]
+SignInsDep = Annotated[InstanceSignIns, uses(InstanceSignIns)]
+SignOutsDep = Annotated[SignOuts, uses(SignOuts)]
+StopSignalDep = Annotated[StopSignal, uses(StopSignal)]
+StreamLimitsDep = Annotated[StreamLimits, uses(StreamLimits)]
+ToolAcceptanceDep = Annotated[ToolAcceptance, uses(ToolAcceptance)]
+ToolDirectoryDep = Annotated[ToolDirectory, uses(ToolDirectory)]
+UpdatesDep = Annotated[ServerUpdates, uses(ServerUpdates)]
+UrlsDep = Annotated[PublicUrls, uses(PublicUrls)]
+UserToolsDep = Annotated[UserTools, uses(UserTools)]
