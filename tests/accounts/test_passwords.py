@@ -26,6 +26,8 @@ def test_too_short_and_too_long_ones_are_refused(password: str) -> None:
 @pytest.mark.parametrize("password", ["1234567890", "x" * 1000, "десять букв", "          "])
 def test_length_is_all_that_is_asked(password: str) -> None:
     check_password(password)
+    with pytest.raises(Invalid):
+        check_password(password[:9])
 
 
 async def test_a_hash_is_argon2id_and_never_the_same_twice(cheap: AsyncPasswordHasher) -> None:

@@ -248,7 +248,8 @@ async def test_a_success_forgets_the_failures_of_its_name(people: AccountService
     await _ann(people)
     for _ in range(3):
         await _fail(people, "Ann", HERE, 4)
-        await people.sign_in("Ann", PASSWORD, HERE)
+        user, _ = await people.sign_in("Ann", PASSWORD, HERE)
+        assert user.name == "Ann"
 
 
 # Links.

@@ -365,4 +365,5 @@ def test_arbitrary_text_raises_nothing_but_the_error_with_its_problems(text: str
         ("## One\n---\n", "\n---"),
         ("## One\n---\ntools: ", "\n---"),
     ):
-        parsed(f"{start}{text}{end}")
+        read = parsed(f"{start}{text}{end}")
+        assert isinstance(read, AgentsFile) or read.problems

@@ -96,7 +96,7 @@ async def test_the_resource_is_sent_exactly_as_the_metadata_names_it(
 @pytest.mark.parametrize("path", ["", "/", "/mcp", "/mcp/"])
 async def test_a_resource_that_contains_the_server_is_its_own(world: World, path: str) -> None:
     await world.set(resource_document={"resource": world.url + path})
-    await world.call(world.provider())
+    assert (await world.call(world.provider()))["client"].startswith("as1-")
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,12 @@ async def test_metadata_of_another_issuer_is_not_used(world: World, issuer: str 
 
 async def test_an_origin_is_the_same_issuer_with_and_without_its_slash(world: World) -> None:
     await world.set(metadata={"issuer": world.origins["as1"] + "/"}, iss=world.origins["as1"] + "/")
-    await world.call(world.provider())
+    assert (await world.call(world.provider()))["client"].startswith("as1-")
 
 
 async def test_a_second_authorization_server_is_used_where_the_first_has_no_metadata(world: World) -> None:
     await world.set(resource_document={"authorization_servers": [world.url + "/none", world.origins["as1"]]})
-    await world.call(world.provider())
+    assert (await world.call(world.provider()))["client"].startswith("as1-")
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])

@@ -92,7 +92,7 @@ async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(world: Worl
 
 async def test_a_client_id_without_a_secret_needs_no_confirmation(world: World) -> None:
     await world.set(entered={"mine": None})
-    await world.call(world.provider(world.target(client_id="mine")))
+    assert (await world.call(world.provider(world.target(client_id="mine"))))["client"] == "mine"
 
 
 async def test_a_refresh_and_a_revocation_send_no_secret_to_an_issuer_that_the_entry_no_longer_names(

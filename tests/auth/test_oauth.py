@@ -245,7 +245,8 @@ async def test_the_token_of_another_sign_in_is_tried_before_a_step_up(world: Wor
     await world.change(needs=["write"])
     started = await world.flow().begin(world.mcp, world.target(), more_scopes=("read", "write"))
     await world.flow().finish(await world.browse(started.url))
-    await world.call(held)
+    assert (await world.call(held))["scope"] == "read write"
+    assert len(await world.log("authorize")) == 2
 
 
 # By ourselves.

@@ -245,7 +245,8 @@ async def test_a_setting_puts_registration_before_the_document(world: World) -> 
 
 async def test_the_document_is_still_used_where_registration_is_not_offered(world: World) -> None:
     await world.set(metadata={"client_id_metadata_document_supported": True, "registration_endpoint": None})
-    await world.call(world.provider(who=world.ourselves(document_url=DOCUMENT, dynamic_first=True)))
+    provider = world.provider(who=world.ourselves(document_url=DOCUMENT, dynamic_first=True))
+    assert (await world.call(provider))["client"].startswith("https://toolyard.example/client/")
 
 
 async def test_without_a_public_address_there_is_no_document(world: World) -> None:

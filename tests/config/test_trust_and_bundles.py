@@ -53,9 +53,8 @@ def test_an_untrusted_server_needs_an_allowlist(problems: Problems, dialect: str
 
 
 def test_an_allowlist_on_every_bundle_will_do() -> None:
-    parse_config(
-        config("servers", None, {"mode": "meta", "allowTools": ["a"]}, {"mode": "meta", "allowTools": ["b"]})
-    )
+    bundles = ({"mode": "meta", "allowTools": ["a"]}, {"mode": "meta", "allowTools": ["b"]})
+    assert len(parse_config(config("servers", None, *bundles)).bundles) == 2
 
 
 def test_one_bundle_without_an_allowlist_will_not(problems: Problems) -> None:
@@ -64,7 +63,7 @@ def test_one_bundle_without_an_allowlist_will_not(problems: Problems) -> None:
 
 
 def test_with_an_allowlist_of_its_own_the_bundles_need_none() -> None:
-    parse_config(config("servers", ["a"], {"mode": "meta"}))
+    assert len(parse_config(config("servers", ["a"], {"mode": "meta"})).bundles) == 1
 
 
 def test_a_bundle_of_an_untrusted_server_may_not_allow_everything(problems: Problems) -> None:

@@ -29,7 +29,7 @@ def test_a_lock_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> None:
 def test_the_file_of_somebody_who_died_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "x.lock").write_text("")
     with file_locks.hold_file_lock(tmp_path / "x.lock", 1):
-        pass
+        assert file_locks._try_acquire(tmp_path / "x.lock") is None
 
 
 def test_the_lock_of_a_file_that_was_removed_excludes_nobody(

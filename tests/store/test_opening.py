@@ -437,7 +437,8 @@ async def test_work_whose_caller_gave_up_harms_nobody(database: Database) -> Non
         await cancel(task)
     async with asyncio.timeout(30):
         await asyncio.gather(*(database.accounts.list_users() for _ in range(40)))
-        await database.accounts.add_user("last", Role.USER)
+        last = await database.accounts.add_user("last", Role.USER)
+    assert await database.accounts.get_user(last.id) == last
 
 
 async def test_an_open_that_is_given_up_leaves_nothing(tmp_path: Path, database_url: str | None) -> None:

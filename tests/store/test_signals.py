@@ -188,6 +188,7 @@ async def test_a_commit_after_the_end_of_the_listeners_loop_harms_nobody(databas
     database.signals._loop = loop
     await database.signals.send("c", "a")
     await heard.aclose()
+    await database.ping()
 
 
 async def test_the_file_is_looked_at_only_while_somebody_listens(

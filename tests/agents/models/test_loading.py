@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from toolyard.agents.models.available_models import Models
-from toolyard.agents.models.errors import ModelFailed
+from toolyard.agents.models.errors import ModelFailed, NoSuchModel
 from toolyard.agents.models.library_loader import LibraryLoader
 
 PROGRAM = """
@@ -108,6 +108,9 @@ async def test_what_cannot_be_warmed_is_told_when_it_is_asked(make: Callable[...
     await make(model="openai:gpt-5").preload()
     await make().preload("no such model")
     await make().preload()
+    for asked in ("no such model", None):
+        with pytest.raises(NoSuchModel):
+            make().pick(asked)
 
 
 WARMING = """
