@@ -16,7 +16,7 @@ import pytest
 from tests.tool_calls import call_tool
 
 from toolyard.clients import Callbacks, ConnectionManager
-from toolyard.clients.unsolicited_traffic import TrafficLimits, TrafficMeter
+from toolyard.clients.unsolicited_traffic import ListChangeThrottle, TrafficLimits, TrafficMeter
 from toolyard.errors import OutcomeUnknown, Unreachable
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts
 from toolyard.types.status import State
@@ -27,6 +27,7 @@ Until = Callable[[Callable[[], bool]], Any]
 PATIENT = Timeouts(connect=60.0, silence=60.0, call=60.0)
 LOG = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
 TOO_MANY = "was disconnected: it sent more than 1,000 unsolicited messages within 10 s"
+TOO_MANY_LINES = "was disconnected: it sent more than 10,000 lines that are not messages within 10 s"
 TOO_MUCH = "was disconnected: it sent more than 10,000,000 bytes of unsolicited messages within 10 s"
 
 STDIO = """
@@ -44,6 +45,10 @@ for line in sys.stdin:
     if method == "initialize":
         info = {"name": "bad", "version": "1"}
         send(id=id, result={"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info})
+    elif method == "tools/list":
+        send(id=id, result={"tools": []})
+        send(method="notifications/tools/list_changed")
+        send(method="notifications/message", params={"level": "info", "data": "listed"})
     elif method == "tools/call":
         if kind == "large-notification":
             log("x" * 2_000_000)
@@ -63,6 +68,12 @@ for line in sys.stdin:
         if kind == "pushes-many":
             for _ in range(1001):
                 log("x")
+        elif kind == "pushes-blank-lines":
+            while True:
+                sys.stdout.write("\\n" * 1000)
+        elif kind == "pushes-other-lines":
+            while True:
+                sys.stdout.write("listening on port 1\\n" * 1000)
         elif kind == "pushes-much":
             log("x" * 36_000_000)
         elif kind == "pushes-answers":
@@ -82,7 +93,13 @@ async def say(manager: ConnectionManager) -> str:
 
 @pytest.mark.parametrize(
     ("kind", "cause"),
-    [("pushes-many", TOO_MANY), ("pushes-much", TOO_MUCH), ("pushes-answers", TOO_MUCH)],
+    [
+        ("pushes-many", TOO_MANY),
+        ("pushes-much", TOO_MUCH),
+        ("pushes-answers", TOO_MUCH),
+        ("pushes-blank-lines", TOO_MANY_LINES),
+        ("pushes-other-lines", TOO_MANY_LINES),
+    ],
 )
 async def test_a_child_that_pushes_without_a_call_is_disconnected_and_its_status_says_why(
     kind: str, cause: str, beside: Beside, until: Until
@@ -127,6 +144,28 @@ async def test_the_pause_does_not_grow_when_the_clock_is_set_back(
             await say(manager)
         await until(lambda: manager.status("bad").state is State.FAILED)
         assert manager.status("bad").connects == 2
+
+
+@pytest.mark.parametrize(("last_delay", "delivered"), [(3600.0, 2), (0.05, 3)])
+async def test_a_server_that_reports_a_change_with_every_listing_is_not_listed_without_end(
+    beside: Beside, until: Until, last_delay: float, delivered: int
+) -> None:
+    """Like a client that lists again after each notification."""
+    changes: list[str] = []
+    listed: list[Any] = []
+    callbacks = Callbacks(
+        notification=lambda _, method, params: changes.append(method), log=lambda *log: listed.append(log)
+    )
+    limits = TrafficLimits(list_change_delays=(0.0, 0.0, last_delay), list_change_quiet_seconds=3600.0)
+    async with beside(stdio("changes"), callbacks=callbacks, traffic=limits) as manager:
+        for times in range(1, 3):
+            await manager.list_tools("bad")
+            await until(lambda times=times: len(changes) == times)
+        for _ in range(5):
+            await manager.list_tools("bad")
+        await until(lambda: len(listed) == 7)
+        await until(lambda: len(changes) == delivered)
+        assert set(changes) == {"notifications/tools/list_changed"}
 
 
 async def test_progress_of_a_call_has_a_limit_of_its_own(beside: Beside) -> None:
@@ -247,7 +286,15 @@ def test_a_period_begins_anew_when_it_is_over() -> None:
     meter = TrafficMeter(TrafficLimits(messages=2, progress=2, total_bytes=100))
     assert [meter.count(1, now) for now in (0.0, 1.0, 11.0, 12.0)] == [None] * 4
     assert meter.count(1, 13.0) is not None
-    assert [meter.count(1, 30.0, progress=True) for _ in range(2)] == [None] * 2
+    assert [meter.count(1, 30.0, "progress") for _ in range(2)] == [None] * 2
     assert meter.count(1, 30.0) is None
-    assert "progress" in str(meter.count(1, 30.0, progress=True))
+    assert "progress" in str(meter.count(1, 30.0, "progress"))
     assert "100 bytes" in str(meter.count(101, 60.0))
+
+
+def test_changes_of_a_list_are_delivered_again_at_once_after_a_quiet_time() -> None:
+    limits = TrafficLimits(list_change_delays=(0.0, 5.0, 60.0), list_change_quiet_seconds=100.0)
+    throttle = ListChangeThrottle(limits)
+    assert [throttle.next_delay(now) for now in (0.0, 1.0, 2.0, 6.5, 7.0)] == [0.0, 5.0, None, 60.0, None]
+    assert [throttle.next_delay(now) for now in (66.6, 200.0, 300.1)] == [60.0, 60.0, 60.0]
+    assert throttle.next_delay(500.0) == 0.0

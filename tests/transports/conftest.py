@@ -44,6 +44,9 @@ class Recorder:
             self.messages.append(message)
         self.something.set()
 
+    def on_stray_line(self, size: int) -> None:
+        pass
+
     def on_lost(self, error: ServerError) -> None:
         self.losses.append(error)
         self.something.set()

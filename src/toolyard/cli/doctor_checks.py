@@ -93,6 +93,10 @@ class TracedTransport:
     def should_decode(self, undecoded: Line) -> bool:
         return self._receiver is not None and self._receiver.should_decode(undecoded)
 
+    def on_stray_line(self, size: int) -> None:
+        if self._receiver is not None:
+            self._receiver.on_stray_line(size)
+
     def on_message(self, message: object, size: int = 0) -> None:
         if self._receiver is not None:
             self._receiver.on_message(message, size)

@@ -8,10 +8,10 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered
-from toolyard.clients.unsolicited_traffic import TrafficLimits, TrafficMeter
+from toolyard.clients.unsolicited_traffic import ListChangeThrottle, TrafficLimits, TrafficMeter
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import (
     BadAnswer,
@@ -23,7 +23,7 @@ from toolyard.errors import (
     Unreachable,
 )
 from toolyard.protocol.client import HandshakeResult, RequestBuilder
-from toolyard.protocol.constants import INTERNAL_ERROR, METHOD_NOT_FOUND
+from toolyard.protocol.constants import INTERNAL_ERROR, LIST_CHANGED_METHODS, METHOD_NOT_FOUND
 from toolyard.protocol.framing import Line, OversizeLine
 from toolyard.protocol.id_recovery import has_method_first, recover_response_id
 from toolyard.protocol.pending import (
@@ -127,6 +127,7 @@ class McpSession:
         """True if the session ended because the server exceeded the traffic limits."""
         self._traffic_limits = traffic_limits
         self._traffic_meter = TrafficMeter(traffic_limits)
+        self._list_change_throttles: dict[str, ListChangeThrottle] = {}
         self._callbacks = callbacks
         self._loop = asyncio.get_running_loop()
         self._pending: PendingRequests[_PendingCall] = PendingRequests()
@@ -273,12 +274,15 @@ class McpSession:
             self._count_unsolicited(size)
         return accepted
 
-    def _count_unsolicited(self, size: int, *, progress: bool = False) -> bool:
+    def on_stray_line(self, size: int) -> None:
+        self._count_unsolicited(size, "line")
+
+    def _count_unsolicited(self, size: int, kind: Literal["message", "progress", "line"] = "message") -> bool:
         """Count a message that answers no request. Return False if it must be ignored: the session is over,
         the traffic limits are exceeded, or the message itself is too large."""
         if self._end_reason is not None:
             return False
-        exceeded = self._traffic_meter.count(size, self._loop.time(), progress=progress)
+        exceeded = self._traffic_meter.count(size, self._loop.time(), kind)
         if exceeded is not None:
             self.has_exceeded_traffic_limits = True
             self.on_lost(OutcomeUnknown(exceeded))
@@ -293,7 +297,7 @@ class McpSession:
             if isinstance(event, RpcResponse):
                 self._on_response(event)
                 continue
-            if not self._count_unsolicited(size, progress=isinstance(event, Progress)):
+            if not self._count_unsolicited(size, "progress" if isinstance(event, Progress) else "message"):
                 return
             size = 0  # The messages of a batch share its size; count it once.
             if isinstance(event, Progress):
@@ -342,7 +346,25 @@ class McpSession:
             self._run_callback(self._callbacks.log, self.server, event.params)
 
     def dispatch_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """Pass a notification to the connection's handler and to the program's callback."""
+        """Pass a notification to the connection's handler and to the program's callback. Frequent changes of
+        a list are merged."""
+        if method in LIST_CHANGED_METHODS:
+            throttle = self._list_change_throttles.setdefault(
+                method, ListChangeThrottle(self._traffic_limits)
+            )
+            delay = throttle.next_delay(self._loop.time())
+            if delay is None:
+                return
+            if delay > 0:
+                self.spawn(self._deliver_later(delay, method, params))
+                return
+        self._deliver_notification(method, params)
+
+    async def _deliver_later(self, delay: float, method: str, params: Mapping[str, Any]) -> None:
+        await asyncio.sleep(delay)
+        self._deliver_notification(method, params)
+
+    def _deliver_notification(self, method: str, params: Mapping[str, Any]) -> None:
         if self.on_notification is not None:
             self._run_callback(self.on_notification, method, params)
         if self._callbacks.notification is not None:

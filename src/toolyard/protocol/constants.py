@@ -14,6 +14,7 @@ __all__ = [
     "LATEST_LEGACY_VERSION",
     "LATEST_MODERN_VERSION",
     "LEGACY_VERSIONS",
+    "LIST_CHANGED_METHODS",
     "LOG_LEVELS",
     "LOG_LEVEL_KEY",
     "METHOD_NOT_FOUND",
@@ -56,3 +57,7 @@ MISSING_CAPABILITY: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
 MODERN_ERROR_CODES: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
 """Error codes that only a server of the modern era sends."""
+
+LIST_CHANGED_METHODS: Final = frozenset(
+    f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")
+)

@@ -54,6 +54,10 @@ class Receiver(Protocol):
         """Return whether to decode a large message of a stream. A refused one has been counted already."""
         ...
 
+    def on_stray_line(self, size: int) -> None:
+        """Handle a line of ``size`` bytes that is not a message, such as a blank line or a log."""
+        ...
+
     def on_lost(self, error: ServerError) -> None:
         """Handle the end of the transport. Called at most once, and not after ``close``."""
         ...

@@ -262,7 +262,8 @@ class StdioTransport:
             self._handle_line(line)
             return
         if bytes(line[:1]).isspace() and not bytes(line).strip():
-            return  # A line of whitespace alone is ignored.
+            self._count_stray_line(line)  # A line of whitespace alone is ignored.
+            return
         if line[:3] == _BYTE_ORDER_MARK:
             line = line[3:]
         receiver = self._receiver
@@ -302,6 +303,7 @@ class StdioTransport:
                 receiver.on_message(message, len(line))
             return
         if not (line := bytes(line)).strip():
+            self._count_stray_line(line)
             return
         with contextlib.suppress(ValueError):
             # Whitespace or a byte order mark before a message is tolerated.
@@ -314,10 +316,15 @@ class StdioTransport:
         """Count a line that is not a message. If it is a broken response, fail the call that it answers."""
         if cause:
             self._fail_matching_call(line, cause)
+        self._count_stray_line(line)
         self._skipped_lines += 1
         self._last_skipped_line = str(line[:200], "utf-8", "replace")
         if self._skipped_lines <= 3:
             log.debug("skipped a line on stdout that is not a message: %s", self._last_skipped_line)
+
+    def _count_stray_line(self, line: MessageBytes) -> None:
+        if self._receiver is not None:
+            self._receiver.on_stray_line(len(line) + 1)
 
     def _fail_matching_call(self, line: Line, cause: str) -> None:
         """Fail the one call that an unreadable response belongs to.
