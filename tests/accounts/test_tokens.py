@@ -162,3 +162,22 @@ async def test_tokens_of_password_accounts_after_a_change_of_mode_are_judged_by_
     found = await passwords.authenticate_token(text)
     assert found is not None
     assert found[1].role is Role.ADMIN
+
+
+async def test_tokens_of_people_whom_the_proxy_no_longer_names_stop_working(
+    make_people: Callable[..., AccountService], clock: Clock
+) -> None:
+    people = make_people("proxy", proxy_token_days=30)
+    ann = await people.authenticate_proxy_name("ann")
+    _, text = await people.create_token(ann, "x", READ, None)
+    for _ in range(29):
+        clock.now += 86_400.0
+        assert await people.authenticate_token(text) is not None
+    clock.now += 2 * 86_400.0
+    assert await people.authenticate_token(text) is None
+    assert await make_people("proxy", proxy_token_days=0).authenticate_token(text) is not None
+    await people.authenticate_proxy_name("ann")
+    assert await people.authenticate_token(text) is not None
+    # A clock that is set back takes nobody's access.
+    clock.now -= 365 * 86_400.0
+    assert await people.authenticate_token(text) is not None

@@ -5,6 +5,7 @@ All authentication of requests goes through this module.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -36,6 +37,8 @@ from toolyard.types.clock import is_future, is_recent
 from toolyard.types.principal import LOCAL_PRINCIPAL
 
 __all__ = ["INVITE_LIFETIME_SECONDS", "AccountService"]
+
+log = logging.getLogger("toolyard.people")
 
 INVITE_LIFETIME_SECONDS = 86_400.0
 """Lifetime of an invite link."""
@@ -326,10 +329,25 @@ class AccountService:
         effective_user = resolve_effective_user(user, self._settings)
         if effective_user is None:
             return None
+        is_proxy_mode = self._settings.people_mode is PeopleMode.PROXY
+        if is_proxy_mode and self._is_forgotten_by_proxy(user, now):
+            log.warning(
+                "an API token of '%s' was refused: not seen through the proxy for %d days (proxy_token_days)",
+                user.name,
+                self._settings.proxy_token_days,
+            )
+            return None
         if token.last_used_at is None or not is_recent(token.last_used_at, now, _TOKEN_TOUCH_SECONDS):
             await self._storage.touch_token(token.id, now)
-        await self._touch_user(effective_user, now)
+        # In the mode proxy, ``last_seen`` is the time of the last request through the proxy.
+        if not is_proxy_mode:
+            await self._touch_user(effective_user, now)
         return token, effective_user
+
+    def _is_forgotten_by_proxy(self, user: User, now: float) -> bool:
+        """Return whether the proxy has not named a user for so long that it may not know them any more."""
+        days = self._settings.proxy_token_days
+        return days > 0 and now - (user.last_seen or user.created_at) > days * 86_400.0
 
     # Users authenticated by other means: the local machine, a proxy, an identity provider.
 

@@ -139,6 +139,12 @@ class Settings(_ProviderSettings):
         kind.integer(0, 3_660),
         "days until a new API token expires, unless its owner chooses; 0: never",
     )
+    proxy_token_days: int = _setting_field(
+        90,
+        kind.integer(0, 3_660),
+        "in the mode proxy, days without a request through the proxy after which a user's API tokens stop "
+        "working; 0: never",
+    )
 
     host: str = _setting_field("127.0.0.1", kind.text(), "the address to listen on")
     port: int = _setting_field(8420, kind.integer(0, 65535), "the port to listen on; 0: a free one")
