@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +21,7 @@ from toolyard.clients.handshake import FileEraCache
 from toolyard.config.file_approvals import approvals_path, read_approvals
 from toolyard.config.file_writer import (
     create_private_file,
+    remove_stale_temporary_files,
     write_atomically,
     write_backup,
     write_private_file,
@@ -148,3 +152,26 @@ def test_a_backup_replaces_nothing_that_has_its_name(tmp_path: Path) -> None:
     assert backup.name == "mcp.json.bak-20260101000000-2"
     assert stat.S_IMODE(backup.stat().st_mode) == 0o600
     assert not elsewhere.exists()
+
+
+def test_temporary_files_of_a_killed_process_are_removed_and_no_others(tmp_path: Path) -> None:
+    target = tmp_path / "secret.key"
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from toolyard.config.file_writer import write_private_file\n"
+        "os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_private_file(Path(sys.argv[1]), b'key')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(target)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    (stale,) = tmp_path.iterdir()
+    others = {"secret.key", ".hidden", ".secret.key.bak", "secret.key.0123456789ab", "mcp.json"}
+    for name in others:
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".link.0123456789ab").symlink_to(target)
+    # A file that another process is writing now is young.
+    remove_stale_temporary_files(tmp_path)
+    assert stale.exists()
+    remove_stale_temporary_files(tmp_path, min_age_seconds=-1.0)
+    assert {each.name for each in tmp_path.iterdir()} == {*others, ".link.0123456789ab"}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,23 @@ def test_every_secret_can_come_from_a_file(row: Setting, data_dir: Path, tmp_pat
         assert getattr(settings, row.name) == "from-a-file"
         assert settings.origins[row.name] == str(tmp_path / row.name)
         assert not settings.hints
+
+
+def test_a_file_of_a_secret_that_every_user_can_read_is_reported(data_dir: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "key")
+        file.write_text("from-a-file\n")
+        env = {"TOOLYARD_SECRET_KEY_FILE": str(file)}
+        for folder_mode, file_mode, reported in (
+            (0o755, 0o644, True),
+            (0o755, 0o640, False),
+            (0o700, 0o644, False),
+        ):
+            os.chmod(folder, folder_mode)
+            file.chmod(file_mode)
+            hints = load_settings(data_dir, env=env).hints
+            assert [hint.file for hint in hints] == ([str(file)] if reported else [])
+            assert all("all users of this machine can read this file" in hint.message for hint in hints)
 
 
 def test_a_variable_wins_over_a_credential_and_a_credential_over_the_settings_file(

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.web.server import health
 
 if TYPE_CHECKING:
-    from tests.web.conftest import Local
+    from tests.web.conftest import Local, Opening
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -37,6 +38,19 @@ async def test_it_is_not_ready_without_its_database(team: Local, monkeypatch: py
     assert answer.status == 503
     assert "hunter2" not in answer.text
     assert (await team.client().get("/healthz")).status == 200
+
+
+async def test_it_says_what_to_do_when_the_database_uses_another_key(open_site: Opening) -> None:
+    local = await open_site(secret_key="old" * 10)
+    rekeyed = await Database.open(
+        local.services.data_dir, url=None, secret_key="new" * 10, former_key="old" * 10
+    )
+    await rekeyed.key_rotation.reencrypt_all()
+    await rekeyed.close()
+    answer = await local.client().get("/readyz")
+    assert answer.status == 503
+    assert "restart it with the current TOOLYARD_SECRET_KEY" in answer.text
+    assert str(local.services.data_dir) not in answer.text
 
 
 async def test_it_is_not_ready_while_its_database_hangs(team: Local, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,3 +188,17 @@ async def test_instances_are_among_the_servers(team: Local, remote: Any, hostile
     ]
     answer = await remote(team.url, "call", "mcp_mine__echo", "text=hi", TOOLYARD_REMOTE_TOKEN=admin.secret)
     assert (answer.code, answer.out) == (0, "hi\n")
+
+
+async def test_a_token_file_that_every_user_can_read_is_reported(team: Local, remote: Any) -> None:
+    ada = await team.person("ada")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder, "token")
+        file.write_text(ada.secret)
+        for mode, reported in ((0o644, True), (0o600, False)):
+            file.chmod(mode)
+            ran = await remote(team.url, "tools", "--token-file", str(file))
+            assert ran.code == 0
+            assert ("all users of this machine can read this file" in ran.err) is reported
+            assert ada.secret not in ran.err

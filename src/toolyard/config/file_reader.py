@@ -10,7 +10,14 @@ from pathlib import Path
 
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["MAX_CLIENT_FILE_BYTES", "MAX_CONFIG_BYTES", "decode_utf8", "encode_like", "read_regular_file"]
+__all__ = [
+    "MAX_CLIENT_FILE_BYTES",
+    "MAX_CONFIG_BYTES",
+    "decode_utf8",
+    "encode_like",
+    "is_exposed",
+    "read_regular_file",
+]
 
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
 MAX_CLIENT_FILE_BYTES = 8 * MAX_CONFIG_BYTES
@@ -62,6 +69,22 @@ def decode_utf8(content: bytes, name: str | None = None) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         problem = Problem("the text is not valid UTF-8", file=name, line=line, hint="save it as UTF-8")
         raise ConfigError([problem]) from error
+
+
+def is_exposed(path: Path) -> bool:
+    """Return whether all users of this machine can read a file: by its own mode and those of its folders.
+
+    Secrets of containers (``/run/secrets``) are excepted: their mode is 0444, and there are no other users.
+    """
+    real = Path(os.path.realpath(path))
+    if os.name == "nt" or real.is_relative_to("/run/secrets"):
+        return False
+    try:
+        status = real.stat()
+        is_readable = stat.S_ISREG(status.st_mode) and bool(status.st_mode & stat.S_IROTH)
+        return is_readable and all(folder.stat().st_mode & stat.S_IXOTH for folder in real.parents)
+    except OSError:
+        return False
 
 
 def encode_like(text: str, before: bytes | None) -> bytes:

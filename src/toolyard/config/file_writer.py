@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
 import time
@@ -19,6 +20,7 @@ __all__ = [
     "create_private_file",
     "ensure_private_file",
     "lock_for_editing",
+    "remove_stale_temporary_files",
     "write_atomically",
     "write_backup",
     "write_private_file",
@@ -28,6 +30,7 @@ __all__ = [
 _LOCK_TIMEOUT_SECONDS = 10.0
 _LOCK_POLL_SECONDS = 0.02
 _MAX_SYMLINKS = 40
+_TEMPORARY_NAME = re.compile(r"\..+\.[0-9a-f]{12}")
 
 
 def write_private_file(path: Path, content: bytes) -> None:
@@ -64,6 +67,20 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
             os.unlink(temporary)
         raise
     _sync_folder(target.parent)
+
+
+def remove_stale_temporary_files(folder: Path, min_age_seconds: float = 3600.0) -> None:
+    """Remove temporary files of ``write_atomically`` that a killed process of this user left in a folder."""
+    with suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            if not _TEMPORARY_NAME.fullmatch(entry.name):
+                continue
+            with suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                is_own = sys.platform == "win32" or status.st_uid == os.geteuid()
+                is_old = time.time() - status.st_mtime > min_age_seconds
+                if stat.S_ISREG(status.st_mode) and is_own and is_old:
+                    os.unlink(entry.path)
 
 
 def create_private_file(path: Path, content: bytes) -> None:

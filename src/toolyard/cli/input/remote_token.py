@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from toolyard.cli.error_exit import Usage
+from toolyard.cli.output.messages import show_note
+from toolyard.config.file_reader import is_exposed
 
 __all__ = ["REMOTE_TOKEN_VARIABLE", "read_token"]
 
@@ -24,6 +27,10 @@ def read_token(file: str | None) -> str | None:
     token = _check_token(text, f"--token-file {file}")
     if token is None:
         raise Usage(f"--token-file {file}: the file is empty", hint="write the token to it")
+    if is_exposed(Path(file)):
+        show_note(
+            f"--token-file {file}: all users of this machine can read this file", f"run: chmod o-rwx {file}"
+        )
     return token
 
 

@@ -17,7 +17,7 @@ from toolyard.config.data_dir import (
     owner_hint,
     writable_problem,
 )
-from toolyard.config.file_reader import decode_utf8, read_regular_file
+from toolyard.config.file_reader import decode_utf8, is_exposed, read_regular_file
 from toolyard.config.settings.models import model_ref_fault
 from toolyard.config.settings.table import SETTINGS, Setting, Settings
 from toolyard.config.settings.value_types import InvalidValueError, ValueFault
@@ -135,6 +135,9 @@ class _SettingsCollector:
             self.problems += error.problems
         except InvalidValueError as error:
             self._add_problems(row, "", error, file=str(path))
+        if is_exposed(path):
+            message = "all users of this machine can read this file, which contains a secret"
+            self.hints.append(Problem(message, file=str(path), hint=f"run: chmod o-rwx {path}"))
 
     def read_overrides(self, overrides: Mapping[str, object]) -> None:
         for name, value in overrides.items():

@@ -11,6 +11,7 @@ from fastapi.responses import PlainTextResponse
 from toolyard.accounts.errors import NotAllowed
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.errors import ToolyardError
+from toolyard.store.errors import WrongKey
 from toolyard.types.account import Right
 from toolyard.web.access.dependencies import RequestUser, require_right
 from toolyard.web.server.metrics import METRICS_CONTENT_TYPE
@@ -40,6 +41,12 @@ async def check_readiness(
     try:
         async with asyncio.timeout(_DATABASE_TIMEOUT_SECONDS):
             await database.ping()
+    except WrongKey:
+        return PlainTextResponse(
+            "the database uses another secret key than this process: "
+            "restart it with the current TOOLYARD_SECRET_KEY (the log has the details)\n",
+            503,
+        )
     except (ToolyardError, TimeoutError):
         # The endpoint is public, so that the details are only in the log.
         return PlainTextResponse("the database does not answer\n", 503)

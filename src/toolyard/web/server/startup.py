@@ -15,6 +15,7 @@ from pathlib import Path
 from toolyard.accounts.startup import create_first_admin_link
 from toolyard.agents.definitions.watch import LoadedAgents, load_agents, watch_agents
 from toolyard.agents.models.errors import ModelFailed
+from toolyard.config.file_writer import remove_stale_temporary_files
 from toolyard.config.settings.table import Settings
 from toolyard.config.watch import ConfigBroken, watch_config
 from toolyard.core.services import Services
@@ -75,6 +76,7 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
     """
     async with AsyncExitStack() as closing:
         closing.callback(listener.close)
+        remove_stale_temporary_files(options.data_dir)
         agents = load_agents(options.settings.agents_path, options.data_dir)
         services = await Services.open(
             options.configuration,
