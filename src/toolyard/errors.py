@@ -1,4 +1,4 @@
-"""Errors that the call path raises, and the tree of all error classes of Toolyard.
+"""Errors that the call path and the store raise, and the tree of all error classes of Toolyard.
 
 This module defines the following classes::
 
@@ -10,6 +10,13 @@ This module defines the following classes::
     │   └── ApprovalNeeded           the call needs an approval first (``approval``, ``link``)
     ├── LimitReached                 a limit of the settings is reached; ``hint`` names the setting
     │   └── TooManyStreams           too many open event streams (``retry_after``)
+    ├── NameTaken                    another user has this name
+    ├── Taken                        the name of a server or slug of an instance is in use (``field``)
+    ├── NotFound                     it does not exist, or belongs to another user
+    ├── ChatError                    base class of errors of chats (further ones: toolyard.agents.chat.errors)
+    │   ├── NoSuchChat               a chat, approval or question does not exist for this user
+    │   ├── ChatQuotaExceeded        the storage quota for chats is used up
+    │   └── NotHeld                  this process lost its claim on the turn
     └── ServerError                  failure of one server, named by ``server``
         ├── Unreachable              nothing was executed: not started, refused, exited, closed
         │   ├── Throttled            HTTP 429 or 503: retry later (``retry_after``)
@@ -61,17 +68,15 @@ Other packages define their own classes beside the code that raises them::
     │   ├── RateLimited                             the provider throttles us (``retry_after``)
     │   └── ModelSilent, ModelFailed                no output in time; failed or empty response
     ├── ChatError                                   toolyard.agents.chat.errors
-    │   ├── NoSuchChat, ChatBusy, ChatRefused       not found; a turn is active; not possible now
-    │   ├── ChatQuotaExceeded                       the storage quota for chats is used up
-    │   └── NotHeld                                 this process lost its claim on the turn
+    │   └── ChatBusy, ChatRefused                   a turn is active; not possible now
     ├── Declined                                    toolyard.agents.chat.elicitation: sampling denied
-    ├── Invalid, NameTaken, NoSuchUser              toolyard.accounts.errors
+    ├── Invalid, NoSuchUser                         toolyard.accounts.errors
     ├── SignInRefused                               wrong password, token or identity
     │   ├── NotSignedIn                             no valid browser session
     │   └── NeverBegun                              identity provider response without a request
     ├── TooManySignIns, NotAllowed                  too many failed attempts; missing right
     ├── ProviderFailed, StartRefused                identity provider failed; unsafe settings
-    ├── Invalid, Taken, NotFound                    toolyard.registry.errors
+    ├── Invalid                                     toolyard.registry.errors
     ├── CannotListen                                toolyard.web.server.socket
     └── Usage                                       toolyard.cli.error_exit
 
@@ -90,15 +95,22 @@ __all__ = [
     "ApprovalNeeded",
     "BadAnswer",
     "CallTimeout",
+    "ChatError",
+    "ChatQuotaExceeded",
     "ConfigError",
     "HttpStatus",
     "LimitReached",
+    "NameTaken",
+    "NoSuchChat",
+    "NotFound",
+    "NotHeld",
     "OutcomeUnknown",
     "Problem",
     "RpcError",
     "ServerError",
     "SessionLost",
     "SignInNeeded",
+    "Taken",
     "Throttled",
     "TooManyStreams",
     "ToolRefused",
@@ -194,6 +206,40 @@ class TooManyStreams(LimitReached):
     """Raised when as many event streams are open as the settings allow, for one user or in total."""
 
     retry_after = 5.0
+
+
+class NameTaken(ToolyardError):
+    """Another user has this name."""
+
+
+class Taken(ToolyardError):
+    """The name of a server or the slug of an instance is in use; ``field`` names the field."""
+
+    def __init__(self, cause: str, *, field: str, hint: str | None = None) -> None:
+        super().__init__(cause, hint=hint)
+        self.field = field
+
+
+class NotFound(ToolyardError):
+    """The server or instance does not exist for this user."""
+
+
+class ChatError(ToolyardError):
+    """Base class of all chat errors."""
+
+
+class NoSuchChat(ChatError):
+    """Raised when a chat, approval or question does not exist or belongs to another user."""
+
+
+class ChatQuotaExceeded(ChatError):
+    """Raised when the storage quota of the user, or of the whole installation, is used up."""
+
+
+class NotHeld(ChatError):
+    """Raised when this process no longer holds the turn: the chat was deleted, or another process took it
+    over.
+    """
 
 
 class ServerError(ToolyardError):

@@ -11,10 +11,10 @@ from tests.test_architecture import PACKAGES
 FILE = ROOT / "docs/packages.svg"
 LAYERS = {
     "ground": ("errors", "types", "concurrency", "config"),
-    "domain": ("policy", "results", "catalog", "net", "auth"),
+    "domain": ("policy", "results", "catalog", "net", "auth", "store"),
     "connections": ("protocol", "transports", "clients", "meta"),
     "services": ("agents", "accounts", "registry"),
-    "composition": ("store", "core"),
+    "composition": ("core",),
     "interfaces": ("yard", "yard_sync", "adapters", "gateway", "web", "cli"),
 }
 """The packages in their order, one row of the picture each."""

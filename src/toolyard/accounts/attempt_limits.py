@@ -17,12 +17,15 @@ import ipaddress
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from toolyard.accounts.errors import TooManySignIns
 from toolyard.accounts.random_secrets import hash_secret
-from toolyard.accounts.storage import AccountStorage
 from toolyard.accounts.user_names import normalize_name
+
+if TYPE_CHECKING:
+    from toolyard.store.repositories.accounts import SqlAccountStorage
 
 __all__ = [
     "ACCOUNT_SLOWDOWN",
@@ -102,7 +105,7 @@ def owner_counters(key: str) -> AttemptCounters:
 class SignInLimiter:
     """Counts failed sign-ins, and refuses attempts during a delay."""
 
-    def __init__(self, storage: AccountStorage, clock: Callable[[], float]) -> None:
+    def __init__(self, storage: SqlAccountStorage, clock: Callable[[], float]) -> None:
         self._storage = storage
         self._clock = clock
 

@@ -2,7 +2,7 @@
 
 ToolyardError
 ├── Invalid              an invalid name, password or scope; ``problems`` name the fields
-├── NameTaken            another user has this name
+├── NameTaken            another user has this name (``toolyard.errors``)
 ├── NoSuchUser           there is no user with this name
 ├── SignInRefused        name, password, token or link is not accepted; the message does not tell which
 │   ├── NotSignedIn      credentials are missing or no longer valid
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolyard.errors import Problem, ToolyardError
+from toolyard.errors import NameTaken, Problem, ToolyardError
 
 __all__ = [
     "Invalid",
@@ -41,10 +41,6 @@ class Invalid(ToolyardError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
-
-
-class NameTaken(ToolyardError):
-    """Another user has this name."""
 
 
 class NoSuchUser(ToolyardError):

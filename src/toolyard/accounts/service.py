@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from toolyard.accounts.account_status import Identity, resolve_effective_user
 from toolyard.accounts.api_tokens import check_scope, is_token, new_token
@@ -17,7 +18,6 @@ from toolyard.accounts.errors import Invalid, NameTaken, NotAllowed, SignInRefus
 from toolyard.accounts.oidc.claims import find_or_create_account
 from toolyard.accounts.passwords import AsyncPasswordHasher, check_password
 from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
-from toolyard.accounts.storage import AccountStorage
 from toolyard.accounts.user_names import candidate_names, normalize_name, validate_name
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
@@ -35,6 +35,9 @@ from toolyard.types.account import (
 )
 from toolyard.types.clock import is_future, is_recent
 from toolyard.types.principal import LOCAL_PRINCIPAL
+
+if TYPE_CHECKING:
+    from toolyard.store.repositories.accounts import SqlAccountStorage
 
 __all__ = ["INVITE_LIFETIME_SECONDS", "AccountService"]
 
@@ -62,7 +65,7 @@ class AccountService:
 
     def __init__(
         self,
-        storage: AccountStorage,
+        storage: SqlAccountStorage,
         settings: Settings,
         *,
         clock: Callable[[], float] = time.time,

@@ -4,13 +4,15 @@ ToolyardError
 ├── Invalid              invalid fields; ``problems`` lists all of them, ``path`` names the field
 ├── Taken                the name or slug is in use (``field``)
 └── NotFound             it does not exist, or belongs to another user; the error does not tell which
+
+The store raises the last two, so ``toolyard.errors`` defines them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolyard.errors import Problem, ToolyardError
+from toolyard.errors import NotFound, Problem, Taken, ToolyardError
 
 __all__ = ["Invalid", "NotFound", "Taken"]
 
@@ -21,15 +23,3 @@ class Invalid(ToolyardError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
-
-
-class Taken(ToolyardError):
-    """The name or slug is in use."""
-
-    def __init__(self, cause: str, *, field: str, hint: str | None = None) -> None:
-        super().__init__(cause, hint=hint)
-        self.field = field
-
-
-class NotFound(ToolyardError):
-    """The server or instance does not exist for this user."""

@@ -11,13 +11,13 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from toolyard.config.settings.table import Settings
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, NotFound, Taken
 from toolyard.registry.server_builder import build_instance_server, build_preview_server
-from toolyard.registry.storage import RegistryStorage
 from toolyard.registry.validation import is_different_origin, validate_instance, validate_server
 from toolyard.types.registry import (
     AuthChoice,
@@ -30,6 +30,9 @@ from toolyard.types.registry import (
 )
 from toolyard.types.server import Server
 from toolyard.types.status import State, Status
+
+if TYPE_CHECKING:
+    from toolyard.store.repositories.registry import SqlRegistryStorage
 
 __all__ = ["MAX_SLUG_CHARACTERS", "Registry", "make_slug_unique", "propose"]
 
@@ -137,7 +140,7 @@ class Registry:
     """
 
     def __init__(
-        self, storage: RegistryStorage, settings: Settings, *, clock: Callable[[], float] = time.time
+        self, storage: SqlRegistryStorage, settings: Settings, *, clock: Callable[[], float] = time.time
     ) -> None:
         self.storage = storage
         self._catalog_ttl = settings.instance_catalog_ttl

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from toolyard.auth import Challenge
 from toolyard.auth.errors import AuthError, NeverSignedIn, ScopeNeeded, SignInEnded
 from toolyard.auth.oauth_provider import OAuthProvider
 from toolyard.auth.storage import AuthStorage
 from toolyard.errors import ToolyardError
-from toolyard.registry.storage import RegistryStorage
 from toolyard.types.registry import InstanceState, grant_key
+
+if TYPE_CHECKING:
+    from toolyard.store.repositories.registry import SqlRegistryStorage
 
 __all__ = ["InstanceStateRecorder", "StateRecordingAuthProvider"]
 
@@ -28,7 +31,7 @@ class InstanceStateRecorder:
 
     def __init__(
         self,
-        registry_storage: RegistryStorage,
+        registry_storage: SqlRegistryStorage,
         auth_storage: AuthStorage,
         instance_id: str,
         clock: Callable[[], float],

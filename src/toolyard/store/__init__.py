@@ -1,8 +1,9 @@
 """Persistent storage in SQLite or PostgreSQL, with encrypted secrets.
 
 ``Database`` opens a database and holds one repository for each kind of record; start reading there.
-``repositories`` implements the storage protocols that other packages declare, ``sql`` runs the statements,
-``change_feed`` notifies other processes, and ``locks`` excludes them.
+``repositories`` holds them, ``sql`` runs the statements, ``change_feed`` notifies other processes, and
+``locks`` excludes them. Services above import these classes for type checking only, since SQLAlchemy is slow
+to load.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from toolyard.types.principal import Principal
 
 __all__ = [
     "ApiToken",
+    "AttemptCount",
     "BrowserSession",
     "Invite",
     "Notice",
@@ -174,3 +175,11 @@ class RequestUser:
     def has_right(self, right: Right) -> bool:
         """Return True if the token has the right, or if no token is used."""
         return self.scope is None or right in self.scope.rights
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptCount:
+    """Number of attempts in a period, and the time of the last one; 0 if there is none."""
+
+    count: int
+    latest: float

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolyard.accounts.account_status import Identity
 from toolyard.accounts.errors import NameTaken, NotAllowed, SignInRefused
-from toolyard.accounts.storage import AccountStorage
 from toolyard.accounts.user_names import MAX_NAME_CHARACTERS, candidate_names, normalize_name
 from toolyard.types.account import Role, User
+
+if TYPE_CHECKING:
+    from toolyard.store.repositories.accounts import SqlAccountStorage
 
 __all__ = ["find_or_create_account", "parse_identity"]
 
@@ -39,7 +41,7 @@ def _is_storable_email(email: object) -> bool:
     return isinstance(email, str) and len(email) <= _MAX_EMAIL_CHARACTERS and email.isprintable()
 
 
-async def find_or_create_account(storage: AccountStorage, identity: Identity, *, complete: bool) -> User:
+async def find_or_create_account(storage: SqlAccountStorage, identity: Identity, *, complete: bool) -> User:
     """Return the stored account of an identity; create it on the first visit.
 
     ``complete`` means that the identity has all claims of the provider, as after a sign-in: a missing email
@@ -57,7 +59,7 @@ async def find_or_create_account(storage: AccountStorage, identity: Identity, *,
     return user
 
 
-async def _create_account(storage: AccountStorage, identity: Identity) -> User:
+async def _create_account(storage: SqlAccountStorage, identity: Identity) -> User:
     for name in candidate_names(identity.name):
         try:
             return await storage.add_user(name, Role.USER, subject=identity.subject)

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -19,11 +19,13 @@ from toolyard.accounts.oidc.claims import find_or_create_account, parse_identity
 from toolyard.accounts.oidc.id_token import ExpectedClaims, UnknownSigningKey, verify_id_token
 from toolyard.accounts.oidc.provider import OidcProvider, ProviderTokens
 from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
-from toolyard.accounts.storage import AccountStorage
 from toolyard.auth.oauth_http import sanitize_error_text
 from toolyard.config.settings.table import Settings
 from toolyard.net import OutboundHttp
 from toolyard.types.account import User
+
+if TYPE_CHECKING:
+    from toolyard.store.repositories.accounts import SqlAccountStorage
 
 __all__ = ["OidcSignIn"]
 
@@ -38,7 +40,7 @@ class OidcSignIn:
     def __init__(
         self,
         settings: Settings,
-        storage: AccountStorage,
+        storage: SqlAccountStorage,
         net: OutboundHttp,
         *,
         clock: Callable[[], float] = time.time,

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from toolyard.agents.chat.errors import NoSuchChat
+from toolyard.errors import NoSuchChat
 from toolyard.store.change_feed.recent_events import EventTails, RecentEvents, SizedEvent
 from toolyard.store.change_feed.signals import CHATS_CHANNEL, Signals
 from toolyard.store.errors import StoreClosed, StoreError

@@ -11,8 +11,7 @@ import orjson
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, true, update
 from sqlalchemy.exc import IntegrityError
 
-from toolyard.accounts.errors import NameTaken
-from toolyard.accounts.storage import AttemptCount
+from toolyard.errors import NameTaken
 from toolyard.store.change_feed.signals import (
     REGISTRY_CHANNEL,
     REMOVED_CREDENTIALS_CHANNEL,
@@ -29,6 +28,7 @@ from toolyard.store.sql.row_digests import compute_digest
 from toolyard.store.sql.tables import api_tokens, attempts, invites, sessions, sign_ins, users
 from toolyard.types.account import (
     ApiToken,
+    AttemptCount,
     BrowserSession,
     Invite,
     Notice,
@@ -90,7 +90,11 @@ _SELECT_BY_TOKEN = (
 
 
 class SqlAccountStorage:
-    """AccountStorage in SQL tables. Notifies all replicas about users who lose access through a change."""
+    """Storage of users, sessions, tokens, invites and failed sign-ins, shared by all replicas.
+
+    All replicas are notified about users who lose access through a change. ``digest`` is always the hash of a
+    secret; secrets themselves are never stored. Times are Unix times in seconds.
+    """
 
     def __init__(
         self,
@@ -117,18 +121,21 @@ class SqlAccountStorage:
         return await self._find_user(users.c.id == user_id)
 
     async def find_user_by_name(self, name: str) -> User | None:
+        """Return the user with this name, ignoring case."""
         return await self._find_user(users.c.name_key == fold_case(name))
 
     async def find_user_by_subject(self, subject: str) -> User | None:
         return await self._find_user(users.c.subject == subject)
 
     async def list_users(self) -> Sequence[User]:
+        """Return all users, sorted by name."""
         rows = await self._executor.read(lambda connection: connection.execute(select(*_USER_COLUMNS)).all())
         return sorted(map(_user_from_row, rows), key=lambda user: (fold_case(user.name), user.name))
 
     async def add_user(
         self, name: str, role: Role, *, user_id: str | None = None, subject: str | None = None
     ) -> User:
+        """Add a user; ``user_id`` None generates an id. Raises NameTaken if the name or subject is in use."""
         user = User(user_id or secrets.token_hex(12), name, role, self._clock(), subject=subject)
 
         def work(connection: Connection) -> None:
@@ -153,6 +160,8 @@ class SqlAccountStorage:
         )
 
     async def set_verified_email(self, user_id: str, email: str | None) -> None:
+        """Store the address in lower case, and remove it from any other account."""
+
         def work(connection: Connection) -> None:
             # An address belongs to one account. An account that loses it may also lose a role that the
             # setting ``admins`` gives by address, so its cached access must be dropped in all replicas.
@@ -167,6 +176,8 @@ class SqlAccountStorage:
         await self._executor.write(work)
 
     async def rename_user(self, user_id: str, name: str) -> None:
+        """Rename the user, and void their invite. Raises NameTaken."""
+
         def work(connection: Connection) -> None:
             # Rely on the unique constraint instead of a query before it, which would race with other writers.
             statement = update(users).where(users.c.id == user_id).values(name=name, name_key=fold_case(name))
@@ -181,6 +192,8 @@ class SqlAccountStorage:
         await self._executor.write(work)
 
     async def set_disabled(self, user_id: str, disabled: bool) -> None:
+        """Disable or enable the user. Disabling also ends their sessions and voids their invite."""
+
         def work(connection: Connection) -> None:
             connection.execute(update(users).where(users.c.id == user_id).values(disabled=disabled))
             if disabled:
@@ -192,6 +205,8 @@ class SqlAccountStorage:
         await self._executor.write_or_default(work, None)
 
     async def delete_user(self, user_id: str) -> None:
+        """Delete the user with their sessions, tokens, and instances including sign-ins."""
+
         def work(connection: Connection) -> None:
             delete_user_rows(connection, user_id)
             for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL):
@@ -209,6 +224,8 @@ class SqlAccountStorage:
         )
 
     async def set_password_hash(self, user_id: str, password_hash: str | None) -> None:
+        """Store the hash, and void the user's invite."""
+
         def work(connection: Connection) -> None:
             connection.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
             connection.execute(delete(invites).where(invites.c.user_id == user_id))
@@ -218,6 +235,11 @@ class SqlAccountStorage:
     async def reset_password(
         self, user_id: str, password_hash: str, notice: Notice | None, *, revoke_tokens: bool
     ) -> None:
+        """Set the password for the holder of an invite link, who may not be the account's owner.
+
+        Atomically also ends the user's sessions, deletes the credentials stored for servers, stores the
+        notice and, with ``revoke_tokens``, deletes the API tokens.
+        """
         values = {"password_hash": password_hash, "notice": _notice_text(notice)}
 
         def work(connection: Connection) -> None:
@@ -286,12 +308,14 @@ class SqlAccountStorage:
         await self._executor.write(work)
 
     async def find_session(self, digest: str, now: float) -> tuple[BrowserSession, User] | None:
+        """Return a session that has not expired, and its user, who is not disabled."""
         row = await self._find_row(_SELECT_BY_SESSION, of=digest, now=now)
         if row is None:
             return None
         return _session_from_row(row), _user_from_row(row)
 
     async def extend_session(self, digest: str, expires_at: float) -> None:
+        """Set a later expiry. A session that has ended meanwhile stays ended."""
         await self._execute_and_notify(
             update(sessions).where(sessions.c.digest == digest).values(expires_at=expires_at)
         )
@@ -306,6 +330,7 @@ class SqlAccountStorage:
         await self._executor.write_or_default(work, None)
 
     async def list_sessions(self, user_id: str, now: float) -> Sequence[BrowserSession]:
+        """Return the sessions that have not ended, most recently used first."""
         query = select(*_SESSION_COLUMNS).where(sessions.c.user_id == user_id, sessions.c.expires_at > now)
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
         return sorted(
@@ -318,6 +343,7 @@ class SqlAccountStorage:
         await self._execute_and_notify(statement.values(last_seen=now, network=network))
 
     async def end_user_session(self, user_id: str, session_id: str) -> bool:
+        """End a session; return False if the user has no such session."""
         is_session = (sessions.c.user_id == user_id) & (sessions.c.id == session_id)
         return await self._execute_and_notify(delete(sessions).where(is_session), user_id) > 0
 
@@ -348,6 +374,7 @@ class SqlAccountStorage:
         await self._executor.write(lambda connection: connection.execute(statement))
 
     async def find_token(self, digest: str, now: float) -> tuple[ApiToken, User] | None:
+        """Return a token that has not expired, and its user, who is not disabled."""
         row = await self._find_row(_SELECT_BY_TOKEN, of=digest, now=now)
         return None if row is None else (_token_from_row(row), _user_from_row(row))
 
@@ -358,6 +385,7 @@ class SqlAccountStorage:
         return sorted(map(_token_from_row, rows), key=lambda token: (-token.created_at, token.id))
 
     async def delete_token(self, user_id: str, token_id: str) -> bool:
+        """Delete a token; return False if the user has no such token."""
         is_token = (api_tokens.c.user_id == user_id) & (api_tokens.c.id == token_id)
         return await self._execute_and_notify(delete(api_tokens).where(is_token), user_id) > 0
 
@@ -380,11 +408,13 @@ class SqlAccountStorage:
         await self._executor.write(work)
 
     async def find_invite(self, digest: str, now: float) -> Invite | None:
+        """Return a valid invite without using it."""
         query = select(invites).where(invites.c.digest == digest, invites.c.expires_at > now)
         row = await self._find_row(query)
         return None if row is None else _invite_from_row(row)
 
     async def take_invite(self, digest: str, now: float) -> Invite | None:
+        """Return a valid invite and delete it atomically."""
         statement = delete(invites).where(invites.c.digest == digest, invites.c.expires_at > now)
         row = await self._delete_returning(statement.returning(invites))
         return None if row is None else _invite_from_row(row)
@@ -398,6 +428,7 @@ class SqlAccountStorage:
     # stored.
 
     async def count_attempts(self, key: str, since: float) -> AttemptCount:
+        """Count the attempts within one hour from ``since``."""
         # The upper bound ignores attempts from a clock that was ahead; they would lock users out until that
         # time has come.
         in_period = attempts.c.at.between(since, since + _ATTEMPT_WINDOW_SECONDS)
@@ -408,6 +439,8 @@ class SqlAccountStorage:
         return AttemptCount(count, latest or 0.0)
 
     async def add_attempt(self, key: str, now: float) -> None:
+        """Record an attempt. Deletes attempts more than a day away, and the oldest ones beyond a limit."""
+
         def work(connection: Connection) -> None:
             connection.execute(
                 delete(attempts).where(~attempts.c.at.between(now - _DAY_SECONDS, now + _DAY_SECONDS))
@@ -425,7 +458,10 @@ class SqlAccountStorage:
     # Sign-ins at the identity provider.
 
     async def put_sign_in(self, digest: str, body: bytes, now: float) -> None:
-        """Store a started sign-in, and delete those started more than a day ago or beyond a limit."""
+        """Store a started sign-in, encrypted.
+
+        Deletes those started more than a day ago, and the oldest ones beyond a limit.
+        """
         values = {"body": self._cipher.encrypt(body, _sign_in_associated_data(digest)), "at": now}
 
         def work(connection: Connection) -> None:
@@ -437,6 +473,7 @@ class SqlAccountStorage:
         await self._executor.write(work)
 
     async def take_sign_in(self, digest: str, newer_than: float) -> bytes | None:
+        """Return a pending sign-in and delete it atomically."""
         statement = (
             delete(sign_ins).where(sign_ins.c.digest == digest).returning(sign_ins.c.body, sign_ins.c.at)
         )

@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, and_, delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from toolyard.agents.chat.errors import NoSuchChat
+from toolyard.errors import NoSuchChat
 from toolyard.store.repositories.row_limits import delete_all_but_newest
 from toolyard.store.sql.columns import MAX_TEXT_CHARACTERS, clean_text
 from toolyard.store.sql.dialects import violated_constraint

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, LargeBinary, bindparam, cast, delete, func, or_, select, update
 
-from toolyard.agents.chat.errors import ChatError, ChatQuotaExceeded, NoSuchChat, NotHeld
+from toolyard.errors import ChatError, ChatQuotaExceeded, NoSuchChat, NotHeld
 from toolyard.store.repositories.chat_quota import ChatQuota, chat_usage
 from toolyard.store.repositories.chat_rows import PreparedEvent
 from toolyard.store.sql.dialects import insert_many, update_many

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
-from toolyard.agents.chat.errors import ChatQuotaExceeded
+from toolyard.errors import ChatQuotaExceeded
 from toolyard.store.sql.tables import chats
 
 __all__ = ["ChatQuota", "ChatUsage", "chat_usage"]

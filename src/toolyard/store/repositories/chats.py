@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
-from toolyard.agents.chat.errors import ChatError
+from toolyard.errors import ChatError
 from toolyard.store.change_feed.chat_event_waiters import ChatEventWaiters
 from toolyard.store.change_feed.signals import CHAT_STOPS_CHANNEL, CHATS_CHANNEL, Signals
 from toolyard.store.errors import StoreError

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Connection, Table, bindparam, delete, func, select, update
 from sqlalchemy.exc import IntegrityError
 
-from toolyard.registry.errors import NotFound, Taken
+from toolyard.errors import NotFound, Taken
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, Signals
 from toolyard.store.repositories.cascades import delete_grant_rows, delete_server_rows, find_instance_ids
 from toolyard.store.repositories.row_limits import require_room
@@ -102,7 +102,10 @@ _SELECT_USER_CHOICES = _SELECT_CHOICES.where(auth_choices.c.server_id.in_(_USER_
 
 
 class SqlRegistryStorage:
-    """RegistryStorage in SQL tables. Notifies all replicas of every change."""
+    """Storage of servers and instances, shared by all replicas, which are notified of every change.
+
+    Client secrets and values are encrypted.
+    """
 
     def __init__(self, executor: DatabaseExecutor, cipher: Cipher, signals: Signals) -> None:
         self._executor = executor
@@ -112,6 +115,8 @@ class SqlRegistryStorage:
     # Servers.
 
     async def list_servers(self) -> Sequence[RegistryServer]:
+        """Return all servers, sorted by name."""
+
         def work(connection: Connection) -> list[RegistryServer]:
             rows = connection.execute(_SERVER_ROWS.select).all()
             return _load_servers(rows, connection.execute(_SELECT_CHOICES).all(), self._cipher)
@@ -125,6 +130,8 @@ class SqlRegistryStorage:
         )
 
     async def add_server(self, server: RegistryServer) -> None:
+        """Add a server. Raises Taken if another server has the name."""
+
         def work(connection: Connection) -> None:
             if not insert_if_absent(connection, servers, self._server_values(server)):
                 raise _name_taken_error(server.name)
@@ -134,7 +141,11 @@ class SqlRegistryStorage:
         await self._executor.write(work)
 
     async def save_server(self, server: RegistryServer) -> bool:
-        """Save a server. Instances of a removed sign-in choice lose their credentials and become pending."""
+        """Replace a server and its choices (matched by id); return False if it no longer exists.
+
+        Choices that are not in the new version are deleted; instances that used one lose their credentials
+        and become pending. Raises Taken.
+        """
 
         def work(connection: Connection) -> bool:
             statement = (
@@ -162,6 +173,8 @@ class SqlRegistryStorage:
         return await self._executor.write(work)
 
     async def delete_server(self, server_id: str) -> bool:
+        """Delete a server with its instances and their sign-ins; return False if it does not exist."""
+
         def work(connection: Connection) -> bool:
             self._notify_changed(connection, server_id)
             return delete_server_rows(connection, server_id)
@@ -169,11 +182,13 @@ class SqlRegistryStorage:
         return await self._executor.write_or_default(work, False)
 
     async def count_instances(self) -> dict[str, int]:
+        """Return the number of instances of each server, by server id."""
         query = select(instances.c.server_id, func.count()).group_by(instances.c.server_id)
         rows = await self._executor.read(lambda connection: connection.execute(query).all())
         return {row[0]: row[1] for row in rows}
 
     async def list_instance_choices(self, server_id: str) -> Mapping[str, str]:
+        """Return the choice id of every instance of a server, for all users, by instance id."""
         query = select(instances.c.id, instances.c.choice_id).where(instances.c.server_id == server_id)
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
         return {row.id: row.choice_id for row in rows}
@@ -200,6 +215,8 @@ class SqlRegistryStorage:
     # Instances.
 
     async def list_instances(self, user_id: str) -> Sequence[tuple[Instance, RegistryServer]]:
+        """Return the instances of a user, sorted by slug, each with its server."""
+
         def work(connection: Connection) -> list[tuple[Instance, RegistryServer]]:
             rows = connection.execute(_SELECT_USER_INSTANCES, {"user": user_id}).all()
             if not rows:
@@ -220,6 +237,8 @@ class SqlRegistryStorage:
         return sorted(pairs, key=lambda pair: (fold_case(pair[0].slug), pair[0].slug))
 
     async def get_instance(self, user_id: str, instance_id: str) -> tuple[Instance, RegistryServer] | None:
+        """Return an instance of this user with its server; None if it belongs to another user."""
+
         def work(connection: Connection) -> tuple[Instance, RegistryServer] | None:
             row = connection.execute(
                 _INSTANCE_ROWS.select.where(_owner_condition(user_id, instance_id))
@@ -233,6 +252,12 @@ class SqlRegistryStorage:
         return await self._executor.read_or_default(work, None)
 
     async def add_instance(self, instance: Instance, *, max_per_user: int = 0) -> None:
+        """Add an instance.
+
+        Raises Taken if the user has the slug already, ignoring case, NotFound if the server or choice no
+        longer exists, and LimitReached if the user has ``max_per_user`` instances; 0 means no limit.
+        """
+
         def work(connection: Connection) -> None:
             own = instances.c.user_id == instance.user_id
             require_room(connection, instances, own, max_per_user, "instances", "instance_limit")
@@ -249,6 +274,11 @@ class SqlRegistryStorage:
         await self._executor.write(work)
 
     async def save_instance(self, instance: Instance) -> bool:
+        """Replace an instance, except its user and server; return False if it no longer exists.
+
+        If the choice changes, its sign-in and pending sign-ins are deleted. Raises Taken or NotFound.
+        """
+
         def work(connection: Connection) -> bool:
             is_instance = _owner_condition(instance.user_id, instance.id) & (
                 instances.c.server_id == instance.server_id
@@ -278,6 +308,7 @@ class SqlRegistryStorage:
         return _INSTANCE_ROWS.values(instance, self._cipher, **more)
 
     async def set_instance_state(self, instance_id: str, state: InstanceState, reason: str | None) -> None:
+        """Store the state of an instance; do nothing if it no longer exists."""
         statement = update(instances).where(instances.c.id == instance_id)
         statement = statement.values(state=state.value, reason=_clean_reason(reason))
 
@@ -288,6 +319,8 @@ class SqlRegistryStorage:
         await self._executor.write_or_default(work, None)
 
     async def delete_instance(self, user_id: str, instance_id: str) -> bool:
+        """Delete an instance with its sign-in and pending sign-ins; return False if it does not exist."""
+
         def work(connection: Connection) -> bool:
             if not connection.execute(
                 delete(instances).where(_owner_condition(user_id, instance_id))
@@ -300,6 +333,11 @@ class SqlRegistryStorage:
         return await self._executor.write_or_default(work, False)
 
     async def reset_instances(self, server_id: str) -> None:
+        """Delete the sign-ins and values of all instances of a server, and make these instances pending.
+
+        Used if the server's URL changes to another host. Instances without credentials are not affected.
+        """
+
         def work(connection: Connection) -> None:
             public_choices = select(auth_choices.c.id).where(
                 auth_choices.c.server_id == server_id, auth_choices.c.kind == AuthKind.PUBLIC.value
