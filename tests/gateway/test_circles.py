@@ -16,8 +16,8 @@ import pytest
 from tests.agents.chat.house import chat_server, fake_model
 from tests.gateway.conftest import Modern, Old
 
-from toolyard.agents.chat.event_writer import EventWriter
 from toolyard.agents.chat.turn import Turn
+from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.clients.session import McpSession, _PendingCall  # pyright: ignore[reportPrivateUsage]
 from toolyard.core.services import Services
 from toolyard.errors import ApprovalNeeded
@@ -35,7 +35,7 @@ OURS = (
     ApprovalNeeded,
     HttpSession,
     McpSession,
-    EventWriter,
+    TurnLog,
     LegacySession,
     Turn,
     DisconnectWatcher,

@@ -343,6 +343,38 @@ async def test_a_server_that_wants_the_model_is_allowed_or_not(yard: Yard, reply
     assert said in page.root.one("article", class_="tool-card").text
 
 
+# Cost.
+
+
+def reads(yard: Yard) -> int:
+    """How often the instances of the one person were read for the core."""
+    return vars(yard.local.services.instance_sync)["_synced_read_by_user"].get("local", 0)
+
+
+async def test_a_message_that_begins_a_chat_reads_the_instances_once(yard: Yard) -> None:
+    page = await yard.browser.get("/ui/chat")
+    before = reads(yard)
+    await yard.settled(await yard.say("say Hello.", page))
+    assert reads(yard) == before + 1
+
+
+async def test_a_tool_that_begins_a_chat_reads_the_instances_once(console: Yard) -> None:
+    tool = await console.browser.get("/ui/chat/console?tool=demo_weekday")
+    before = reads(console)
+    sent = await console.browser.send(tool, tool.form_with("tool"), {"arg-0": "2026-07-28"})
+    assert "2026-07-28 is a Tuesday." in (await console.settled(sent)).text
+    assert reads(console) == before + 1
+
+
+async def test_a_form_that_begins_no_chat_leaves_none_behind(console: Yard) -> None:
+    tool = await console.browser.get("/ui/chat/console?tool=playground_plan_trip")
+    page = await console.browser.send(tool, tool.form_with("tool"), {})
+    assert page.status == 422
+    assert not await console.local.services.chats.list("local")
+    backend = vars(console.local.services.chats)["_backend"]
+    assert [key[0] for key in vars(backend)["_callers"]] == [None]
+
+
 # The console.
 
 

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from tests.web.browsing import Node, read
 from tests.web.chat_events import CHAT, Log, logs, stored
 
+from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.types.chat import ChatEvent, Kind
 from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
 from toolyard.web.ui.chat.page_updates import TURNS_ELEMENT_ID, ChatPageUpdater, PageChange
-from toolyard.web.ui.chat.view_builder import ChatView
 
 FRAME = FragmentContext(CHAT, "token")
 FEWER = settings(max_examples=40)
 """Whole pages are made and compared each time."""
 
 
-def page(view: ChatView) -> Node:
+def page(view: ChatSnapshot) -> Node:
     """The turns as the page shows them."""
     inner = "".join(str(render_turn(turn, FRAME)) for turn in view.turns)
     return read(f'<div id="{TURNS_ELEMENT_ID}">{inner}</div>')
@@ -66,7 +66,7 @@ def since(events: list[ChatEvent], seq: int) -> list[ChatEvent]:
 @given(logs())
 def test_any_beginning_of_a_chat_is_a_page(log: Log) -> None:
     for length in range(len(log.events) + 1):
-        root = page(ChatView.from_events(log.stored(length)))
+        root = page(ChatSnapshot.from_events(log.stored(length)))
         ids = [each.attrs["id"] for each in root.all() if "id" in each.attrs]
         assert len(ids) == len(set(ids))
         assert not root.all("script")
@@ -74,13 +74,13 @@ def test_any_beginning_of_a_chat_is_a_page(log: Log) -> None:
 
 @given(logs(ended=True))
 def test_pieces_and_what_stands_in_their_place_lead_to_the_same(log: Log) -> None:
-    assert ChatView.from_events(log.events) == ChatView.from_events(log.stored())
+    assert ChatSnapshot.from_events(log.events) == ChatSnapshot.from_events(log.stored())
 
 
 @given(logs(), st.integers(0, 200))
 def test_a_view_goes_on_where_it_was(log: Log, cut: int) -> None:
     events = log.events
-    assert ChatView.from_events(events[:cut]).apply_events(events[cut:]) == ChatView.from_events(events)
+    assert ChatSnapshot.from_events(events[:cut]).apply(events[cut:]) == ChatSnapshot.from_events(events)
 
 
 # Changes.
@@ -92,13 +92,16 @@ def test_a_page_that_follows_shows_what_one_that_is_loaded_shows(
     log: Log, start: int, batches: list[int]
 ) -> None:
     shown = log.stored(start)
-    root, following = page(ChatView.from_events(shown)), ChatPageUpdater(FRAME, ChatView.from_events(shown))
+    root, following = (
+        page(ChatSnapshot.from_events(shown)),
+        ChatPageUpdater(FRAME, ChatSnapshot.from_events(shown)),
+    )
     rest = log.events[start:]
     for size in [*batches, len(log.events)]:
         if rest:
             apply(root, following.changes(rest[:size]))
             rest = rest[size:]
-    assert tree(root) == tree(page(ChatView.from_events(log.stored())))
+    assert tree(root) == tree(page(ChatSnapshot.from_events(log.stored())))
     assert following.last == log.events[-1].seq
 
 
@@ -106,17 +109,17 @@ def test_a_page_that_follows_shows_what_one_that_is_loaded_shows(
 @given(logs(ended=True), st.lists(st.tuples(st.integers(1, 12), st.integers(0, 25)), max_size=6))
 def test_nothing_is_lost_or_doubled_when_the_line_breaks(log: Log, breaks: list[tuple[int, int]]) -> None:
     """The page gets some events, the line breaks, more happens, pieces are deleted, and it comes back."""
-    root, seen, happened = page(ChatView()), 0, 0
+    root, seen, happened = page(ChatSnapshot()), 0, 0
     for got, meanwhile in [*breaks, (len(log.events), 0)]:
         happened = min(max(happened, seen) + meanwhile, len(log.events))
         there = log.stored(happened)
-        following = ChatPageUpdater(FRAME, ChatView.from_events(since(there, seen)))
+        following = ChatPageUpdater(FRAME, ChatSnapshot.from_events(since(there, seen)))
         waiting = [each for each in there if each.seq > seen] + log.events[happened:]
         taken = stored(waiting)[:got] if got < len(waiting) else waiting
         apply(root, following.changes(taken))
         seen = max([seen, *(each.seq for each in taken)])
         happened = max(happened, seen)
-    assert tree(root) == tree(page(ChatView.from_events(log.stored())))
+    assert tree(root) == tree(page(ChatSnapshot.from_events(log.stored())))
 
 
 @pytest.mark.parametrize("unit", ["word ", "- item\n", "| a |\n", "> said\n"])
@@ -124,8 +127,8 @@ def test_long_blocks_grow_by_plain_text_and_are_whole_in_the_end(unit: str) -> N
     log = Log()
     log.add(Kind.USER, text="Go", model=None, agent=None)
     root, following = (
-        page(ChatView.from_events(log.events)),
-        ChatPageUpdater(FRAME, ChatView.from_events(log.events)),
+        page(ChatSnapshot.from_events(log.events)),
+        ChatPageUpdater(FRAME, ChatSnapshot.from_events(log.events)),
     )
     plain = 0
     for _ in range(6_000 // len(unit)):
@@ -142,7 +145,7 @@ def test_long_blocks_grow_by_plain_text_and_are_whole_in_the_end(unit: str) -> N
             [log.add(Kind.MODEL_MESSAGE, "step-1", text=text, reasoning="", model="", calls=0)]
         ),
     )
-    assert tree(root) == tree(page(ChatView.from_events(log.stored())))
+    assert tree(root) == tree(page(ChatSnapshot.from_events(log.stored())))
 
 
 def test_progress_that_is_gone_does_not_stay_on_the_page() -> None:
@@ -150,13 +153,13 @@ def test_progress_that_is_gone_does_not_stay_on_the_page() -> None:
     log.add(Kind.RUN, name="count", arguments={})
     log.add(Kind.CALL, id="c", name="count", tool="d/count", server="D", native=False, title="", arguments={})
     progress = log.add(Kind.PROGRESS, "c", id="c", progress=1, total=2, message="half")
-    root = page(ChatView.from_events(log.events))
+    root = page(ChatSnapshot.from_events(log.events))
     assert root.all("progress")
     result = log.add(Kind.RESULT, "c", id="c", ok=True, text="x", length=1, cause=None, seconds=1.0, media=[])
-    following = ChatPageUpdater(FRAME, ChatView.from_events(since(log.stored(), progress.seq)))
+    following = ChatPageUpdater(FRAME, ChatSnapshot.from_events(since(log.stored(), progress.seq)))
     apply(root, following.changes([result]))
     assert not root.all("progress")
-    assert tree(root) == tree(page(ChatView.from_events(log.stored())))
+    assert tree(root) == tree(page(ChatSnapshot.from_events(log.stored())))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,7 @@ def test_an_answer_costs_the_page_what_it_is_long(unit: str) -> None:
     for length in (8_000, 40_000):
         log = Log()
         log.add(Kind.USER, text="Go", model=None, agent=None)
-        following = ChatPageUpdater(FRAME, ChatView.from_events(log.events))
+        following = ChatPageUpdater(FRAME, ChatSnapshot.from_events(log.events))
         sent = 0
         for _ in range(length // len(unit)):
             event = log.add(Kind.TEXT, "step-1", delta=unit)
@@ -191,7 +194,7 @@ def test_what_somebody_fills_in_is_left_alone() -> None:
         message="?",
         schema={"properties": {"a": {"type": "string"}}},
     )
-    following = ChatPageUpdater(FRAME, ChatView.from_events(log.events))
+    following = ChatPageUpdater(FRAME, ChatSnapshot.from_events(log.events))
     progress = log.add(Kind.PROGRESS, "c", id="c", progress=1, total=2, message=None)
     assert not [each for each in following.changes([progress]) if each.get("id") == "q3"]
     answered = log.add(Kind.QUESTION_ANSWER, id="q", action="accept")
@@ -199,7 +202,7 @@ def test_what_somebody_fills_in_is_left_alone() -> None:
 
 
 def test_a_page_that_stays_open_holds_one_turn() -> None:
-    log, following = Log(), ChatPageUpdater(FRAME, ChatView())
+    log, following = Log(), ChatPageUpdater(FRAME, ChatSnapshot())
     for _ in range(50):
         begun = log.add(Kind.USER, text="Go", model=None, agent=None)
         said = log.add(Kind.MODEL_MESSAGE, "step-1", text="words " * 50, reasoning="", model="", calls=0)

@@ -53,12 +53,12 @@ class DatabaseChatBackend:
         self._core = core
         self._callers: LruCache[tuple[object, ...], Caller] = LruCache(_CALLER_CACHE_ENTRIES)
 
-    async def load_tool_set(self, chat: Chat) -> ToolSet:
-        """Return the tools that the owner of a chat may use in it.
+    async def load_tool_set(self, owner: str, chat: Chat | None) -> ToolSet:
+        """Return the tools that a user may use in a chat of theirs.
 
         Raises ChatRefused if the owner, the agent or a bundle no longer exists.
         """
-        request_user = RequestUser(await self._find_owner(chat.owner), None, "", "", "")
+        request_user = RequestUser(await self._find_owner(owner), None, "", "", "")
         caller = self._get_caller(chat, request_user.principal)
         await self._instances.sync(request_user.principal)
         core = self._core
@@ -90,15 +90,16 @@ class DatabaseChatBackend:
 
     # The core caches by the identity of the caller object, so that a chat must reuse the same object.
 
-    def _get_caller(self, chat: Chat, principal: Principal) -> Caller:
-        agent = None if chat.agent is None else self._find_agent(chat.agent)
+    def _get_caller(self, chat: Chat | None, principal: Principal) -> Caller:
+        agent = None if chat is None or chat.agent is None else self._find_agent(chat.agent)
         bundles = () if agent is None else self._select_bundles(agent)
-        key = (chat.id, principal, chat.choice, id(agent), bundles)
+        chat_id, tools = (None, None) if chat is None else (chat.id, chat.choice)
+        key = (chat_id, principal, tools, id(agent), bundles)
         caller = self._callers.get(key)
         # Python may reuse the id() of an agent that was replaced.
         if caller is None or caller.agent is not agent:
-            choice = None if chat.choice is None else frozenset(chat.choice)
-            caller = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat.id)
+            choice = None if tools is None else frozenset(tools)
+            caller = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat_id)
         self._callers[key] = caller
         return caller
 

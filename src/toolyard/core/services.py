@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolyard.accounts import AccountService
 from toolyard.agents.chat.chats import ChatService
-from toolyard.agents.chat.turn_limits import ChatLimits
+from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.agents.models.available_models import Models
 from toolyard.auth.sign_in_flow import SignInFlow

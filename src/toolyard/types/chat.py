@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from functools import cache
+from types import UnionType
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from toolyard.types.tool import JsonObject
 
-__all__ = ["TRANSIENT_KINDS", "Chat", "ChatEvent", "Kind", "NewChatEvent", "TurnOutcome", "TurnState"]
+__all__ = [
+    "TRANSIENT_KINDS",
+    "ApprovalAnswer",
+    "ApprovalRequest",
+    "CallProgress",
+    "CallRequest",
+    "CallResult",
+    "Chat",
+    "ChatEvent",
+    "EventData",
+    "Kind",
+    "ManualCall",
+    "ModelMessage",
+    "ModelUsage",
+    "NewChatEvent",
+    "Note",
+    "Question",
+    "QuestionAnswer",
+    "ReasoningDelta",
+    "ResultMedia",
+    "TextDelta",
+    "TurnEnd",
+    "TurnOutcome",
+    "TurnState",
+    "UnknownEvent",
+    "UserMessage",
+    "decode_event",
+    "encode_event",
+]
+
+_T = TypeVar("_T")
 
 
 class TurnState(StrEnum):
@@ -23,58 +56,34 @@ class TurnState(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kind of an event. Each lists the keys of ``body``, which pages receive unchanged.
+    """Kind of an event. Values are stored and published, so they stay as they are.
 
-    Values are stored and published, so they stay as they are.
+    A kind that another version of Toolyard stored is a member without a name.
     """
 
     USER = "user"
-    """A turn begins with a message. ``text``; ``model`` and ``agent`` (ids or null) in use; ``again``: number
-    of the turn that this one replaces (which is no longer sent to the model), or null."""
     RUN = "run"
-    """A turn begins in which the user calls a tool directly, without a model. ``name``, ``arguments``,
-    ``again`` (as above)."""
     TEXT = "text"
-    """Fragment of the model's text. ``delta``. Part: the step, as ``step-3``."""
     REASONING = "reasoning"
-    """Fragment of the model's reasoning. ``delta``. Part: the step."""
     MODEL_MESSAGE = "said"
-    """Complete message of the model; replaces its fragments. ``text``, ``reasoning``, ``model`` (name
-    reported by the provider), ``calls`` (number of tool calls that follow). Payload: the message in the
-    provider's format, to be sent back in the next request."""
     CALL = "call"
-    """A tool is called. ``id``, ``name`` (exposed), ``tool`` (canonical id; null for an unknown tool),
-    ``server`` (display name), ``native`` (whether it is a built-in tool), ``title``, ``arguments`` (an
-    object; a string if the model sent invalid JSON)."""
     PROGRESS = "progress"
-    """Progress of a call. ``id`` of the call, ``progress``, ``total`` (or null), ``message`` (or null). Part:
-    the call's id."""
     APPROVAL_REQUEST = "ask"
-    """A call needs an approval. ``id`` of the call, ``approval`` (its id), ``reason``."""
     APPROVAL_ANSWER = "answer"
-    """An approval was given or denied. ``id`` of the call, ``approval``, ``yes``, ``remembered`` (description
-    of the standing approval, or null)."""
     QUESTION = "question"
-    """A server requests input from the user during a call. ``id`` of the question, ``call`` (id of the call,
-    or null), ``server``, ``kind`` (``form``, ``url`` or ``sampling``), ``message``, ``schema`` (of a form),
-    ``url``, ``request`` (the text of a sampling request, for the approval)."""
     QUESTION_ANSWER = "answered"
-    """A question was answered. ``id`` of the question, ``action``: ``accept``, ``decline``, ``cancel``; never
-    the content."""
     RESULT = "result"
-    """Result of a call; replaces its progress. ``id`` of the call, ``ok``, ``text`` (first 4,000 characters
-    of the model's view), ``length`` (characters in total), ``cause`` (or null), ``seconds``, ``media`` (list
-    of ``kind``, ``mime``, ``size``), ``handle`` (or null), ``reconnect`` (id of the instance that needs a new
-    sign-in, or null). Payload: the complete text and the media."""
     USAGE = "usage"
-    """Usage of one model request.
-
-    ``input``, ``output``, ``cached`` tokens, ``cost`` in US dollars or null.
-    """
     NOTE = "note"
-    """Notice for the user. ``text``, ``hint`` (or null)."""
     END = "end"
-    """The turn ended. ``why`` (a TurnOutcome), ``error`` and ``hint`` (or null), ``seconds``."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Kind | None:
+        if not isinstance(value, str):
+            return None
+        member = str.__new__(cls, value)
+        member._name_ = member._value_ = value
+        return member
 
 
 class TurnOutcome(StrEnum):
@@ -94,6 +103,286 @@ class TurnOutcome(StrEnum):
 
 TRANSIENT_KINDS = frozenset({Kind.TEXT, Kind.REASONING, Kind.PROGRESS})
 """Events that a later event replaces: fragments of a message, progress of a call."""
+
+
+# Bodies of events. The names of the fields are stored and published as the keys of ``body``.
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """A turn begins with a message. ``model`` and ``agent`` are the ids in use."""
+
+    event_kind: ClassVar[Kind] = Kind.USER
+    text: str = ""
+    model: str | None = None
+    agent: str | None = None
+    again: int | None = None
+    """Number of the turn that this one replaces, which is no longer sent to the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManualCall:
+    """A turn begins in which the user calls a tool directly, without a model."""
+
+    event_kind: ClassVar[Kind] = Kind.RUN
+    name: str = ""
+    arguments: JsonObject = field(default_factory=dict[str, Any])
+    again: int | None = None
+    """Number of the turn that this one replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """Fragment of the model's text. Part: the step, as ``step-3``."""
+
+    event_kind: ClassVar[Kind] = Kind.TEXT
+    delta: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """Fragment of the model's reasoning. Part: the step."""
+
+    event_kind: ClassVar[Kind] = Kind.REASONING
+    delta: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMessage:
+    """Complete message of the model; replaces its fragments.
+
+    Payload: the message in the provider's format, to be sent back in the next request.
+    """
+
+    event_kind: ClassVar[Kind] = Kind.MODEL_MESSAGE
+    text: str = ""
+    reasoning: str = ""
+    model: str | None = None
+    """Name reported by the provider."""
+    calls: int = 0
+    """Number of tool calls that follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """A tool is called."""
+
+    event_kind: ClassVar[Kind] = Kind.CALL
+    id: str = ""
+    name: str = ""
+    """Exposed name."""
+    tool: str | None = None
+    """Canonical id; None for an unknown tool."""
+    server: str = ""
+    """Display name of the server."""
+    native: bool = False
+    """Whether it is a built-in tool."""
+    title: str | None = None
+    arguments: JsonObject | str = field(default_factory=dict[str, Any])
+    """A string if the model did not send a JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallProgress:
+    """Progress of a call. Part: the call's id."""
+
+    event_kind: ClassVar[Kind] = Kind.PROGRESS
+    id: str = ""
+    """Id of the call."""
+    progress: float = 0
+    total: float | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """A call needs an approval."""
+
+    event_kind: ClassVar[Kind] = Kind.APPROVAL_REQUEST
+    id: str = ""
+    """Id of the call."""
+    approval: str = ""
+    """Id of the approval."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswer:
+    """An approval was given or denied."""
+
+    event_kind: ClassVar[Kind] = Kind.APPROVAL_ANSWER
+    id: str = ""
+    """Id of the call."""
+    approval: str = ""
+    yes: bool = False
+    remembered: str | None = None
+    """Description of the standing approval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A server requests input from the user during a call."""
+
+    event_kind: ClassVar[Kind] = Kind.QUESTION
+    id: str = ""
+    call: str | None = None
+    """Id of the call; None if it is not known which one it is."""
+    server: str = ""
+    kind: str = ""
+    """``form``, ``url`` or ``sampling``."""
+    message: str = ""
+    schema: JsonObject | None = None
+    """Schema of a form."""
+    url: str | None = None
+    request: str | None = None
+    """Text of a sampling request, for the approval."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswer:
+    """A question was answered. Payload: the content, which is meant for the server and not for display."""
+
+    event_kind: ClassVar[Kind] = Kind.QUESTION_ANSWER
+    id: str = ""
+    """Id of the question."""
+    action: str = "cancel"
+    """``accept``, ``decline`` or ``cancel``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultMedia:
+    """Image, audio or file of a result."""
+
+    kind: str = ""
+    mime: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """Result of a call; replaces its progress. Payload: the complete text and the media."""
+
+    event_kind: ClassVar[Kind] = Kind.RESULT
+    id: str = ""
+    """Id of the call."""
+    ok: bool = False
+    text: str = ""
+    """First 4,000 characters of the model's view."""
+    length: int = 0
+    """Characters in total."""
+    cause: str | None = None
+    seconds: float = 0.0
+    media: tuple[ResultMedia, ...] = ()
+    handle: str | None = None
+    reconnect: str | None = None
+    """Id of the instance that needs a new sign-in."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """Tokens of one model request, and its cost in US dollars if known."""
+
+    event_kind: ClassVar[Kind] = Kind.USAGE
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cost: float | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Notice for the user."""
+
+    event_kind: ClassVar[Kind] = Kind.NOTE
+    text: str = ""
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """The turn ended. ``error`` and ``hint`` are set where there is more to say."""
+
+    event_kind: ClassVar[Kind] = Kind.END
+    why: str = ""
+    """A TurnOutcome, or one that only another version of Toolyard knows."""
+    error: str | None = None
+    hint: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEvent:
+    """An event of a kind that only another version of Toolyard knows."""
+
+
+EventData: TypeAlias = (
+    UserMessage
+    | ManualCall
+    | TextDelta
+    | ReasoningDelta
+    | ModelMessage
+    | CallRequest
+    | CallProgress
+    | ApprovalRequest
+    | ApprovalAnswer
+    | Question
+    | QuestionAnswer
+    | CallResult
+    | ModelUsage
+    | Note
+    | TurnEnd
+)
+"""Body of an event, by its kind."""
+_DATA_CLASSES: Mapping[Kind, type[EventData]] = {each.event_kind: each for each in get_args(EventData)}
+
+
+def decode_event(kind: Kind, body: JsonObject) -> EventData | UnknownEvent:
+    """Return the body of a stored event as its class.
+
+    Unknown keys are left out. Missing keys, and those with a value of another type, have their default.
+    """
+    data_class = _DATA_CLASSES.get(kind)
+    return UnknownEvent() if data_class is None else _decode_object(data_class, body)
+
+
+def encode_event(data: EventData) -> dict[str, Any]:
+    """Return an event's data as the body that is stored."""
+    return {each.name: _encode_value(getattr(data, each.name)) for each in fields(data)}
+
+
+def _encode_value(value: object) -> object:
+    if isinstance(value, tuple):
+        return [asdict(each) for each in cast("tuple[ResultMedia, ...]", value)]
+    return value.value if isinstance(value, StrEnum) else value
+
+
+def _decode_object(data_class: type[_T], body: JsonObject) -> _T:
+    values = {
+        name: body[name] for name, types in _field_types(data_class) if type(body.get(name, ...)) in types
+    }
+    if "media" in values:
+        listed = cast("list[object]", values["media"])
+        values["media"] = tuple(
+            _decode_object(ResultMedia, cast("JsonObject", each)) for each in listed if isinstance(each, dict)
+        )
+    return data_class(**values)
+
+
+@cache
+def _field_types(data_class: type[Any]) -> tuple[tuple[str, frozenset[Any]], ...]:
+    """Return the types that the values of each field have in JSON, from the annotations."""
+    hints = get_type_hints(data_class)
+    return tuple((each.name, frozenset(_json_types(hints[each.name]))) for each in fields(data_class))
+
+
+def _json_types(hint: Any) -> Iterator[Any]:
+    if isinstance(hint, UnionType):
+        for each in get_args(hint):
+            yield from _json_types(each)
+    elif hint is float:
+        yield from (int, float)
+    else:
+        yield {Mapping: dict, tuple: list}.get(get_origin(hint), hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +420,11 @@ class NewChatEvent:
     kept: bytes = b""
     """Payload that pages rarely need; it is stored separately and fetched by event number."""
 
+    @classmethod
+    def from_data(cls, data: EventData, part: str = "", kept: bytes = b"") -> NewChatEvent:
+        """Return an event with this body."""
+        return cls(data.event_kind, encode_event(data), part, kept)
+
 
 @dataclass(frozen=True, slots=True)
 class ChatEvent:
@@ -143,6 +437,12 @@ class ChatEvent:
     kind: Kind
     at: float
     body: JsonObject
+    """As it is stored and published, with keys that only another version of Toolyard knows."""
     part: str = ""
     has_kept: bool = False
     """Whether a payload is stored."""
+
+    @property
+    def data(self) -> EventData | UnknownEvent:
+        """The body as this version of Toolyard reads it."""
+        return decode_event(self.kind, self.body)

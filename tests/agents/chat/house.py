@@ -17,7 +17,7 @@ from toolyard.agents.chat.approval_grants import Approver
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet
-from toolyard.agents.chat.turn_limits import ChatLimits
+from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.models.available_models import Models
 from toolyard.clients import Callbacks
 from toolyard.config import load_settings, parse_config
@@ -71,20 +71,24 @@ class Yard:
     agents: Mapping[str, Agent]
     gone: set[str] = field(default_factory=set[str])
     left: list[str] = field(default_factory=list[str])
+    loads: int = 0
+    """How often tools were loaded."""
     callers: dict[object, Caller] = field(default_factory=dict[object, Caller])
 
-    async def load_tool_set(self, chat: Chat) -> ToolSet:
-        if chat.owner in self.gone:
+    async def load_tool_set(self, owner: str, chat: Chat | None) -> ToolSet:
+        self.loads += 1
+        if owner in self.gone:
             raise ChatRefused("the owner of this chat has no account any more")
+        id, name, tools = (None, None, None) if chat is None else (chat.id, chat.agent, chat.choice)
         agent = None
-        if chat.agent is not None and (agent := self.agents.get(chat.agent)) is None:
-            raise ChatRefused(f"unknown agent '{chat.agent}'")
-        principal = LOCAL_PRINCIPAL if chat.owner == ME else Principal(chat.owner)
+        if name is not None and (agent := self.agents.get(name)) is None:
+            raise ChatRefused(f"unknown agent '{name}'")
+        principal = LOCAL_PRINCIPAL if owner == ME else Principal(owner)
         bundles = select_bundles(() if agent is None else agent.bundles, self.bundles)
-        choice = None if chat.choice is None else frozenset(chat.choice)
-        key = (principal, chat.agent, choice, chat.id)
+        choice = None if tools is None else frozenset(tools)
+        key = (principal, name, choice, id)
         if key not in self.callers:
-            made = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat.id)
+            made = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=id)
             self.callers[key] = made
         core = self.core
         return ToolSet(core.manager, core.tool_directory, core.call_path, core.meta_tools, self.callers[key])

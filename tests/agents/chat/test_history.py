@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -30,15 +30,15 @@ from pydantic_ai.usage import RequestUsage
 from toolyard.agents.chat.model_history import (
     InputModalities,
     build_messages,
+    build_usage,
     merge_messages,
     model_message_event,
     normalize_response,
-    usage_event,
 )
 from toolyard.agents.chat.result_event import failure_event, read_full_result, result_event
-from toolyard.agents.chat.turn_end import TurnEnd, build_closing_events
-from toolyard.agents.chat.turn_snapshot import TurnSnapshot
-from toolyard.types.chat import ChatEvent, Kind, NewChatEvent, TurnOutcome
+from toolyard.agents.chat.turn_end import build_closing_events
+from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
+from toolyard.types.chat import ChatEvent, Kind, ModelUsage, NewChatEvent, TurnEnd, TurnOutcome, decode_event
 from toolyard.types.result import Media, Result
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
@@ -56,6 +56,10 @@ def written(news: Iterable[NewChatEvent]) -> tuple[list[ChatEvent], dict[int, by
         if new.kept:
             kept[seq] = new.kept
     return events, kept
+
+
+def messages_of(events: Iterable[ChatEvent], kept: Mapping[int, bytes], *senses: InputModalities) -> Any:
+    return build_messages(ChatSnapshot.from_events(events).turns, kept, *senses)
 
 
 def said(text: str, *calls: ToolCallPart, part: str = "step-1") -> NewChatEvent:
@@ -119,12 +123,12 @@ def check(messages: Sequence[ModelMessage]) -> None:
 @given(NEWS)
 def test_whatever_happened_every_call_has_exactly_one_result(news: list[NewChatEvent]) -> None:
     events, kept = written(news)
-    messages = build_messages(events, kept)
+    messages = messages_of(events, kept)
     check(messages)
     # A turn that goes on is added to those before it.
     last = events[-1].turn if events else 0
-    before = build_messages([e for e in events if e.turn != last], kept)
-    check(merge_messages(before, build_messages([e for e in events if e.turn == last], {})))
+    before = messages_of([e for e in events if e.turn != last], kept)
+    check(merge_messages(before, messages_of([e for e in events if e.turn == last], {})))
 
 
 @given(NEWS, st.sampled_from(list(TurnOutcome)))
@@ -132,7 +136,7 @@ def test_a_turn_that_is_closed_lacks_nothing(news: list[NewChatEvent], why: Turn
     events, _ = written(news)
     for turn in {event.turn for event in events}:
         mine = [event for event in events if event.turn == turn]
-        more = build_closing_events(mine, TurnEnd(why, "error", "hint"), 99.0)
+        more = build_closing_events(TurnSnapshot.from_events(mine), TurnEnd(why, "error", "hint"), 99.0)
         if any(event.kind is Kind.END for event in mine):
             assert more == []
             continue
@@ -142,26 +146,22 @@ def test_a_turn_that_is_closed_lacks_nothing(news: list[NewChatEvent], why: Turn
         standing = TurnSnapshot.from_events(
             ChatEvent("c", e.seq, turn, e.kind, e.at, e.body, e.part) for e in after
         )
-        assert (standing.open_calls, standing.open_question_ids, dict(standing.partial_answers)) == (
-            (),
-            (),
-            {},
-        )
-        assert standing.is_ended
+        assert (standing.open_calls, standing.open_questions, standing.open_requests) == ([], [], [])
+        assert all(answer.seq is not None for answer in standing.answers)
+        assert standing.end is not None
 
 
 def test_a_turn_that_was_run_again_is_told_once() -> None:
     events, kept = written([user("a"), said("one"), user("a", again=1), said("two"), user("b")])
-    assert [part.content for m in build_messages(events, kept) for part in m.parts] == ["a", "two", "b"]
+    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a", "two", "b"]
     events, kept = written([user("a"), said("one"), user("a", again=1), said("two"), user("a", again=3)])
-    assert [part.content for m in build_messages(events, kept) for part in m.parts] == ["a"]
-    assert build_messages(events[:2], kept, repeated_turn=1) == []
+    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a"]
 
 
 def test_tools_that_the_person_ran_are_not_told() -> None:
     run = NewChatEvent(Kind.RUN, {"name": "s_look", "arguments": {}})
     events, kept = written([run, call("x"), failure_event("x", "no"), user("a")])
-    assert [part.content for m in build_messages(events, kept) for part in m.parts] == ["a"]
+    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a"]
 
 
 def picture(size: int = 3, mime: str = "image/png") -> Media:
@@ -184,7 +184,7 @@ def returned(
             result_event("x", result, ok=ok, seconds=1.0),
         ]
     )
-    return build_messages(events, kept, senses)[-1].parts[0].content
+    return messages_of(events, kept, senses)[-1].parts[0].content
 
 
 def test_what_a_model_gets_of_a_result() -> None:
@@ -228,13 +228,13 @@ def test_an_answer_comes_back_as_the_provider_wants_it() -> None:
     assert event.body == {"text": "Look:", "reasoning": "hm", "model": "m-1", "calls": 1}
     assert ModelMessagesTypeAdapter.validate_json(event.kept) == [response]
     events, kept = written([user("a"), event])
-    assert build_messages(events, kept)[1] == response
+    assert messages_of(events, kept)[1] == response
     # Of an answer that is text alone, the text says it all.
     plain = ModelResponse([TextPart("a"), TextPart("b")])
     events, kept = written([user("a"), model_message_event(plain, "step-1")])
     assert kept == {}
-    assert build_messages(events, kept)[1].parts == [TextPart(plain.text or "")]
-    assert usage_event(response, Decimal("0.5")).body == {"input": 7, "output": 3, "cached": 2, "cost": 0.5}
+    assert messages_of(events, kept)[1].parts == [TextPart(plain.text or "")]
+    assert build_usage(response, Decimal("0.5")) == ModelUsage(7, 3, 2, 0.5)
 
 
 def test_every_call_gets_an_id_of_its_own() -> None:
@@ -264,7 +264,7 @@ def test_answers_that_cannot_be_stored_are_made_fit() -> None:
 def test_a_call_is_kept_whatever_a_server_sends_as_its_arguments(arguments: Any) -> None:
     response = normalize_response(ModelResponse([ToolCallPart("t", arguments, "x")]), (), 9)
     events, kept = written([user("a"), model_message_event(response, "p")])
-    [call] = build_messages(events, kept)[1].parts
+    [call] = messages_of(events, kept)[1].parts
     assert (type(call), call.part_kind) == (ToolCallPart, "tool-call")
 
 
@@ -285,12 +285,12 @@ def test_a_result_that_is_short_is_kept_in_its_event_alone() -> None:
     long = result_event("x", Result(None, "y" * 5_000, blocks=(picture(),)), ok=True, seconds=1)
     assert (len(long.body["text"]), long.body["length"]) == (4_000, 5_000)
     assert long.body["media"] == [{"kind": "image", "mime": "image/png", "size": 3}]
-    whole = read_full_result(long.body, long.kept)
+    whole = read_full_result(decode_event(long.kind, long.body), long.kept)
     assert (whole.text, whole.media) == ("y" * 5_000, (picture(),))
 
 
 def test_a_message_of_the_person_is_told_as_it_is() -> None:
     events, kept = written([user("  a\n")])
-    [message] = build_messages(events, kept)
+    [message] = messages_of(events, kept)
     assert [type(part) for part in message.parts] == [UserPromptPart]
     assert message.parts[0].content == "  a\n"

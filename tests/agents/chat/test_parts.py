@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,65 +15,70 @@ from hypothesis import strategies as st
 from tests.agents.chat.house import KEY, ME
 
 from toolyard.agents.chat.errors import NotHeld
-from toolyard.agents.chat.event_writer import EventWriter, read_chat_events
 from toolyard.agents.chat.result_event import failure_event
 from toolyard.agents.chat.sanitize import is_storable_json, parse_tool_arguments, sanitize_text
-from toolyard.agents.chat.turn_limits import (
+from toolyard.agents.chat.turn_end import (
     ChatLimits,
     find_reached_limit,
     find_refused_calls,
     find_repeated_call,
 )
-from toolyard.agents.chat.turn_snapshot import OpenCall, TurnSnapshot, call_key
+from toolyard.agents.chat.turn_log import TurnLog, read_chat_events
+from toolyard.agents.chat.turn_snapshot import TurnSnapshot, call_key
 from toolyard.config import load_settings
 from toolyard.store import Database
-from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
+from toolyard.types.chat import (
+    CallRequest,
+    Chat,
+    ChatEvent,
+    Kind,
+    NewChatEvent,
+    ReasoningDelta,
+    TextDelta,
+    TurnState,
+)
 
 RULES = ChatLimits()
 
 # Guards.
 
 
-def calls(*arguments: Any) -> list[OpenCall]:
-    return [OpenCall(f"c{n}", "t", each) for n, each in enumerate(arguments)]
+def turn(*made: Any, asks: Any = (), steps: int = 0, tokens: int = 0) -> TurnSnapshot:
+    """A turn with calls that have a result, and then calls of which none has, called c0, c1, ..."""
+    events = [event(1, Kind.USER, text="a"), event(2, Kind.USAGE, input=tokens)]
+    events += [event(10 + n, Kind.MODEL_MESSAGE, f"step-{n}", text="b") for n in range(steps)]
+    for n, arguments in enumerate(made):
+        events.append(event(100 + 2 * n, Kind.CALL, id=f"m{n}", name="t", arguments=arguments))
+        events.append(event(101 + 2 * n, Kind.RESULT, id=f"m{n}"))
+    for n, arguments in enumerate(asks):
+        events.append(event(200 + n, Kind.CALL, id=f"c{n}", name="t", arguments=arguments))
+    return TurnSnapshot.from_events(events)
 
 
 def test_the_model_may_be_asked_until_a_limit_is_reached() -> None:
     rules = ChatLimits(max_steps=3, token_budget=100)
-    assert find_reached_limit(TurnSnapshot(steps=2, tokens=99), rules, None) is None
-    assert find_reached_limit(TurnSnapshot(steps=3), rules, None) is not None
-    assert find_reached_limit(TurnSnapshot(steps=3), rules, 4) is None
-    assert find_reached_limit(TurnSnapshot(steps=1), rules, 1) is not None
-    assert find_reached_limit(TurnSnapshot(tokens=100), rules, None) is not None
+    assert find_reached_limit(turn(steps=2, tokens=99), rules, None) is None
+    assert find_reached_limit(turn(steps=3), rules, None) is not None
+    assert find_reached_limit(turn(steps=3), rules, 4) is None
+    assert find_reached_limit(turn(steps=1), rules, 1) is not None
+    assert find_reached_limit(turn(tokens=100), rules, None) is not None
 
 
 def test_the_third_time_is_refused_whether_in_one_answer_or_in_three() -> None:
-    made = Counter({call_key("t", {"a": 1}): 2})
-    assert list(find_refused_calls(calls({"a": 1}, {"a": 2}), made, RULES)) == ["c0"]
-    assert list(find_refused_calls(calls(*[{"a": 1, "b": 2}] * 5), Counter(), RULES)) == ["c2", "c3", "c4"]
-    assert list(
-        find_refused_calls(calls({"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1, "b": 2}), Counter(), RULES)
-    ) == ["c2"]
-    assert find_refused_calls(calls({"a": 1}, {"a": True}, {"a": "1"}), Counter(), RULES) == {}
+    assert list(find_refused_calls(turn({"a": 1}, {"a": 1}, asks=[{"a": 1}, {"a": 2}]), RULES)) == ["c0"]
+    assert list(find_refused_calls(turn(asks=[{"a": 1, "b": 2}] * 5), RULES)) == ["c2", "c3", "c4"]
+    mixed = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1, "b": 2}]
+    assert list(find_refused_calls(turn(asks=mixed), RULES)) == ["c2"]
+    assert find_refused_calls(turn(asks=[{"a": 1}, {"a": True}, {"a": "1"}]), RULES) == {}
 
 
 def test_who_asks_again_after_being_refused_has_reached_a_limit() -> None:
-    key = call_key("t", {"a": 1})
-    assert (
-        find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 1})), call_counts=Counter({key: 2})))
-        is None
-    )
-    assert (
-        find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 2})), call_counts=Counter({key: 3})))
-        is None
-    )
-    assert (
-        find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 1})), call_counts=Counter({key: 3})))
-        is not None
-    )
+    assert find_repeated_call(turn(*[{"a": 1}] * 2, asks=[{"a": 1}])) is None
+    assert find_repeated_call(turn(*[{"a": 1}] * 3, asks=[{"a": 2}])) is None
+    again = turn(*[{"a": 1}] * 3, asks=[{"a": 1}])
+    assert find_repeated_call(again) is not None
     # It was looked at before the person was asked.
-    asked = replace(calls({"a": 1})[0], approval_id="x", approved=True)
-    assert find_repeated_call(TurnSnapshot(open_calls=(asked,), call_counts=Counter({key: 3}))) is None
+    assert find_repeated_call(again.apply([event(300, Kind.APPROVAL_REQUEST, id="c0", approval="x")])) is None
 
 
 def test_the_rules_come_from_the_settings(tmp_path: Path) -> None:
@@ -154,19 +158,20 @@ def test_how_far_a_turn_is_stands_in_its_events() -> None:
         event(15, Kind.TEXT, "step-2", delta="y"),
     ]
     standing = TurnSnapshot.from_events(events)
-    assert (standing.steps, standing.tokens, standing.is_manual, standing.is_ended) == (1, 15, False, False)
-    assert standing.open_calls == (OpenCall("y", "t", "broken", "p", True), OpenCall("z", "t", {}, "q", None))
-    assert standing.pending_approval_ids == ("q",)
-    assert standing.open_question_ids == ("w",)
-    assert standing.call_counts == {call_key("t", {"a": 1}): 1}
-    [(part, piece)] = standing.partial_answers.items()
-    assert (part, piece.text, piece.reasoning) == ("step-2", "Hey", "hm")
-    assert (
-        TurnSnapshot.from_events(
-            [*events, event(16, Kind.MODEL_MESSAGE, "step-2", text="Hey")]
-        ).partial_answers
-        == {}
-    )
+    assert (standing.steps, standing.usage.tokens, standing.text, standing.end) == (1, 15, "a", None)
+    assert [(each.request.id, each.request.arguments, each.approved) for each in standing.open_calls] == [
+        ("y", "broken", True),
+        ("z", {}, None),
+    ]
+    assert standing.pending_approval_ids == ["q"]
+    assert [each.question.id for each in standing.open_questions] == ["w"]
+    assert standing.count_completed_calls() == {call_key(CallRequest(name="t", arguments={"a": 1})): 1}
+    partial = standing.answers[-1]
+    assert (partial.part, partial.text, partial.reasoning, partial.seq) == ("step-2", "Hey", "hm", None)
+    said = event(16, Kind.MODEL_MESSAGE, "step-2", text="Hey")
+    assert TurnSnapshot.from_events([*events, said]).answers[-1].seq == 16
+    # One event at a time, or all of them: the same.
+    assert functools.reduce(lambda turn, each: turn.apply([each]), events, TurnSnapshot()) == standing
 
 
 # How it is written down.
@@ -180,23 +185,23 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def scribe(database: Database) -> EventWriter:
+async def scribe(database: Database) -> TurnLog:
     chat = Chat("c", ME, "", 1.0, 1.0)
     await database.chats.create(chat)
     begun = [NewChatEvent(Kind.USER, {"text": "a"})]
     assert await database.chats.claim("c", "me", TurnState.IDLE, begun, new_turn=True)
-    return EventWriter(database.chats, "c", "me")
+    return TurnLog(database.chats, "c", "me")
 
 
-async def test_pieces_are_gathered_and_give_way_to_the_whole(database: Database, scribe: EventWriter) -> None:
+async def test_pieces_are_gathered_and_give_way_to_the_whole(database: Database, scribe: TurnLog) -> None:
     words = [f"w{n} " for n in range(200)]
     for word in words:
-        scribe.add_piece(Kind.TEXT, "step-1", word)
+        scribe.add_piece(TextDelta(word), "step-1")
     found = list(await database.chats.wait_for_events("c", 1, 10))
     assert len(found) < 10
     while "".join(each.body["delta"] for each in found) != "".join(words):
         found += await database.chats.wait_for_events("c", found[-1].seq, 10)
-    scribe.add_piece(Kind.TEXT, "step-1", "never written")
+    scribe.add_piece(TextDelta("never written"), "step-1")
     [said] = await scribe.append([NewChatEvent(Kind.MODEL_MESSAGE, {"text": "all"}, "step-1")])
     assert said.kind is Kind.MODEL_MESSAGE
     await scribe.finish()
@@ -206,12 +211,10 @@ async def test_pieces_are_gathered_and_give_way_to_the_whole(database: Database,
     ]
 
 
-async def test_what_was_gathered_is_written_before_what_follows(
-    database: Database, scribe: EventWriter
-) -> None:
-    scribe.add_piece(Kind.REASONING, "step-1", "hm")
-    scribe.add_piece(Kind.TEXT, "step-1", "a\0")
-    scribe.add_piece(Kind.TEXT, "step-1", "b")
+async def test_what_was_gathered_is_written_before_what_follows(database: Database, scribe: TurnLog) -> None:
+    scribe.add_piece(ReasoningDelta("hm"), "step-1")
+    scribe.add_piece(TextDelta("a\0"), "step-1")
+    scribe.add_piece(TextDelta("b"), "step-1")
     written = await scribe.append([NewChatEvent(Kind.NOTE, {"text": "n", "hint": None})])
     assert [each.kind for each in written] == [Kind.NOTE]
     await scribe.finish()
@@ -223,7 +226,7 @@ async def test_what_was_gathered_is_written_before_what_follows(
     ]
 
 
-async def test_progress_is_told_rarely_and_the_newest_stays(database: Database, scribe: EventWriter) -> None:
+async def test_progress_is_told_rarely_and_the_newest_stays(database: Database, scribe: TurnLog) -> None:
     for n in range(1, 101):
         scribe.report_progress("x", {"progress": n, "total": 100, "message": "m" * 900})
     found: list[ChatEvent] = []
@@ -237,7 +240,7 @@ async def test_progress_is_told_rarely_and_the_newest_stays(database: Database, 
     assert [each.kind for each in await read_chat_events(database.chats, "c", after=1)] == [Kind.RESULT]
 
 
-async def test_a_write_that_began_is_seen_through(database: Database, scribe: EventWriter) -> None:
+async def test_a_write_that_began_is_seen_through(database: Database, scribe: TurnLog) -> None:
     for n in range(20):
         writing = asyncio.ensure_future(scribe.append([NewChatEvent(Kind.NOTE, {"text": str(n)})]))
         await asyncio.sleep(0)
@@ -249,7 +252,7 @@ async def test_a_write_that_began_is_seen_through(database: Database, scribe: Ev
     assert [each.body["text"] for each in found] == [str(n) for n in range(20)]
 
 
-async def test_once_it_has_settled_nothing_more_is_written(database: Database, scribe: EventWriter) -> None:
+async def test_once_it_has_settled_nothing_more_is_written(database: Database, scribe: TurnLog) -> None:
     """Whoever ends the turn reads what there is and adds what is missing: nothing may come in between."""
     began = asyncio.ensure_future(scribe.append([NewChatEvent(Kind.NOTE, {"text": "began"})]))
     await asyncio.sleep(0)
@@ -262,15 +265,13 @@ async def test_once_it_has_settled_nothing_more_is_written(database: Database, s
     assert [each.body["text"] for each in found] == ["began"]
 
 
-async def test_who_does_not_hold_the_chat_any_more_hears_of_it(
-    database: Database, scribe: EventWriter
-) -> None:
+async def test_who_does_not_hold_the_chat_any_more_hears_of_it(database: Database, scribe: TurnLog) -> None:
     assert await database.chats.take_over("c", "another", "me")
-    scribe.add_piece(Kind.TEXT, "step-1", "a")
+    scribe.add_piece(TextDelta("a"), "step-1")
     async with asyncio.timeout(30):
         while True:
             try:
-                scribe.add_piece(Kind.TEXT, "step-1", "b")
+                scribe.add_piece(TextDelta("b"), "step-1")
             except NotHeld:
                 break
             await asyncio.sleep(0.01)
@@ -281,7 +282,7 @@ async def test_who_does_not_hold_the_chat_any_more_hears_of_it(
     assert await read_chat_events(database.chats, "c", after=1) == []
 
 
-async def test_a_chat_is_read_page_by_page(database: Database, scribe: EventWriter) -> None:
+async def test_a_chat_is_read_page_by_page(database: Database, scribe: TurnLog) -> None:
     await scribe.append([NewChatEvent(Kind.NOTE, {"n": n}) for n in range(2_500)])
     found = await read_chat_events(database.chats, "c")
     assert [each.seq for each in found] == list(range(1, 2_502))

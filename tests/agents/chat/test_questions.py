@@ -366,4 +366,4 @@ def test_letters_of_another_alphabet_in_a_host_are_shown_encoded() -> None:
         {"mode": "url", "message": "Sign in", "url": "https://p\u0430ypal.example:8443/x?y=\u00e9"}
     )
     assert shown is not None
-    assert shown["url"].startswith("https://xn--pypal-4ve.example:8443/x?y=")
+    assert shown.url.startswith("https://xn--pypal-4ve.example:8443/x?y=")

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from tests.agents.chat.house import KEY, ME, House, Model, answered_once, kinds, only
 
-from toolyard.agents.chat import heartbeat
 from toolyard.agents.chat.errors import NoSuchChat
-from toolyard.agents.chat.heartbeat import RunnerHeartbeat, create_runner_id, is_runner_gone
+from toolyard.agents.chat.turn_runner import TurnRunner, create_runner_id, is_runner_gone
 from toolyard.store import Database
 from toolyard.types.chat import ChatEvent, Kind, NewChatEvent, TurnState
 
@@ -249,16 +248,15 @@ async def test_a_turn_whose_end_could_not_be_written_is_ended_later(house: House
         chat.id, runner, TurnState.IDLE, [NewChatEvent(Kind.USER, {"text": "hello"})], new_turn=True
     )
     assert claimed
-    await house.chats._turn_runner._heartbeat.end_abandoned_turns()
+    await house.chats._turn_runner.end_abandoned_turns()
     events = await house.chats.list_events(ME, chat.id)
     assert kinds(events) == ["user", "end"]
     assert (await house.chats.get(ME, chat.id)).state is TurnState.IDLE
 
 
 async def test_after_the_database_was_away_others_have_time_to_say_that_they_live(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    house: House, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(heartbeat, "_HEARTBEAT_INTERVAL_SECONDS", 0.0)
     alive, silent = await house.chat(), await house.chat()
     for chat in (alive, silent):
         hello = [NewChatEvent(Kind.USER, {"text": "hello"})]
@@ -269,7 +267,7 @@ async def test_after_the_database_was_away_others_have_time_to_say_that_they_liv
     desk = replace(
         house.chats._turn_runner._context, store=database.chats, runner="here:1:1:x", clock=lambda: clock[0]
     )
-    keeping = RunnerHeartbeat(desk, lambda _: False, lambda _: None)
+    keeping = TurnRunner(desk, house.yard, heartbeat_interval_seconds=0.0)
 
     async def states(seconds: float) -> tuple[TurnState, TurnState]:
         clock[0] += seconds

@@ -117,7 +117,7 @@ WARMING = """
 import asyncio, sys
 from pathlib import Path
 from toolyard.agents.chat.chats import ChatService
-from toolyard.agents.chat.turn_limits import ChatLimits
+from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
 

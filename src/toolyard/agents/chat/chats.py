@@ -7,31 +7,38 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
 from toolyard.agents.chat.approval_grants import GrantScope
 from toolyard.agents.chat.elicitation import ServerQuestions
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
-from toolyard.agents.chat.heartbeat import create_runner_id
-from toolyard.agents.chat.human_answers import HumanAnswers, TurnResumer
+from toolyard.agents.chat.human_answers import HumanAnswers
 from toolyard.agents.chat.result_event import FullResult, read_full_result
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
 from toolyard.agents.chat.storage import ApprovalStore, ChatStore
-from toolyard.agents.chat.tool_picker import ToolView, list_tool_views
-from toolyard.agents.chat.tool_set import ChatBackend
+from toolyard.agents.chat.tool_set import ChatBackend, ToolSet, ToolView, list_tool_views
 from toolyard.agents.chat.turn import MODEL_MODULES, TurnServices, resolve_model_id
-from toolyard.agents.chat.turn_limits import ChatLimits
-from toolyard.agents.chat.turn_runner import STOPPED_BY_USER, TurnRunner
+from toolyard.agents.chat.turn_end import ChatLimits
+from toolyard.agents.chat.turn_runner import STOPPED_BY_USER, TurnRunner, create_runner_id
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelError
-from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
+from toolyard.errors import ToolyardError
+from toolyard.types.chat import (
+    CallResult,
+    Chat,
+    ChatEvent,
+    ManualCall,
+    NewChatEvent,
+    TurnState,
+    UserMessage,
+)
 from toolyard.types.tool import JsonObject
 
-__all__ = ["UNCHANGED", "ChatService", "FullResult", "GrantScope", "ToolView", "Unchanged"]
+__all__ = ["UNCHANGED", "ChatService", "FullResult", "GrantScope", "OpenChat", "ToolView", "Unchanged"]
 
 _MAX_DERIVED_TITLE_CHARACTERS = 60
 _MAX_TITLE_CHARACTERS = 200
@@ -49,6 +56,15 @@ class Unchanged(Enum):
 
 UNCHANGED: Final = Unchanged.UNCHANGED
 """Marks a field to leave as it is, where None is itself a value."""
+
+
+@dataclass(slots=True)
+class OpenChat:
+    """A chat and its tools. A new chat is stored when its first turn starts."""
+
+    chat: Chat
+    tool_set: ToolSet
+    is_stored: bool
 
 
 class ChatService:
@@ -73,7 +89,6 @@ class ChatService:
         context = TurnServices(store, approvals, models, self.questions, limits, create_runner_id(), clock)
         self._turn_runner = TurnRunner(context, backend)
         self._human_answers = HumanAnswers(context, self._turn_runner)
-        self._turn_resumer = TurnResumer(store, self._human_answers)
 
     async def open(self, *, resume_any_chat: bool = False) -> None:
         """End abandoned turns, then start the heartbeat and listen for stop requests of other processes.
@@ -83,7 +98,7 @@ class ChatService:
         """
         await self._turn_runner.open()
         if resume_any_chat:
-            self._turn_resumer.open()
+            self._human_answers.start_resuming()
 
     async def preload(self, model: str | None = None) -> None:
         """Load the libraries and the model that the first turn needs, if a model is configured.
@@ -97,7 +112,7 @@ class ChatService:
 
     async def close(self) -> None:
         """Stop all turns of this process as interrupted. Takes bounded time; may be called twice."""
-        await self._turn_resumer.close()
+        await self._human_answers.close()
         await self._turn_runner.close()
 
     # Chats.
@@ -112,20 +127,31 @@ class ChatService:
         title: str = "",
     ) -> Chat:
         """Create a chat. Raises NoSuchModel, or ChatRefused for an unknown agent."""
-        now = self._clock()
-        chat = Chat(
-            secrets.token_hex(12),
-            owner,
-            _make_title(title),
-            now,
-            now,
-            agent,
-            model,
-            _normalize_choice(choice),
-        )
-        await self._check_agent_and_model(chat)
-        await self._store.create(chat)
-        return chat
+        draft = self.draft(owner, agent=agent, model=model, choice=choice, title=title)
+        async with draft as opened:
+            await self._store.create(opened.chat)
+            opened.is_stored = True
+            return opened.chat
+
+    @asynccontextmanager
+    async def draft(
+        self,
+        owner: str,
+        *,
+        agent: str | None = None,
+        model: str | None = None,
+        choice: Iterable[str] | None = None,
+        title: str = "",
+    ) -> AsyncGenerator[OpenChat]:
+        """Yield a new chat. It is forgotten unless a turn starts in it. Raises the errors of ``create``."""
+        id, now = secrets.token_hex(12), self._clock()
+        chat = Chat(id, owner, _make_title(title), now, now, agent, model, _normalize_choice(choice))
+        opened = OpenChat(chat, await self._load_tool_set(chat), is_stored=False)
+        try:
+            yield opened
+        finally:
+            if not opened.is_stored:
+                await self._backend.release_chat(id)
 
     async def get(self, owner: str, chat_id: str) -> Chat:
         """Return one of the owner's chats. Raises NoSuchChat."""
@@ -173,15 +199,17 @@ class ChatService:
         changed: Mapping[str, Any] = {key: each for key, each in requested.items() if each is not UNCHANGED}
         chat = replace(chat, **changed)
         if changed.keys() & {"agent", "model"}:
-            await self._check_agent_and_model(chat)
+            await self._load_tool_set(chat)
         if not await self._store.change(chat):
             raise NoSuchChat(_NO_CHAT_MESSAGE, hint="it may have been deleted")
         return chat
 
-    async def _check_agent_and_model(self, chat: Chat) -> None:
-        await self._backend.load_tool_set(chat)
+    async def _load_tool_set(self, chat: Chat) -> ToolSet:
+        """Return the tools of a chat. Raises NoSuchModel, or ChatRefused for an unknown agent."""
+        tool_set = await self._backend.load_tool_set(chat.owner, chat)
         if chat.model is not None:
             self.models.pick(chat.model)
+        return tool_set
 
     async def delete(self, owner: str, chat_id: str) -> None:
         """Stop the chat's turn, delete the chat with all its events, and close its connections."""
@@ -191,10 +219,10 @@ class ChatService:
 
     # Turns.
 
-    async def send(self, owner: str, chat_id: str, text: str) -> int:
+    async def send(self, owner: str, chat: str | OpenChat, text: str) -> int:
         """Send a message and start a turn in which the model answers it. Return the turn's number.
 
-        Raises ChatBusy, NoSuchModel or ChatRefused.
+        ``chat`` is the id of a chat, or a draft. Raises ChatBusy, NoSuchModel or ChatRefused.
         """
         text = sanitize_text(text)
         if not text.strip():
@@ -203,38 +231,20 @@ class ChatService:
             raise ChatRefused(
                 f"the message has {len(text):,} characters; the maximum is {_MAX_MESSAGE_CHARACTERS:,}"
             )
-        return await self._start_model_turn(await self.get(owner, chat_id), text, None)
+        return await self._start_turn(await self._open_chat(owner, chat), UserMessage(text))
 
-    async def _start_model_turn(self, chat: Chat, text: str, repeated_turn: int | None) -> int:
-        tool_set = await self._backend.load_tool_set(chat)
-        model = self.models.pick(resolve_model_id(chat, tool_set)).choice.id
-        body = {"text": text, "model": model, "agent": chat.agent, "again": repeated_turn}
-        number = await self._turn_runner.begin(chat, tool_set, [NewChatEvent(Kind.USER, body)])
-        await self._set_missing_title(chat, text)
-        return number
-
-    async def run_tool(self, owner: str, chat_id: str, name: str, arguments: JsonObject) -> int:
+    async def run_tool(self, owner: str, chat: str | OpenChat, name: str, arguments: JsonObject) -> int:
         """Start a turn that calls a tool as the user, without a model. Return the turn's number.
 
-        Raises ChatBusy or ChatRefused.
+        ``chat`` is the id of a chat, or a draft. Raises ChatBusy or ChatRefused.
         """
         if not is_storable_json(dict(arguments)):
             raise ChatRefused(
                 "the arguments contain a value that cannot be stored",
                 hint="use integers of up to 64 bits and valid Unicode; pass larger numbers as strings",
             )
-        return await self._start_tool_turn(
-            await self.get(owner, chat_id), sanitize_text(name), arguments, None
-        )
-
-    async def _start_tool_turn(
-        self, chat: Chat, name: str, arguments: JsonObject, repeated_turn: int | None
-    ) -> int:
-        tool_set = await self._backend.load_tool_set(chat)
-        body = {"name": name, "arguments": dict(arguments), "again": repeated_turn}
-        number = await self._turn_runner.begin(chat, tool_set, [NewChatEvent(Kind.RUN, body)])
-        await self._set_missing_title(chat, name)
-        return number
+        start = ManualCall(sanitize_text(name), dict(arguments))
+        return await self._start_turn(await self._open_chat(owner, chat), start)
 
     async def retry(self, owner: str, chat_id: str) -> int:
         """Run the last turn again from its first event. Return the new turn's number.
@@ -246,12 +256,33 @@ class ChatService:
         first_events = (
             await self._store.list_events(chat.id, after=chat.turn - 1, limit=1) if chat.turn else ()
         )
-        if not first_events:
+        start = first_events[0].data if first_events else None
+        if not isinstance(start, UserMessage | ManualCall):
             raise ChatRefused("nothing to retry", hint="write a message")
-        body = first_events[0].body
-        if first_events[0].kind is Kind.RUN:
-            return await self._start_tool_turn(chat, str(body["name"]), body["arguments"], chat.turn)
-        return await self._start_model_turn(chat, str(body["text"]), chat.turn)
+        return await self._start_turn(await self._open_chat(owner, chat), replace(start, again=chat.turn))
+
+    async def _open_chat(self, owner: str, chat: str | Chat | OpenChat) -> OpenChat:
+        if isinstance(chat, OpenChat):
+            return chat
+        stored = await self.get(owner, chat) if isinstance(chat, str) else chat
+        return OpenChat(stored, await self._backend.load_tool_set(owner, stored), is_stored=True)
+
+    async def _start_turn(self, opened: OpenChat, start: UserMessage | ManualCall) -> int:
+        chat, tool_set, is_new = opened.chat, opened.tool_set, not opened.is_stored
+        if isinstance(start, UserMessage):
+            model = self.models.pick(resolve_model_id(chat, tool_set)).choice.id
+            start = replace(start, model=model, agent=chat.agent)
+        if is_new:
+            await self._store.create(chat)
+            opened.is_stored = True
+        try:
+            number = await self._turn_runner.begin(chat, tool_set, [NewChatEvent.from_data(start)])
+        except ToolyardError:
+            if is_new:
+                await self.delete(chat.owner, chat.id)
+            raise
+        await self._set_missing_title(chat, start.text if isinstance(start, UserMessage) else start.name)
+        return number
 
     async def _set_missing_title(self, chat: Chat, text: str) -> None:
         # The user may have renamed or deleted the chat since it was read.
@@ -335,28 +366,23 @@ class ChatService:
         """Return the full result of a RESULT event, or None if the event at ``seq`` is not a RESULT."""
         await self.get(owner, chat_id)
         events = await self._store.list_events(chat_id, after=seq - 1, limit=1)
-        if not events or events[0].seq != seq or events[0].kind is not Kind.RESULT:
+        result = events[0].data if events and events[0].seq == seq else None
+        if not isinstance(result, CallResult):
             return None
         kept_data = await self._store.get_kept_data(chat_id, seq) if events[0].has_kept else None
-        return read_full_result(events[0].body, kept_data)
+        return read_full_result(result, kept_data)
 
-    async def list_tools(self, owner: str, chat_id: str) -> Sequence[ToolView]:
+    async def list_tools(self, owner: str, chat: str | OpenChat | None) -> Sequence[ToolView]:
         """Return every known tool, and for a hidden tool the reason given by the rule that hides it.
 
-        Ignores the tools selected for this chat.
+        ``chat`` is the id of a chat, whose selection of tools is ignored; a draft; or None for the tools that
+        a chat without an agent would have.
         """
-        return await self._list_tool_views(await self.get(owner, chat_id))
-
-    async def list_tools_for_new_chat(self, owner: str, *, agent: str | None = None) -> Sequence[ToolView]:
-        """Return the tools, as ``tools`` does, for a chat that does not exist yet."""
-        chat = Chat(secrets.token_hex(12), owner, "", 0.0, 0.0, agent)
-        try:
-            return await self._list_tool_views(chat)
-        finally:
-            await self._backend.release_chat(chat.id)
-
-    async def _list_tool_views(self, chat: Chat) -> Sequence[ToolView]:
-        tool_set = await self._backend.load_tool_set(replace(chat, choice=None))
+        if isinstance(chat, OpenChat):
+            tool_set = chat.tool_set
+        else:
+            stored = None if chat is None else replace(await self.get(owner, chat), choice=None)
+            tool_set = await self._backend.load_tool_set(owner, stored)
         return await list_tool_views(tool_set if self.models.choices else tool_set.for_operator())
 
 

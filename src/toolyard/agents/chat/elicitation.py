@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import orjson
@@ -24,11 +24,11 @@ from toolyard.agents.chat.elicitation_request import (
     is_private_page,
     parse_elicitation,
 )
-from toolyard.agents.chat.event_writer import EventWriter
 from toolyard.agents.chat.storage import ChatStore
-from toolyard.agents.chat.turn_limits import ChatLimits
+from toolyard.agents.chat.turn_end import ChatLimits
+from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.errors import ToolyardError
-from toolyard.types.chat import ChatEvent, Kind, NewChatEvent
+from toolyard.types.chat import ChatEvent, NewChatEvent, Question, QuestionAnswer
 from toolyard.types.server import Server
 from toolyard.types.tool import JsonObject
 
@@ -59,7 +59,7 @@ class ActiveCall:
     server_id: str | None
     call_id: str
     server_label: str
-    event_writer: EventWriter
+    log: TurnLog
     find_server: Callable[[str], Server | None]
     """Return the definition of one of the user's servers."""
     sampling_handler: SamplingHandler | None = None
@@ -110,7 +110,7 @@ class ServerQuestions:
         if active_call is None or question is None:
             return CANCEL_RESULT
         server = active_call.find_server(server_id)
-        if question["kind"] == "url" and is_private_page(server, question["url"]):
+        if question.url is not None and is_private_page(server, question.url):
             log.warning(
                 "%s asked to open a page at a private address, which privateAddresses does not allow",
                 active_call.server_label,
@@ -137,7 +137,7 @@ class ServerQuestions:
                 f"the request has {len(words):,} characters; at most "
                 f"{MAX_SAMPLING_REQUEST_CHARACTERS:,} can be shown for approval"
             )
-        question = {"kind": "sampling", "message": "requests an answer from the model", "request": words}
+        question = Question(kind="sampling", message="requests an answer from the model", request=words)
         answer = await self._ask_within_limits(active_call, call_id, question)
         if answer["action"] != "accept":
             raise Declined("the user did not allow this request to the model")
@@ -160,14 +160,14 @@ class ServerQuestions:
             active_call
             for active_call in self._active_calls
             if (active_call.principal_id, active_call.server_id) == (principal_id, server_id)
-            and chat_id in (None, active_call.event_writer.chat_id)
+            and chat_id in (None, active_call.log.chat_id)
         ]
         if not candidates:
             return None, None
         return candidates[-1], candidates[-1].call_id if len(candidates) == 1 else None
 
     async def _ask_within_limits(
-        self, active_call: ActiveCall, call_id: str | None, question_body: JsonObject
+        self, active_call: ActiveCall, call_id: str | None, question: Question
     ) -> Mapping[str, Any]:
         """Return the user's answer; ``cancel`` after the timeout, at a limit, or when the call ends."""
         limits = self._limits
@@ -184,23 +184,16 @@ class ServerQuestions:
         active_call.question_ids.append(id)
         active_call.open_question_ids.add(id)
         try:
-            return await self._ask_and_wait(active_call, call_id, question_body, id)
+            return await self._ask_and_wait(active_call, call_id, question, id)
         finally:
             active_call.open_question_ids.discard(id)
 
     async def _ask_and_wait(
-        self, active_call: ActiveCall, call_id: str | None, question_body: JsonObject, question_id: str
+        self, active_call: ActiveCall, call_id: str | None, question: Question, question_id: str
     ) -> Mapping[str, Any]:
-        empty_fields = {"schema": None, "url": None, "request": None}
-        body = {
-            **empty_fields,
-            "id": question_id,
-            "call": call_id,
-            "server": active_call.server_label,
-            **question_body,
-        }
+        question = replace(question, id=question_id, call=call_id, server=active_call.server_label)
         try:
-            stored_events = await active_call.event_writer.append([NewChatEvent(Kind.QUESTION, body)])
+            stored_events = await active_call.log.append([NewChatEvent.from_data(question)])
         except ToolyardError as error:
             log.warning("a question of %s cannot be stored: %s", active_call.server_label, error.cause)
             return CANCEL_RESULT
@@ -223,7 +216,7 @@ class ServerQuestions:
                 task.cancel()
             await asyncio.wait((answer_task, finished_task))
         with contextlib.suppress(ToolyardError):
-            await active_call.event_writer.append([question_answer_event(question_id, "cancel", None)])
+            await active_call.log.append([question_answer_event(question_id, "cancel", None)])
         return CANCEL_RESULT
 
     async def _wait_for_answer(self, question: ChatEvent, question_id: str) -> Mapping[str, Any]:
@@ -233,14 +226,16 @@ class ServerQuestions:
             while True:
                 for event in await self._store.wait_for_events(question.chat_id, after, _ANSWER_POLL_SECONDS):
                     after = event.seq
-                    if event.kind is Kind.QUESTION_ANSWER and event.body.get("id") == question_id:
-                        return await self._read_answer(event)
+                    match event.data:
+                        case QuestionAnswer(id=id, action=action) if id == question_id:
+                            return await self._read_answer(event, action)
+                        case _:
+                            pass
         except ToolyardError as error:
             log.warning("waiting for the answer to a question failed: %s", error.cause)
             return CANCEL_RESULT
 
-    async def _read_answer(self, event: ChatEvent) -> Mapping[str, Any]:
-        action = str(event.body.get("action"))
+    async def _read_answer(self, event: ChatEvent, action: str) -> Mapping[str, Any]:
         if action != "accept":
             return {"action": action}
         kept_data = await self._store.get_kept_data(event.chat_id, event.seq) if event.has_kept else None
@@ -257,4 +252,4 @@ def question_answer_event(question_id: str, action: str, content: JsonObject | N
     The content is stored beside it: it is meant for the server, not for display.
     """
     kept_data = orjson.dumps(dict(content)) if content is not None and action == "accept" else b""
-    return NewChatEvent(Kind.QUESTION_ANSWER, {"id": question_id, "action": action}, kept=kept_data)
+    return NewChatEvent.from_data(QuestionAnswer(question_id, action), kept=kept_data)

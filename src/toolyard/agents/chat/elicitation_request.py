@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 import orjson
@@ -13,6 +13,7 @@ import orjson
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
 from toolyard.auth.errors import AddressNotAllowed
 from toolyard.config.value_checks import normalize_host, url_fault
+from toolyard.types.chat import Question
 from toolyard.types.server import HttpSpec, Server
 from toolyard.types.tool import JsonObject
 
@@ -31,16 +32,16 @@ MAX_SAMPLING_REQUEST_CHARACTERS = 64_000
 """Maximum length of a sampling request that a user can review."""
 
 
-def parse_elicitation(params: JsonObject) -> dict[str, Any] | None:
-    """Return the fields of a QUESTION event for an elicitation; None if it cannot be displayed."""
+def parse_elicitation(params: JsonObject) -> Question | None:
+    """Return the question of an elicitation; None if it cannot be displayed."""
     message = sanitize_text(_text_or_empty(params.get("message"))[:_MAX_MESSAGE_CHARACTERS])
     if params.get("mode", "form") == "url":
         url = normalize_web_url(_text_or_empty(params.get("url")))
-        return None if url is None else {"kind": "url", "message": message, "url": url}
+        return None if url is None else Question(kind="url", message=message, url=url)
     schema = _object_or_empty(params.get("requestedSchema"))
     if not schema or not is_storable_json(schema) or len(orjson.dumps(schema)) > _MAX_SCHEMA_BYTES:
         return None
-    return {"kind": "form", "message": message, "schema": schema}
+    return Question(kind="form", message=message, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 import orjson
 
@@ -17,21 +16,18 @@ from toolyard.agents.chat.approval_grants import (
 )
 from toolyard.agents.chat.elicitation import question_answer_event
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
-from toolyard.agents.chat.event_writer import read_turn_events
-from toolyard.agents.chat.heartbeat import repeat_forever
 from toolyard.agents.chat.sanitize import is_storable_json
-from toolyard.agents.chat.storage import ChatStore
 from toolyard.agents.chat.turn import TurnServices
-from toolyard.agents.chat.turn_runner import TurnRunner
+from toolyard.agents.chat.turn_log import read_turn
+from toolyard.agents.chat.turn_runner import TurnRunner, repeat_forever
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.errors import ToolyardError
 from toolyard.types.approval import Approval, Grant
-from toolyard.types.chat import Chat, Kind, NewChatEvent
+from toolyard.types.chat import ApprovalAnswer, Chat, NewChatEvent
 from toolyard.types.clock import is_recent
 from toolyard.types.tool import JsonObject
 
-__all__ = ["HumanAnswers", "TurnResumer"]
-
+__all__ = ["HumanAnswers"]
 
 log = logging.getLogger("toolyard.chat")
 
@@ -49,6 +45,30 @@ class HumanAnswers:
     def __init__(self, context: TurnServices, turn_runner: TurnRunner) -> None:
         self._context = context
         self._turn_runner = turn_runner
+        self._resume_task: asyncio.Task[None] | None = None
+
+    def start_resuming(self) -> None:
+        """Resume answered turns in the background, beginning with those left before this process started.
+
+        For a process that can load the tools of every chat.
+        """
+        work = repeat_forever(self._resume_answered_turns)
+        self._resume_task = asyncio.get_running_loop().create_task(work)
+
+    async def close(self) -> None:
+        """Stop the background task."""
+        if self._resume_task is not None:
+            self._resume_task.cancel()
+            await asyncio.wait([self._resume_task])
+
+    async def _resume_answered_turns(self) -> None:
+        for chat in await self._context.store.find_resumable():
+            try:
+                await self.resume_if_answered(chat)
+            except ToolyardError as error:
+                # One failing turn must not prevent the others from being resumed.
+                log.warning("chat %s: a waiting turn cannot be resumed: %s", chat.id, error.cause)
+        await asyncio.sleep(_RESUME_INTERVAL_SECONDS)
 
     # Approvals.
 
@@ -108,7 +128,7 @@ class HumanAnswers:
     async def _read_snapshot(self, chat: Chat | None) -> TurnSnapshot:
         if chat is None:
             return TurnSnapshot()
-        return TurnSnapshot.from_events(await read_turn_events(self._context.store, chat.id, chat.turn))
+        return await read_turn(self._context.store, chat.id, chat.turn)
 
     async def _store_answer(self, approval: Approval, yes: bool, remember: GrantScope | None) -> Grant | None:
         now = self._context.clock()
@@ -154,7 +174,8 @@ class HumanAnswers:
             not is_storable_json(answer_content) or len(orjson.dumps(answer_content)) > _MAX_CONTENT_BYTES
         ):
             raise ChatRefused("the answer cannot be sent: it is too long, or not valid JSON")
-        if question_id not in (await self._read_snapshot(chat)).open_question_ids:
+        open_questions = (await self._read_snapshot(chat)).open_questions
+        if all(asked.question.id != question_id for asked in open_questions):
             raise NoSuchChat("question not found, or already answered", hint="open the chat to see its state")
         await self._context.store.append_without_claim(
             chat.id, [question_answer_event(question_id, action, answer_content)]
@@ -162,44 +183,11 @@ class HumanAnswers:
 
 
 def _approval_answer_event(approval: Approval, yes: bool, remember: GrantScope | None) -> NewChatEvent:
-    body: dict[str, Any] = {
-        "id": approval.call_id,
-        "approval": approval.id,
-        "yes": yes,
-        "remembered": describe_grant_scope(remember) if yes and remember is not None else None,
-    }
-    return NewChatEvent(Kind.APPROVAL_ANSWER, body)
+    remembered = describe_grant_scope(remember) if yes and remember is not None else None
+    return NewChatEvent.from_data(ApprovalAnswer(approval.call_id or "", approval.id, yes, remembered))
 
 
 def _to_unapproved_call(approval: Approval) -> UnapprovedCall:
     return UnapprovedCall(
         approval.tool, approval.name, approval.definition_hash, approval.arguments, approval.reason
     )
-
-
-class TurnResumer:
-    """Resumes answered turns in the background, in a process that can serve every chat."""
-
-    def __init__(self, store: ChatStore, human_answers: HumanAnswers) -> None:
-        self._store = store
-        self._human_answers = human_answers
-        self._task: asyncio.Task[None] | None = None
-
-    def open(self) -> None:
-        """Start, beginning with turns that were left before this process started."""
-        self._task = asyncio.get_running_loop().create_task(repeat_forever(self._resume_answered_turns))
-
-    async def close(self) -> None:
-        """Stop the background task."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def _resume_answered_turns(self) -> None:
-        for chat in await self._store.find_resumable():
-            try:
-                await self._human_answers.resume_if_answered(chat)
-            except ToolyardError as error:
-                # One failing turn must not prevent the others from being resumed.
-                log.warning("chat %s: a waiting turn cannot be resumed: %s", chat.id, error.cause)
-        await asyncio.sleep(_RESUME_INTERVAL_SECONDS)

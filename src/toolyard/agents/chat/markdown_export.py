@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
 import orjson
 
 from toolyard.agents.chat.chats import ChatService
-from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent, Kind
+from toolyard.agents.chat.turn_snapshot import (
+    AnswerSnapshot,
+    CallSnapshot,
+    ChatSnapshot,
+    NoteSnapshot,
+    QuestionSnapshot,
+    TurnItem,
+    TurnSnapshot,
+)
+from toolyard.types.chat import CallResult, Chat, ManualCall, TurnOutcome, UserMessage
 
 __all__ = ["FullTextReader", "export_file_name", "export_markdown"]
 
 _EVENTS_PER_PAGE = 200
 
-FullTextReader: TypeAlias = Callable[[ChatEvent], Awaitable[str]]
-"""Returns the full text of a RESULT event."""
+FullTextReader: TypeAlias = Callable[[CallSnapshot, CallResult], Awaitable[str]]
+"""Returns the full text of a call's result."""
 
 
 def export_file_name(chat: Chat) -> str:
@@ -35,127 +45,109 @@ async def export_markdown(
     """
     created_at = datetime.fromtimestamp(chat.created_at, UTC)
     yield f"# {_collapse_whitespace(chat.title) or 'Chat'}\n\n{created_at:%Y-%m-%d %H:%M} UTC\n"
-    streamed_text: dict[tuple[int, str], list[str]] = {}
-    async for event in _read_all_events(chats, chat):
-        if event.kind in TRANSIENT_KINDS:
-            if event.kind is Kind.TEXT:
-                streamed_text.setdefault((event.turn, event.part), []).append(
-                    str(event.body.get("delta", ""))
-                )
-            continue
-        streamed_text.pop((event.turn, event.part), None)
-        yield await _render_event(chats, chat, event, read_full_text)
-    # Streamed text of a turn that is still running.
-    for pieces in streamed_text.values():
-        yield _format_block("".join(pieces))
+    reader = read_full_text or partial(_read_stored_text, chats, chat)
+    async for turn in _read_turns(chats, chat):
+        yield _render_start(turn)
+        for item in turn.items:
+            yield await _render_item(item, reader)
+        yield _render_end(turn)
 
 
-async def _read_all_events(chats: ChatService, chat: Chat) -> AsyncIterator[ChatEvent]:
-    """Yield all events, loading one page at a time."""
-    after = 0
+async def _read_turns(chats: ChatService, chat: Chat) -> AsyncIterator[TurnSnapshot]:
+    """Yield all turns, loading one page of events at a time."""
+    after, current = 0, ChatSnapshot()
     while page := await chats.list_events(chat.owner, chat.id, after=after, limit=_EVENTS_PER_PAGE):
-        for event in page:
-            yield event
-        after = page[-1].seq
+        *finished, last = current.apply(page).turns
+        for turn in finished:
+            yield turn
+        after, current = page[-1].seq, ChatSnapshot((last,))
+    for turn in current.turns:
+        yield turn
 
 
-async def _render_event(
-    chats: ChatService, chat: Chat, event: ChatEvent, read_full_text: FullTextReader | None
-) -> str:
-    if event.kind is not Kind.RESULT:
-        return _RENDERERS.get(event.kind, _render_nothing)(event.body)
-    if read_full_text is not None:
-        return _render_result(event.body, await read_full_text(event))
-    full_result = await chats.get_full_result(chat.owner, chat.id, event.seq) if event.has_kept else None
-    return _render_result(
-        event.body, str(event.body.get("text", "")) if full_result is None else full_result.text
-    )
+async def _read_stored_text(chats: ChatService, chat: Chat, call: CallSnapshot, result: CallResult) -> str:
+    full = await chats.get_full_result(chat.owner, chat.id, call.result_seq) if call.has_kept else None
+    return result.text if full is None else full.text
 
 
-# Rendering of each kind of event.
-
-_EventBody = Mapping[str, Any]
+# Rendering.
 
 
-def _render_user_message(body: _EventBody) -> str:
-    return f"\n## You\n{_format_block(body['text'])}"
+def _render_start(turn: TurnSnapshot) -> str:
+    match turn.start:
+        case UserMessage(text=text):
+            return f"\n## You\n{_format_block(text)}"
+        case ManualCall(name=name):
+            return f"\n## You ran {_format_inline_code(name)}\n"
+        case None:
+            return ""
 
 
-def _render_manual_call(body: _EventBody) -> str:
-    return f"\n## You ran {_format_inline_code(body['name'])}\n"
+async def _render_item(item: TurnItem, read_full_text: FullTextReader) -> str:
+    match item:
+        case AnswerSnapshot():
+            return _render_answer(item)
+        case CallSnapshot():
+            result = (
+                ""
+                if item.result is None
+                else _render_result(item.result, await read_full_text(item, item.result))
+            )
+            return _render_call(item) + result
+        case QuestionSnapshot():
+            return _render_question(item)
+        case NoteSnapshot(note=note):
+            return f"\n*{_collapse_whitespace(note.text)}*\n"
 
 
-def _render_model_message(body: _EventBody) -> str:
-    reasoning = _format_block("> " + body["reasoning"].replace("\n", "\n> ")) if body.get("reasoning") else ""
-    content = reasoning + (_format_block(body["text"]) if body.get("text") else "")
-    return f"\n## {_collapse_whitespace(str(body.get('model') or 'Model'))}\n{content}" if content else ""
+def _render_answer(answer: AnswerSnapshot) -> str:
+    # Streamed text of a turn that is still running.
+    if answer.seq is None:
+        return _format_block(answer.text) if answer.text else ""
+    reasoning = _format_block("> " + answer.reasoning.replace("\n", "\n> ")) if answer.reasoning else ""
+    content = reasoning + (_format_block(answer.text) if answer.text else "")
+    return f"\n## {_collapse_whitespace(answer.model or 'Model')}\n{content}" if content else ""
 
 
-def _render_call(body: _EventBody) -> str:
-    arguments = body["arguments"]
+def _render_call(call: CallSnapshot) -> str:
+    request, arguments = call.request, call.request.arguments
     argument_text = (
         arguments
         if isinstance(arguments, str)
         else orjson.dumps(arguments, option=orjson.OPT_INDENT_2).decode()
     )
-    server = f" ({_collapse_whitespace(str(body['server']))})" if body.get("server") else ""
-    return f"\n### {_format_inline_code(body['name'])}{server}\n{_format_code_fence(argument_text, 'json')}"
-
-
-def _render_result(body: _EventBody, text: str) -> str:
-    heading = "Result" if body.get("ok") else "Error"
-    media = "".join(
-        f"- {each['kind']}, {_format_inline_code(each['mime'])}, {each['size']:,} bytes\n"
-        for each in body.get("media") or ()
-    )
-    cause = f"\n{_collapse_whitespace(body['cause'])}\n" if body.get("cause") else ""
+    server = f" ({_collapse_whitespace(request.server)})" if request.server else ""
+    approval = {True: "\nYou allowed it.\n", False: "\nYou did not allow it.\n", None: ""}[call.approved]
+    questions = "".join(map(_render_question, call.questions))
     return (
-        f"\n{heading}, after {body.get('seconds', 0):.1f} s:\n{cause}{_format_code_fence(text)}"
+        f"\n### {_format_inline_code(request.name)}{server}\n{_format_code_fence(argument_text, 'json')}"
+        f"{approval}{questions}"
+    )
+
+
+def _render_result(result: CallResult, text: str) -> str:
+    heading = "Result" if result.ok else "Error"
+    media = "".join(
+        f"- {each.kind}, {_format_inline_code(each.mime)}, {each.size:,} bytes\n" for each in result.media
+    )
+    cause = f"\n{_collapse_whitespace(result.cause)}\n" if result.cause else ""
+    return (
+        f"\n{heading}, after {result.seconds:.1f} s:\n{cause}{_format_code_fence(text)}"
         f"{media and chr(10) + media}"
     )
 
 
-def _render_approval_answer(body: _EventBody) -> str:
-    return "\nYou allowed it.\n" if body.get("yes") else "\nYou did not allow it.\n"
+def _render_question(asked: QuestionSnapshot) -> str:
+    server, message = _collapse_whitespace(asked.question.server), asked.question.message
+    reply = "" if asked.action is None else f"\nYou replied: {_collapse_whitespace(asked.action)}.\n"
+    return f"\n{server} asked:\n{_format_code_fence(message)}{reply}"
 
 
-def _render_question(body: _EventBody) -> str:
-    return (
-        f"\n{_collapse_whitespace(str(body.get('server', '')))} "
-        f"asked:\n{_format_code_fence(str(body.get('message', '')))}"
-    )
-
-
-def _render_question_answer(body: _EventBody) -> str:
-    return f"\nYou replied: {_collapse_whitespace(str(body.get('action', '')))}.\n"
-
-
-def _render_note(body: _EventBody) -> str:
-    return f"\n*{_collapse_whitespace(str(body.get('text', '')))}*\n"
-
-
-def _render_end(body: _EventBody) -> str:
-    if body.get("why") == "done":
+def _render_end(turn: TurnSnapshot) -> str:
+    if turn.end is None or turn.end.why == TurnOutcome.DONE:
         return ""
-    error = f": {_collapse_whitespace(str(body['error']))}" if body.get("error") else ""
-    return f"\n*The turn ended: {_collapse_whitespace(str(body.get('why', '')))}{error}*\n"
-
-
-def _render_nothing(body: _EventBody) -> str:
-    return ""
-
-
-_RENDERERS = {
-    Kind.USER: _render_user_message,
-    Kind.RUN: _render_manual_call,
-    Kind.MODEL_MESSAGE: _render_model_message,
-    Kind.CALL: _render_call,
-    Kind.APPROVAL_ANSWER: _render_approval_answer,
-    Kind.QUESTION: _render_question,
-    Kind.QUESTION_ANSWER: _render_question_answer,
-    Kind.NOTE: _render_note,
-    Kind.END: _render_end,
-}
+    error = f": {_collapse_whitespace(turn.end.error)}" if turn.end.error else ""
+    return f"\n*The turn ended: {_collapse_whitespace(turn.end.why)}{error}*\n"
 
 
 def _format_block(text: str) -> str:

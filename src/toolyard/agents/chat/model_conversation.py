@@ -8,29 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.tools import ToolDefinition
 
 from toolyard.agents.chat.context_window import ContextWindow
 from toolyard.agents.chat.elicitation_request import SamplingRequest
-from toolyard.agents.chat.event_writer import EventWriter, TurnLog
 from toolyard.agents.chat.model_history import (
     InputModalities,
     build_messages,
     build_messages_by_turn,
+    build_usage,
     merge_messages,
     model_message_event,
     normalize_response,
-    usage_event,
 )
 from toolyard.agents.chat.sanitize import parse_tool_arguments
+from toolyard.agents.chat.turn_log import TurnLog
+from toolyard.agents.chat.turn_snapshot import NoteSnapshot, TurnSnapshot
 from toolyard.agents.models.available_models import PickedModel
 from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
 from toolyard.catalog.token_estimate import estimate_definition_tokens, estimate_tokens
 from toolyard.types.agent import Agent
-from toolyard.types.chat import ChatEvent, Kind, NewChatEvent
+from toolyard.types.chat import NewChatEvent, Note, ReasoningDelta, TextDelta
 from toolyard.types.tool import Definition
 
 __all__ = ["ModelAnswer", "ModelConversation", "RequestedCall", "answer_sampling_request"]
@@ -42,8 +43,7 @@ _MAX_CALLS_PER_ANSWER = 256
 """Maximum number of calls taken from one answer. An answer with more is considered a malfunction."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedCall:
+class RequestedCall(NamedTuple):
     """A call that the model requested. The arguments are a string if they are not a JSON object."""
 
     id: str
@@ -67,16 +67,11 @@ class ModelConversation:
         picked_model: PickedModel,
         tools: Mapping[str, Definition],
         agent: Agent | None,
-        earlier_events: Iterable[ChatEvent],
+        earlier_turns: Iterable[TurnSnapshot],
         kept_data_by_seq: Mapping[int, bytes],
-        repeated_turn: int | None,
         window_tokens: int,
     ) -> None:
-        """``earlier_events`` are the events of the turns before this one; ``repeated_turn`` is the turn that
-        it retries.
-
-        ``window_tokens`` is the size of the model's context window.
-        """
+        """``window_tokens`` is the size of the model's context window."""
         self._picked_model = picked_model
         self._agent = agent
         self._modalities = InputModalities(picked_model.choice.sees, picked_model.choice.hears)
@@ -88,10 +83,7 @@ class ModelConversation:
         reserved_tokens += 0 if agent is None else estimate_tokens(agent.prompt)
         max_tokens = max(int(window_tokens * _WINDOW_FILL_RATIO) - reserved_tokens, window_tokens // 4)
         self._window = ContextWindow(
-            build_messages_by_turn(
-                earlier_events, kept_data_by_seq, self._modalities, repeated_turn=repeated_turn
-            ),
-            max_tokens,
+            build_messages_by_turn(earlier_turns, kept_data_by_seq, self._modalities), max_tokens
         )
         self._window_tokens = window_tokens
 
@@ -101,19 +93,17 @@ class ModelConversation:
             tools = {**self._tools, tool.name: _build_tool_definition(tool.name, tool, self._provider_api)}
             self._tools = {name: tools[name] for name in sorted(tools)}
 
-    def next_messages(
-        self, turn_events: Sequence[ChatEvent], kept_data_by_seq: Mapping[int, bytes]
-    ) -> list[ModelMessage]:
-        """Return the messages to send after these events of the turn."""
-        return self._window.fit_messages(build_messages(turn_events, kept_data_by_seq, self._modalities))
+    def next_messages(self, turn: TurnSnapshot, kept_data_by_seq: Mapping[int, bytes]) -> list[ModelMessage]:
+        """Return the messages to send in this state of the turn."""
+        return self._window.fit_messages(build_messages([turn], kept_data_by_seq, self._modalities))
 
-    def build_omission_notes(self, turn_events: Iterable[ChatEvent]) -> list[NewChatEvent]:
+    def build_omission_notes(self, turn: TurnSnapshot) -> list[Note]:
         """Return a note for the user if content is omitted and the turn has no such note yet."""
         # Notes have no subtype; the prefix identifies an earlier note, also after another process resumed the
         # turn from its stored events.
         is_noted = any(
-            event.kind is Kind.NOTE and str(event.body.get("text")).startswith(_OMISSION_NOTE_PREFIX)
-            for event in turn_events
+            isinstance(item, NoteSnapshot) and item.note.text.startswith(_OMISSION_NOTE_PREFIX)
+            for item in turn.items
         )
         omissions: list[str] = []
         if turns := self._window.omitted_turns:
@@ -126,14 +116,14 @@ class ModelConversation:
             return []
         text = f"{_OMISSION_NOTE_PREFIX} ({self._window_tokens:,} tokens): {' and '.join(omissions)}"
         hint = "start a new chat; if the model supports more, raise its context setting"
-        return [NewChatEvent(Kind.NOTE, {"text": text, "hint": hint})]
+        return [Note(text, hint)]
 
     async def ask(
         self,
         messages: Sequence[ModelMessage],
         used_call_ids: Container[str],
         part: str,
-        event_writer: EventWriter,
+        log: TurnLog,
     ) -> ModelAnswer:
         """Request the next answer and store its pieces as they arrive. Raises a ModelError."""
         agent = self._agent
@@ -145,14 +135,14 @@ class ModelConversation:
         )
         async with asking as stream:
             async for piece in stream:
-                kind = Kind.TEXT if piece.kind == "text" else Kind.REASONING
-                event_writer.add_piece(kind, part, piece.delta)
+                delta_class = TextDelta if piece.kind == "text" else ReasoningDelta
+                log.add_piece(delta_class(piece.delta), part)
             response, cost = stream.response(), stream.cost
         answer = normalize_response(response, used_call_ids, _MAX_CALLS_PER_ANSWER)
         events = [
             model_message_event(answer, part),
-            usage_event(answer, cost),
-            *_build_finish_notes(response),
+            NewChatEvent.from_data(build_usage(answer, cost)),
+            *map(NewChatEvent.from_data, _build_finish_notes(response)),
         ]
         return ModelAnswer(tuple(events), tuple(_parse_requested_calls(answer)))
 
@@ -174,29 +164,25 @@ def _parse_requested_calls(response: ModelResponse) -> Iterable[RequestedCall]:
         yield RequestedCall(part.tool_call_id, part.tool_name, raw if parsed is None else parsed)
 
 
-def _build_finish_notes(response: ModelResponse) -> Iterable[NewChatEvent]:
+def _build_finish_notes(response: ModelResponse) -> Iterable[Note]:
     """Yield notes for the user about an answer that ended early."""
     if len(response.tool_calls) > _MAX_CALLS_PER_ANSWER:
-        text = (
+        yield Note(
             f"the model requested {len(response.tool_calls):,} calls; only the first "
             f"{_MAX_CALLS_PER_ANSWER} were used"
         )
-        yield NewChatEvent(Kind.NOTE, {"text": text, "hint": None})
     if response.finish_reason == "length":
         hint = "ask it to continue, or raise the model's output limit"
-        yield NewChatEvent(
-            Kind.NOTE, {"text": "the answer was cut off at the model's output limit", "hint": hint}
-        )
+        yield Note("the answer was cut off at the model's output limit", hint)
     elif response.finish_reason == "content_filter":
-        text = "the provider's content filter ended the answer"
-        yield NewChatEvent(Kind.NOTE, {"text": text, "hint": "rephrase your message"})
+        yield Note("the provider's content filter ended the answer", "rephrase your message")
 
 
 _STOP_REASONS = {"length": "maxTokens"}
 
 
 async def answer_sampling_request(
-    request: SamplingRequest, picked_model: PickedModel, turn_log: TurnLog, max_tokens: int
+    request: SamplingRequest, picked_model: PickedModel, log: TurnLog, max_tokens: int
 ) -> Mapping[str, Any]:
     """Return the result of ``sampling/createMessage`` and store its token usage. Raises a ModelError.
 
@@ -213,7 +199,7 @@ async def answer_sampling_request(
         async for _ in answer:
             pass
         response = answer.response()
-    await turn_log.append([usage_event(response, answer.cost)])
+    await log.append_data(build_usage(response, answer.cost))
     return {
         "role": "assistant",
         "content": {"type": "text", "text": response.text or ""},

@@ -1,7 +1,7 @@
-"""Convert a chat's events to messages for a model, and a model's answer to events.
+"""Convert a chat's turns to messages for a model, and a model's answer to events.
 
-Pure. The messages are valid for any sequence of events: each call has exactly one result, directly after the
-answer that made it, and nothing is duplicated. The same events produce the same messages, so that a
+Pure. The messages are valid for any turns: each call has exactly one result, directly after the
+answer that made it, and nothing is duplicated. The same turns produce the same messages, so that a
 provider's prompt cache stays valid.
 
 A retried turn is omitted: the turn that replaces it starts with the same message. So is a turn in which the
@@ -14,7 +14,7 @@ import base64
 import binascii
 import re
 import secrets
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, cast
@@ -37,19 +37,20 @@ from pydantic_ai.messages import (
 from toolyard.agents.chat.result_event import read_full_result
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
 from toolyard.agents.chat.turn_end import INTERRUPTED_MESSAGE
-from toolyard.agents.chat.turn_snapshot import split_turns
+from toolyard.agents.chat.turn_snapshot import CallSnapshot, TurnSnapshot
 from toolyard.meta import META_TOOLS
-from toolyard.types.chat import ChatEvent, Kind, NewChatEvent
+from toolyard.types import chat
+from toolyard.types.chat import CallRequest, CallResult, NewChatEvent
 from toolyard.types.result import Media
 
 __all__ = [
     "InputModalities",
     "build_messages",
     "build_messages_by_turn",
+    "build_usage",
     "merge_messages",
     "model_message_event",
     "normalize_response",
-    "usage_event",
 ]
 
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -72,40 +73,29 @@ class InputModalities:
     audio: bool = False
 
 
-# From events to messages.
+# From turns to messages.
 
 
 def build_messages(
-    events: Iterable[ChatEvent],
+    turns: Iterable[TurnSnapshot],
     kept_data_by_seq: Mapping[int, bytes],
     modalities: InputModalities = InputModalities(),  # noqa: B008 - frozen
-    *,
-    repeated_turn: int | None = None,
 ) -> list[ModelMessage]:
-    """Return the messages for the events of whole turns, in order.
-
-    ``repeated_turn`` is a turn that is retried by a turn outside these events.
-    """
-    return merge_messages(
-        *build_messages_by_turn(events, kept_data_by_seq, modalities, repeated_turn=repeated_turn)
-    )
+    """Return the messages for these turns, in order."""
+    return merge_messages(*build_messages_by_turn(turns, kept_data_by_seq, modalities))
 
 
 def build_messages_by_turn(
-    events: Iterable[ChatEvent],
+    turns: Iterable[TurnSnapshot],
     kept_data_by_seq: Mapping[int, bytes],
     modalities: InputModalities = InputModalities(),  # noqa: B008 - frozen
-    *,
-    repeated_turn: int | None = None,
 ) -> list[list[ModelMessage]]:
     """Return the messages of each turn, as ``build_messages`` does for all."""
-    turns = split_turns(events)
-    repeated = {repeated_turn, *(begun[0].body.get("again") for begun in turns.values())}
     answered_call_ids: set[str] = set()
     return [
-        list(_build_turn_messages(turn, kept_data_by_seq, modalities, answered_call_ids))
-        for number, turn in turns.items()
-        if number not in repeated and turn[0].kind is Kind.USER
+        list(_build_turn_messages(turn, turn.text, kept_data_by_seq, modalities, answered_call_ids))
+        for turn in turns
+        if not turn.replaced and turn.text is not None
     ]
 
 
@@ -134,7 +124,8 @@ def _merge_pair(first: ModelMessage, second: ModelMessage) -> ModelMessage | Non
 
 
 def _build_turn_messages(
-    events: Sequence[ChatEvent],
+    turn: TurnSnapshot,
+    text: str,
     kept_data_by_seq: Mapping[int, bytes],
     modalities: InputModalities,
     answered_call_ids: set[str],
@@ -143,34 +134,28 @@ def _build_turn_messages(
 
     ``answered_call_ids`` are the ids of calls that already have a result.
     """
-    calls = {str(event.body.get("id")): event for event in events if event.kind is Kind.CALL}
-    results: dict[str, ChatEvent] = {}
-    for event in events:
-        if event.kind is Kind.RESULT:
-            results.setdefault(str(event.body.get("id")), event)
-    for event in events:
-        if event.kind is Kind.USER:
-            yield ModelRequest([UserPromptPart(str(event.body.get("text", "")))])
-        elif event.kind is Kind.MODEL_MESSAGE:
-            response = _restore_response(event, kept_data_by_seq.get(event.seq), answered_call_ids)
-            if any(isinstance(part, ToolCallPart) or _has_text(part) for part in response.parts):
-                yield response
-            if response.tool_calls:
-                yield ModelRequest(
-                    [
-                        _build_tool_return(part, calls, results, kept_data_by_seq, modalities)
-                        for part in response.tool_calls
-                    ]
-                )
+    calls = {call.request.id: call for call in turn.calls}
+    yield ModelRequest([UserPromptPart(text)])
+    for answer in turn.answers:
+        if answer.seq is None:
+            continue
+        response = _restore_response(answer.text, kept_data_by_seq.get(answer.seq), answered_call_ids)
+        if any(isinstance(part, ToolCallPart) or _has_text(part) for part in response.parts):
+            yield response
+        if response.tool_calls:
+            yield ModelRequest(
+                [
+                    _build_tool_return(part, calls.get(part.tool_call_id), kept_data_by_seq, modalities)
+                    for part in response.tool_calls
+                ]
+            )
 
 
-def _restore_response(
-    event: ChatEvent, kept_data: bytes | None, answered_call_ids: set[str]
-) -> ModelResponse:
+def _restore_response(text: str, kept_data: bytes | None, answered_call_ids: set[str]) -> ModelResponse:
     """Return the answer as the provider expects it back, or just its text if nothing else was stored."""
     response = None if not kept_data else _decode_response(kept_data)
     if response is None:
-        return ModelResponse([TextPart(str(event.body.get("text", "")))])
+        return ModelResponse([TextPart(text)])
     parts: list[ModelResponsePart] = []
     for part in response.parts:
         if isinstance(part, ToolCallPart):
@@ -206,36 +191,33 @@ def _decode_response(kept_data: bytes) -> ModelResponse | None:
 
 def _build_tool_return(
     part: ToolCallPart,
-    calls: Mapping[str, ChatEvent],
-    results: Mapping[str, ChatEvent],
+    call: CallSnapshot | None,
     kept_data_by_seq: Mapping[int, bytes],
     modalities: InputModalities,
 ) -> ToolReturnPart:
-    event = results.get(part.tool_call_id)
-    if event is None:
+    if call is None or call.result is None:
         content: Any = {"error": True, "output": INTERRUPTED_MESSAGE}
     else:
-        call = calls.get(part.tool_call_id)
         content = _build_result_content(
-            event,
-            kept_data_by_seq.get(event.seq),
+            call.result,
+            kept_data_by_seq.get(call.result_seq),
             modalities,
-            is_meta_tool=call is not None and _is_meta_tool_call(call),
+            is_meta_tool=_is_meta_tool_call(call.request),
         )
     return ToolReturnPart(part.tool_name, content, part.tool_call_id)
 
 
-def _is_meta_tool_call(call: ChatEvent) -> bool:
+def _is_meta_tool_call(call: CallRequest) -> bool:
     """Return whether the result reports its own success: ``{"ok": false, …}``."""
-    tool = META_TOOLS.get(str(call.body.get("name")))
-    return tool is not None and call.body.get("tool") == tool.id
+    tool = META_TOOLS.get(call.name)
+    return tool is not None and call.tool == tool.id
 
 
 def _build_result_content(
-    event: ChatEvent, kept_data: bytes | None, modalities: InputModalities, *, is_meta_tool: bool
+    result: CallResult, kept_data: bytes | None, modalities: InputModalities, *, is_meta_tool: bool
 ) -> Any:
     """Return the content of a result for a model: its text or an error object, then images and audio."""
-    body, full_result = event.body, read_full_result(event.body, kept_data)
+    full_result = read_full_result(result, kept_data)
     binary_parts = [
         content for each in full_result.media if (content := _to_binary_content(each, modalities)) is not None
     ]
@@ -245,11 +227,11 @@ def _build_result_content(
         if _to_binary_content(each, modalities) is None and str(each) not in full_result.text
     ]
     text = "\n".join([full_result.text, *media_names])
-    if is_meta_tool or body.get("ok") is True:
+    if is_meta_tool or result.ok:
         return [text, *binary_parts] if binary_parts else text
     view: dict[str, Any] = {"error": True, "output": text}
-    if body.get("cause") is not None:
-        view["cause"] = body["cause"]
+    if result.cause is not None:
+        view["cause"] = result.cause
     return [view, *binary_parts] if binary_parts else view
 
 
@@ -313,13 +295,8 @@ def _choose_call_id(id: str, used_call_ids: Container[str], assigned_call_ids: C
 def model_message_event(response: ModelResponse, part: str) -> NewChatEvent:
     """Return the event of a complete answer, which replaces its pieces."""
     reasoning = "\n\n".join(each.content for each in response.parts if isinstance(each, ThinkingPart))
-    body: dict[str, Any] = {
-        "text": response.text or "",
-        "reasoning": reasoning,
-        "model": response.model_name,
-        "calls": len(response.tool_calls),
-    }
-    return NewChatEvent(Kind.MODEL_MESSAGE, body, part=part, kept=_encode_response(response))
+    message = chat.ModelMessage(response.text or "", reasoning, response.model_name, len(response.tool_calls))
+    return NewChatEvent.from_data(message, part, _encode_response(response))
 
 
 def _encode_response(response: ModelResponse) -> bytes:
@@ -334,13 +311,12 @@ def _encode_response(response: ModelResponse) -> bytes:
         return b""
 
 
-def usage_event(response: ModelResponse, cost: Decimal | None) -> NewChatEvent:
+def build_usage(response: ModelResponse, cost: Decimal | None) -> chat.ModelUsage:
     """Return the token usage and cost of one request."""
     usage = response.usage
-    body: dict[str, Any] = {
-        "input": usage.input_tokens,
-        "output": usage.output_tokens,
-        "cached": usage.cache_read_tokens,
-        "cost": None if cost is None else float(cost),
-    }
-    return NewChatEvent(Kind.USAGE, body)
+    return chat.ModelUsage(
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        None if cost is None else float(cost),
+    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import orjson
 
 from toolyard.agents.chat.sanitize import sanitize_text
-from toolyard.types.chat import Kind, NewChatEvent
+from toolyard.types.chat import CallResult, NewChatEvent, ResultMedia
 from toolyard.types.result import Media, Result
 
 __all__ = ["MAX_PREVIEW_CHARACTERS", "FullResult", "failure_event", "read_full_result", "result_event"]
@@ -31,19 +30,19 @@ def result_event(
 ) -> NewChatEvent:
     """Return the RESULT event of a call, which replaces its progress events."""
     text, media = sanitize_text(result.text), result.media
-    body: dict[str, Any] = {
-        "id": call_id,
-        "ok": ok,
-        "text": text[:MAX_PREVIEW_CHARACTERS],
-        "length": len(text),
-        "cause": None if result.cause is None else sanitize_text(result.cause),
-        "seconds": round(seconds, 3),
-        "media": [{"kind": each.kind, "mime": each.mime, "size": each.size} for each in media],
-        "handle": result.handle,
-        "reconnect": reconnect_instance_id,
-    }
+    data = CallResult(
+        call_id,
+        ok,
+        text[:MAX_PREVIEW_CHARACTERS],
+        len(text),
+        None if result.cause is None else sanitize_text(result.cause),
+        round(seconds, 3),
+        tuple(ResultMedia(each.kind, each.mime, each.size) for each in media),
+        result.handle,
+        reconnect_instance_id,
+    )
     kept = _encode_full_result(text, media) if media or len(text) > MAX_PREVIEW_CHARACTERS else b""
-    return NewChatEvent(Kind.RESULT, body, part=call_id, kept=kept)
+    return NewChatEvent.from_data(data, call_id, kept)
 
 
 def failure_event(call_id: str, message: str) -> NewChatEvent:
@@ -51,10 +50,10 @@ def failure_event(call_id: str, message: str) -> NewChatEvent:
     return result_event(call_id, Result(None, message, is_error=True), ok=False, seconds=0.0)
 
 
-def read_full_result(body: Mapping[str, Any], kept_data: bytes | None) -> FullResult:
-    """Return the full result of a RESULT event, from its body and the data stored beside it, if any."""
+def read_full_result(result: CallResult, kept_data: bytes | None) -> FullResult:
+    """Return the full result of a call, from its event and the data stored beside it, if any."""
     if not kept_data:
-        return FullResult(str(body.get("text", "")))
+        return FullResult(result.text)
     decoded = cast("dict[str, Any]", orjson.loads(kept_data))
     return FullResult(decoded["text"], tuple(Media(**each) for each in decoded["media"]))
 

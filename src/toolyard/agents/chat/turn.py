@@ -9,31 +9,45 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolyard.agents.chat.elicitation import Declined, ServerQuestions
+from toolyard.agents.chat.approval_grants import UnapprovedCall, grant_covers
+from toolyard.agents.chat.elicitation import ActiveCall, Declined, ServerQuestions
 from toolyard.agents.chat.elicitation_request import SamplingRequest
 from toolyard.agents.chat.errors import NotHeld
-from toolyard.agents.chat.event_writer import (
-    EventWriter,
-    TurnLog,
-    find_kept_seqs,
-    read_chat_events,
-    read_turn_events,
-)
+from toolyard.agents.chat.result_event import failure_event, result_event
 from toolyard.agents.chat.storage import ApprovalStore, ChatStore
 from toolyard.agents.chat.tool_set import OfferedTools, ToolSet
-from toolyard.agents.chat.turn_calls import TurnCallRunner, call_event
-from toolyard.agents.chat.turn_end import TurnEnd, build_closing_events
-from toolyard.agents.chat.turn_limits import ChatLimits, find_reached_limit, find_repeated_call
-from toolyard.agents.chat.turn_snapshot import step_part_id
+from toolyard.agents.chat.turn_end import (
+    ChatLimits,
+    build_closing_events,
+    find_reached_limit,
+    find_refused_calls,
+    find_repeated_call,
+)
+from toolyard.agents.chat.turn_log import TurnLog, read_chat_events, read_turn
+from toolyard.agents.chat.turn_snapshot import CallSnapshot, ChatSnapshot, TurnSnapshot, step_part_id
 from toolyard.agents.models.available_models import Models
+from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
 from toolyard.meta import RESULT_READ_TOOL
-from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnOutcome, TurnState
+from toolyard.types.approval import Approval, Grant
+from toolyard.types.call import ToolCall
+from toolyard.types.chat import (
+    ApprovalRequest,
+    CallRequest,
+    Chat,
+    ManualCall,
+    NewChatEvent,
+    Note,
+    TurnEnd,
+    TurnOutcome,
+    TurnState,
+)
+from toolyard.types.tool import JsonObject
 
 if TYPE_CHECKING:
     from toolyard.agents.chat.model_conversation import ModelConversation
@@ -47,6 +61,10 @@ MODEL_MODULES = ("toolyard.agents.chat.model_conversation",)
 
 _END_WRITE_TIMEOUT_SECONDS = 10.0
 """Maximum duration of a turn's last write."""
+_DENIED_MESSAGE = "the user declined this call"
+
+_Candidate: TypeAlias = tuple[CallSnapshot, UnapprovedCall]
+"""A call that needs an approval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +88,8 @@ class Turn:
         self._chat = chat
         self._number = number
         self._tool_set = tool_set
-        self._event_writer = EventWriter(context.store, chat.id, context.runner)
+        self._log = TurnLog(context.store, chat.id, context.runner)
+        self._call_slots = asyncio.Semaphore(context.limits.max_parallel_calls)
         self._stop_reason: TurnEnd | None = None
         self._task: asyncio.Task[TurnEnd | None] | None = None
 
@@ -120,7 +139,7 @@ class Turn:
                 try:
                     # First the streamed text that is still buffered, so that closing the turn turns it into a
                     # partial answer.
-                    await self._event_writer.finish()
+                    await self._log.finish()
                 except NotHeld:
                     return
                 except ToolyardError as error:
@@ -137,105 +156,219 @@ class Turn:
     # Steps of a turn.
 
     async def _continue_turn(self) -> TurnEnd | None:
-        events = await read_turn_events(self._context.store, self._chat.id, self._number)
-        turn_log = TurnLog(self._event_writer, events)
-        if turn_log.build_snapshot().is_manual:
-            return await self._run_manual_call(turn_log)
-        return await self._run_conversation(turn_log)
+        await self._log.load(self._number)
+        start = self._log.snapshot.start
+        return await (self._run_manual_call(start) if isinstance(start, ManualCall) else self._run_model())
 
-    async def _run_manual_call(self, turn_log: TurnLog) -> TurnEnd | None:
-        tool_set, first_body = self._tool_set.for_operator(), turn_log.events[0].body
-        name, arguments = str(first_body["name"]), first_body["arguments"]
-        await tool_set.locate(name)
-        if not turn_log.build_snapshot().open_calls:
-            await turn_log.append([call_event(tool_set, f"call_{secrets.token_hex(8)}", name, arguments)])
-        completed = await self._create_call_runner(turn_log, tool_set).run_open_calls(
-            turn_log.build_snapshot()
-        )
-        return TurnEnd(TurnOutcome.DONE) if completed else None
+    async def _run_manual_call(self, start: ManualCall) -> TurnEnd | None:
+        self._tool_set = self._tool_set.for_operator()
+        await self._tool_set.locate(start.name)
+        if not self._log.snapshot.open_calls:
+            await self._log.append_data(
+                self._build_call(f"call_{secrets.token_hex(8)}", start.name, start.arguments)
+            )
+        return TurnEnd(TurnOutcome.DONE) if await self._run_open_calls() else None
 
-    async def _run_conversation(self, turn_log: TurnLog) -> TurnEnd | None:
-        agent, limits = self._tool_set.agent, self._context.limits
-        earlier_events = await read_chat_events(self._context.store, self._chat.id, before=self._number)
-        conversation = await self._open_conversation(turn_log, earlier_events)
-        call_runner = self._create_call_runner(turn_log, self._tool_set)
-        used_call_ids = _collect_call_ids(earlier_events)
+    async def _run_model(self) -> TurnEnd | None:
+        agent, log = self._tool_set.agent, self._log
+        max_steps = None if agent is None else agent.max_steps
+        earlier = ChatSnapshot.from_events(
+            await read_chat_events(self._context.store, self._chat.id, before=self._number)
+        ).turns
+        conversation = await self._open_conversation(earlier)
+        used_call_ids = {call.request.id for turn in earlier for call in turn.calls}
         while True:
-            # Recomputing the state from the events on each iteration keeps one code path for new and resumed
-            # turns.
-            snapshot = turn_log.build_snapshot()
-            if snapshot.open_calls:
-                if (limit := find_repeated_call(snapshot)) is not None:
+            # Deciding by the snapshot on each iteration keeps one code path for new and resumed turns.
+            if log.snapshot.open_calls:
+                if (limit := find_repeated_call(log.snapshot)) is not None:
                     return limit
-                if not await call_runner.run_open_calls(snapshot):
+                if not await self._run_open_calls():
                     return None
                 continue
-            if (
-                limit := find_reached_limit(snapshot, limits, None if agent is None else agent.max_steps)
-            ) is not None:
+            if (limit := find_reached_limit(log.snapshot, self._context.limits, max_steps)) is not None:
                 return limit
-            if any(event.kind is Kind.RESULT and event.body.get("handle") for event in turn_log.events):
+            if any(call.result is not None and call.result.handle for call in log.snapshot.calls):
                 conversation.add_tool(RESULT_READ_TOOL)
-            part = step_part_id(snapshot.steps + 1)
-            messages = conversation.next_messages(turn_log.events, turn_log.kept_data_by_seq)
-            if notes := conversation.build_omission_notes(turn_log.events):
-                await turn_log.append(notes)
+            messages = conversation.next_messages(log.snapshot, log.kept_data_by_seq)
+            await log.append_data(*conversation.build_omission_notes(log.snapshot))
+            used_call_ids |= {call.request.id for call in log.snapshot.calls}
             answer = await conversation.ask(
-                messages, used_call_ids | _collect_call_ids(turn_log.events), part, self._event_writer
+                messages, used_call_ids, step_part_id(log.snapshot.steps + 1), log
             )
-            calls = [call_event(self._tool_set, each.id, each.name, each.arguments) for each in answer.calls]
-            await turn_log.append([*answer.events, *calls])
+            calls = [NewChatEvent.from_data(self._build_call(*each)) for each in answer.calls]
+            await log.append([*answer.events, *calls])
             if not calls:
                 return TurnEnd(TurnOutcome.DONE)
 
-    async def _open_conversation(
-        self, turn_log: TurnLog, earlier_events: list[ChatEvent]
-    ) -> ModelConversation:
-        """Build the model conversation from the chat's earlier events. Raises a ModelError."""
-        picked_model = self._context.models.pick(resolve_model_id(self._chat, self._tool_set))
+    async def _open_conversation(self, earlier: Sequence[TurnSnapshot]) -> ModelConversation:
+        """Build the model conversation from the chat's earlier turns. Raises a ModelError."""
+        context, log = self._context, self._log
+        picked_model = context.models.pick(resolve_model_id(self._chat, self._tool_set))
         offered_tools = await self._tool_set.fetch_offered_tools()
-        if turn_log.build_snapshot().steps == 0 and (notes := list(_build_tool_notes(offered_tools))):
-            await turn_log.append(notes)
-        await self._context.models.loader.load_in_thread(*MODEL_MODULES)
+        if log.snapshot.steps == 0:
+            await log.append_data(*_build_tool_notes(offered_tools))
+        await context.models.loader.load_in_thread(*MODEL_MODULES)
         from toolyard.agents.chat.model_conversation import ModelConversation  # see MODEL_MODULES
 
-        kept_data = await self._context.store.get_kept_data_by_seq(
-            self._chat.id, find_kept_seqs([*earlier_events, *turn_log.events])
+        kept_data = await context.store.get_kept_data_by_seq(
+            self._chat.id, [seq for turn in (*earlier, log.snapshot) for seq in turn.kept_seqs]
         )
-        turn_log.kept_data_by_seq |= {
-            event.seq: kept_data[event.seq] for event in turn_log.events if event.seq in kept_data
-        }
-        repeated_turn: Any = turn_log.events[0].body.get("again")
+        log.kept_data_by_seq |= {seq: kept_data[seq] for seq in log.snapshot.kept_seqs if seq in kept_data}
         window_tokens = await picked_model.get_context_window()
-        agent = self._tool_set.agent
         # Converting a long chat takes noticeable CPU time; a thread keeps the event loop responsive.
         return await asyncio.to_thread(
             ModelConversation,
             picked_model,
             offered_tools.tools,
-            agent,
-            earlier_events,
+            self._tool_set.agent,
+            [turn for turn in earlier if turn.seq != log.snapshot.again],
             kept_data,
-            repeated_turn,
             window_tokens,
         )
 
-    def _create_call_runner(self, turn_log: TurnLog, tool_set: ToolSet) -> TurnCallRunner:
-        context = self._context
-        sample = partial(self._answer_sampling, turn_log) if context.models.choices else None
-        return TurnCallRunner(
-            turn_log, tool_set, context.approvals, context.questions, context.limits, sample, context.clock
-        )
-
-    async def _answer_sampling(self, turn_log: TurnLog, request: SamplingRequest) -> Mapping[str, Any]:
-        limits, used_tokens = self._context.limits, turn_log.build_snapshot().tokens
+    async def _answer_sampling(self, request: SamplingRequest) -> Mapping[str, Any]:
+        limits, used_tokens = self._context.limits, self._log.snapshot.usage.tokens
         if used_tokens >= limits.token_budget:
             raise Declined(f"this turn has used {used_tokens:,} tokens; the limit is {limits.token_budget:,}")
         picked_model = self._context.models.pick(resolve_model_id(self._chat, self._tool_set))
         await self._context.models.loader.load_in_thread(*MODEL_MODULES)
         from toolyard.agents.chat.model_conversation import answer_sampling_request  # see MODEL_MODULES
 
-        return await answer_sampling_request(request, picked_model, turn_log, limits.max_sampling_tokens)
+        return await answer_sampling_request(request, picked_model, self._log, limits.max_sampling_tokens)
+
+    # Calls of one answer: concurrently, after approval where needed, or refused.
+
+    def _build_call(self, call_id: str, name: str, arguments: JsonObject | str) -> CallRequest:
+        description = self._tool_set.describe(name, arguments)
+        return CallRequest(
+            call_id,
+            name,
+            description.tool_id,
+            description.server_label,
+            description.native,
+            description.title,
+            arguments,
+        )
+
+    async def _run_open_calls(self) -> bool:
+        """Produce a result for every open call. Return False if some need approval; the chat then waits for
+        the user.
+
+        Raises NotHeld, or the store's errors.
+        """
+        refusals = find_refused_calls(self._log.snapshot, self._context.limits)
+        refused: list[NewChatEvent] = []
+        approved: list[CallSnapshot] = []
+        candidates: list[_Candidate] = []
+        for call in self._log.snapshot.open_calls:
+            request = call.request
+            reason = refusals.get(request.id) or _find_refusal_reason(call)
+            if reason is not None:
+                refused.append(failure_event(request.id, reason))
+            elif call.approval is None and (needed := self._find_required_approval(request)) is not None:
+                candidates.append((call, needed))
+            else:
+                approved.append(call)
+        granted, unapproved = await self._apply_grants(candidates)
+        if refused:
+            await self._log.append(refused)
+        # Approved calls run before approvals are requested, because the request releases the chat: from then
+        # on this process must not write to it.
+        await _run_concurrently(self._run_call(call.request) for call in approved + granted)
+        if unapproved:
+            await self._request_approvals(unapproved)
+        return not unapproved
+
+    def _find_required_approval(self, call: CallRequest) -> UnapprovedCall | None:
+        assert not isinstance(call.arguments, str)
+        return self._tool_set.find_required_approval(call.name, call.arguments)
+
+    async def _apply_grants(
+        self, candidates: Sequence[_Candidate]
+    ) -> tuple[list[CallSnapshot], list[_Candidate]]:
+        """Return the calls that a standing grant covers, and the others.
+
+        The grant's use is recorded later, by the call itself.
+        """
+        granted: list[CallSnapshot] = []
+        unapproved: list[_Candidate] = []
+        if not candidates:
+            return granted, unapproved
+        now = self._context.clock()
+        # Only a forecast: the call path checks again and uses the grant up, so that a grant revoked in
+        # between does not approve the call.
+        grants = list(await self._context.approvals.list_grants(self._owner, now))
+        for call, needed in candidates:
+            covering = next(
+                (grant for grant in grants if grant_covers(grant, needed, self._chat.id, now)), None
+            )
+            if covering is None:
+                unapproved.append((call, needed))
+            else:
+                granted.append(call)
+                # Two calls of one answer must not rely on the same single-use grant.
+                grants[grants.index(covering)] = _decrement_uses(covering)
+        return granted, unapproved
+
+    @property
+    def _owner(self) -> str:
+        return self._tool_set.caller.principal.id
+
+    async def _run_call(self, call: CallRequest) -> None:
+        assert not isinstance(call.arguments, str)
+        tool_set = self._tool_set
+        async with self._call_slots:
+            description = tool_set.describe(call.name, call.arguments)
+            label = description.server_label
+            if description.server_id is not None:
+                label = tool_set.server_label(description.server_id)
+            active_call = ActiveCall(
+                self._owner,
+                description.server_id,
+                call.id,
+                label,
+                self._log,
+                tool_set.find_server,
+                self._answer_sampling if self._context.models.choices else None,
+            )
+            started_at = time.monotonic()
+            with self._context.questions.track_call(active_call):
+                outcome = await tool_set.call(
+                    ToolCall(
+                        call.name,
+                        call.arguments,
+                        on_progress=lambda params: self._log.report_progress(call.id, params),
+                    )
+                )
+            event = result_event(
+                call.id,
+                outcome.result,
+                ok=outcome.ok,
+                seconds=time.monotonic() - started_at,
+                reconnect_instance_id=outcome.reconnect_instance_id,
+            )
+            await self._log.append([event])
+
+    async def _request_approvals(self, unapproved: Sequence[_Candidate]) -> None:
+        events: list[NewChatEvent] = []
+        for call, needed in unapproved:
+            approval = Approval(
+                id=secrets.token_hex(12),
+                owner=self._owner,
+                tool=needed.tool,
+                name=needed.name,
+                definition_hash=needed.definition_hash,
+                arguments=needed.arguments,
+                reason=needed.reason,
+                asked_at=self._context.clock(),
+                chat_id=self._chat.id,
+                call_id=call.request.id,
+            )
+            # Stored before the event that names it: a page that shows the event must find the approval.
+            await self._context.approvals.add(approval)
+            request = ApprovalRequest(call.request.id, approval.id, needed.reason)
+            events.append(NewChatEvent.from_data(request))
+        await self._log.append(events, next_state=TurnState.WAITING)
 
 
 def resolve_model_id(chat: Chat, tool_set: ToolSet) -> str | None:
@@ -249,21 +382,40 @@ async def close_turn(context: TurnServices, chat_id: str, number: int, end: Turn
     Raises NotHeld, or the store's errors.
     """
     # Read from the store and not from memory: the turn may have been taken over from another process.
-    events = await read_turn_events(context.store, chat_id, number)
-    closing_events = build_closing_events(events, end, context.clock())
+    snapshot = await read_turn(context.store, chat_id, number)
+    closing_events = build_closing_events(snapshot, end, context.clock())
     if closing_events:
         await context.store.append(chat_id, context.runner, closing_events, next_state=TurnState.IDLE)
 
 
-def _build_tool_notes(offered_tools: OfferedTools) -> Iterator[NewChatEvent]:
+def _build_tool_notes(offered_tools: OfferedTools) -> Iterator[Note]:
     """Yield notes for the user about the tools of this turn."""
     if offered_tools.meta_tools_reason:
-        text = f"the model uses tools through the meta tools: {offered_tools.meta_tools_reason}"
-        yield NewChatEvent(Kind.NOTE, {"text": text, "hint": None})
+        yield Note(f"the model uses tools through the meta tools: {offered_tools.meta_tools_reason}")
     for unavailable in offered_tools.unavailable_servers:
         text = f"the tools of {unavailable.server} cannot be listed: {unavailable.cause}"
-        yield NewChatEvent(Kind.NOTE, {"text": text, "hint": unavailable.hint})
+        yield Note(text, unavailable.hint)
 
 
-def _collect_call_ids(events: Iterable[ChatEvent]) -> set[str]:
-    return {str(event.body.get("id")) for event in events if event.kind is Kind.CALL}
+def _find_refusal_reason(call: CallSnapshot) -> str | None:
+    """Return why a call is refused regardless of its tool, or None."""
+    if isinstance(call.request.arguments, str):
+        return "not called: the arguments are not a JSON object; send them again as one"
+    return _DENIED_MESSAGE if call.approved is False else None
+
+
+def _decrement_uses(grant: Grant) -> Grant:
+    return grant if grant.uses is None else replace(grant, uses=grant.uses - 1)
+
+
+async def _run_concurrently(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all coroutines concurrently.
+
+    If one fails or this is cancelled, cancel the others and wait for them.
+    """
+    tasks = [asyncio.get_running_loop().create_task(each) for each in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        # gather does not cancel the other tasks when one fails, and they must not outlive the turn.
+        await cancel_tasks(tasks)

@@ -1,22 +1,30 @@
-"""Turns that run in this process: start, resume, stop, and end them on shutdown."""
+"""Turns that run in this process: start, resume, stop, and end them on shutdown.
+
+In the background: heartbeats, stop requests of other processes, and the end of turns that another process
+abandoned.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+import os
+import secrets
+import socket
+from collections.abc import Callable, Container, Coroutine, Sequence
+from typing import Any
 
 from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NotHeld
-from toolyard.agents.chat.event_writer import read_turn_events
-from toolyard.agents.chat.heartbeat import PROCESS_GONE, RunnerHeartbeat
 from toolyard.agents.chat.tool_set import ChatBackend, ToolSet
 from toolyard.agents.chat.turn import Turn, TurnServices, close_turn
-from toolyard.agents.chat.turn_end import TurnEnd
-from toolyard.agents.chat.turn_snapshot import TurnSnapshot
-from toolyard.types.chat import Chat, NewChatEvent, TurnOutcome, TurnState
+from toolyard.agents.chat.turn_log import read_turn
+from toolyard.concurrency.tasks import cancel_tasks
+from toolyard.errors import ToolyardError
+from toolyard.transports.stdio.watchdog import pid_namespace, process_start_time
+from toolyard.types.chat import Chat, NewChatEvent, TurnEnd, TurnOutcome, TurnState
 
-__all__ = ["STOPPED_BY_USER", "TurnRunner"]
+__all__ = ["STOPPED_BY_USER", "TurnRunner", "create_runner_id", "is_runner_gone", "repeat_forever"]
 
 log = logging.getLogger("toolyard.chat")
 
@@ -26,31 +34,59 @@ _CLOSE_TIMEOUT_SECONDS = 15.0
 """Maximum time to wait for running turns when the process shuts down."""
 _STOP_TIMEOUT_SECONDS = 10.0
 """Maximum time that a stop request waits for the turn's end."""
+_MAX_HEARTBEAT_GAP_SECONDS = 20.0
+"""Gap between heartbeats after which the database is assumed to have been unavailable.
+
+Other runners could not send heartbeats either, so they get the same time to do so before they count as gone.
+"""
+_RETRY_SECONDS = 1.0
+"""Delay before the next attempt after a database error."""
+
+_PROCESS_GONE = TurnEnd(
+    TurnOutcome.INTERRUPTED,
+    "the process that ran this turn has ended",
+    "partial output is kept; retry runs the turn again",
+)
+_RUNNER_TIMEOUT_SECONDS = 30.0
+"""Time without a heartbeat after which a runner on another machine counts as gone."""
 
 
 class TurnRunner:
     """Runs at most one turn per chat; the store enforces this across processes."""
 
-    def __init__(self, context: TurnServices, backend: ChatBackend) -> None:
+    def __init__(
+        self, context: TurnServices, backend: ChatBackend, *, heartbeat_interval_seconds: float = 10.0
+    ) -> None:
+        """The interval is the time between two heartbeats, and between two searches for abandoned turns."""
         self._context = context
         self._backend = backend
         self._active_turns: dict[str, tuple[Turn, asyncio.Task[None]]] = {}
         # Chats between claim and task creation. The heartbeat must not take them for abandoned.
         self._starting_chat_ids: set[str] = set()
         self._closed = False
-        self._heartbeat = RunnerHeartbeat(context, self._is_running_here, self._stop_local_turn)
+        self._heartbeat_interval_seconds = heartbeat_interval_seconds
+        self._last_heartbeat_at = context.clock()
+        self._grace_until = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Start the heartbeat."""
-        await self._heartbeat.open()
+        """End abandoned turns, then start the background tasks. Raises the store's errors."""
+        await self.end_abandoned_turns()
+        self._last_heartbeat_at = self._context.clock()
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(repeat_forever(self._send_heartbeat)),
+            loop.create_task(repeat_forever(self._listen_for_stops)),
+        ]
 
     async def close(self) -> None:
         """End all turns as interrupted. Takes bounded time."""
         self._closed = True
-        await self._heartbeat.close()
+        background_tasks, self._tasks = self._tasks, []
+        await cancel_tasks(background_tasks)
         tasks = [task for _, task in self._active_turns.values()]
         for turn, _ in list(self._active_turns.values()):
-            turn.stop(PROCESS_GONE)
+            turn.stop(_PROCESS_GONE)
         if tasks:
             await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT_SECONDS)
 
@@ -61,7 +97,7 @@ class TurnRunner:
     async def resume(self, chat: Chat) -> None:
         """Resume a turn whose approvals are answered, unless another process already has."""
         try:
-            tool_set = await self._backend.load_tool_set(chat)
+            tool_set = await self._backend.load_tool_set(chat.owner, chat)
         except ChatRefused as refusal:
             # The turn cannot continue. It ends as failed, but the approval itself was valid, so nothing is
             # raised.
@@ -104,7 +140,7 @@ class TurnRunner:
             task.add_done_callback(lambda done: self._on_turn_done(chat.id, turn, done))
             # ``close`` may have run during the claim, and did not know of this turn.
             if self._closed:
-                turn.stop(PROCESS_GONE)
+                turn.stop(_PROCESS_GONE)
             return number
         finally:
             self._starting_chat_ids.discard(chat.id)
@@ -144,7 +180,7 @@ class TurnRunner:
                 is None
             ):
                 return False
-            snapshot = TurnSnapshot.from_events(await read_turn_events(context.store, chat.id, chat.turn))
+            snapshot = await read_turn(context.store, chat.id, chat.turn)
             # Only after the claim: from here on no other process can resume the turn, so an approval cannot
             # be denied here and used there.
             for approval_id in snapshot.pending_approval_ids:
@@ -161,6 +197,88 @@ class TurnRunner:
     def _is_running_here(self, chat_id: str) -> bool:
         return chat_id in self._active_turns or chat_id in self._starting_chat_ids
 
-    def _stop_local_turn(self, chat_id: str) -> None:
-        if (active := self._active_turns.get(chat_id)) is not None:
-            active[0].stop(STOPPED_BY_USER)
+    # Background tasks.
+
+    async def end_abandoned_turns(self) -> None:
+        """End every turn whose runner is gone. Raises the store's errors."""
+        gone_runners: set[str] = set()
+        in_grace_period = 0 < self._grace_until - self._context.clock() <= _MAX_HEARTBEAT_GAP_SECONDS
+
+        def is_abandoned(runner: str, seconds: float) -> bool:
+            # A turn held by this runner without a running task: storing its end failed earlier.
+            if runner == self._context.runner or is_runner_gone(runner, 0.0 if in_grace_period else seconds):
+                gone_runners.add(runner)
+            return runner in gone_runners
+
+        for chat in await self._context.store.find_abandoned(is_abandoned):
+            if not self._is_running_here(chat.id):
+                await self._end_abandoned_turn(chat, gone_runners)
+
+    async def _end_abandoned_turn(self, chat: Chat, gone_runners: Container[str]) -> None:
+        context = self._context
+        runner = await context.store.get_runner(chat.id)
+        # The turn may have ended or changed hands since the query.
+        if runner is None or runner not in gone_runners or self._is_running_here(chat.id):
+            return
+        # Taking over is atomic and changes the runner. So the old process, if it lives after all, gets
+        # NotHeld with its next write.
+        if runner != context.runner and not await context.store.take_over(chat.id, context.runner, runner):
+            return
+        log.info("chat %s: ending an abandoned turn as interrupted", chat.id)
+        # The chat may have been deleted meanwhile.
+        with contextlib.suppress(NotHeld):
+            await close_turn(context, chat.id, chat.turn, _PROCESS_GONE)
+
+    async def _send_heartbeat(self) -> None:
+        await asyncio.sleep(self._heartbeat_interval_seconds)
+        # In this order: the gap since our own last heartbeat must be known before other runners are judged by
+        # theirs.
+        await self._context.store.record_heartbeat(self._context.runner)
+        now = self._context.clock()
+        # A clock that jumped has the same effect here, and other processes on this machine see it too.
+        if not 0.0 <= now - self._last_heartbeat_at <= _MAX_HEARTBEAT_GAP_SECONDS:
+            self._grace_until = now + _MAX_HEARTBEAT_GAP_SECONDS
+        self._last_heartbeat_at = now
+        await self.end_abandoned_turns()
+
+    async def _listen_for_stops(self) -> None:
+        async for chat_id in self._context.store.listen_for_stop_requests():
+            if (active := self._active_turns.get(chat_id)) is not None:
+                active[0].stop(STOPPED_BY_USER)
+        await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def repeat_forever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Call ``work`` in an endless loop; a temporary database failure is logged and retried."""
+    while True:
+        try:
+            await work()
+        except ToolyardError as error:
+            log.warning("background work for chats failed, retrying: %s", error.cause)
+            await asyncio.sleep(_RETRY_SECONDS)
+        except Exception:
+            # Boundary of the task: if it ended, abandoned turns would wait forever.
+            log.exception("background work for chats failed, retrying")
+            await asyncio.sleep(_RETRY_SECONDS)
+
+
+def create_runner_id() -> str:
+    """Return a new id for this process: ``host:pid:start time:random``."""
+    pid = os.getpid()
+    return ":".join((_get_host_id(), str(pid), process_start_time(pid), secrets.token_hex(4)))
+
+
+def is_runner_gone(runner: str, seconds_since_heartbeat: float) -> bool:
+    """Return whether a runner's process on this machine is dead, or its last heartbeat is too old."""
+    # The start time distinguishes the process from a later one with the same pid.
+    host, _, rest = runner.partition(":")
+    pid, _, rest = rest.partition(":")
+    started = rest.partition(":")[0]
+    if host == _get_host_id() and pid.isdigit() and process_start_time(int(pid)) != started:
+        return True
+    return seconds_since_heartbeat > _RUNNER_TIMEOUT_SECONDS
+
+
+def _get_host_id() -> str:
+    """Return an id of this machine or container: pids are only comparable within one pid namespace."""
+    return f"{socket.gethostname().replace(':', '-')}/{pid_namespace()}"

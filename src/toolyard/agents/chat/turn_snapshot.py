@@ -1,162 +1,495 @@
-"""State of a turn, computed from its events alone, so that any process can continue it."""
+"""State of turns, computed from their events alone.
+
+Every reader of events uses it: pages, the terminal, the export, the model's history, and the process that
+runs or continues a turn. Text deltas and the complete message that replaces them in storage lead to the same
+snapshot, so that it does not matter which of them a reader received.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from itertools import groupby
+from typing import TypeAlias
 
 import orjson
 
-from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent, Kind
+from toolyard.types.chat import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    CallProgress,
+    CallRequest,
+    CallResult,
+    ChatEvent,
+    ManualCall,
+    ModelMessage,
+    ModelUsage,
+    Note,
+    Question,
+    QuestionAnswer,
+    ReasoningDelta,
+    TextDelta,
+    TurnEnd,
+    UserMessage,
+)
 
-__all__ = ["OpenCall", "PartialAnswer", "TurnSnapshot", "call_key", "split_turns", "step_part_id"]
+__all__ = [
+    "AnswerSnapshot",
+    "CallSnapshot",
+    "ChatSnapshot",
+    "NoteSnapshot",
+    "QuestionSnapshot",
+    "TurnItem",
+    "TurnSnapshot",
+    "UsageTotal",
+    "call_key",
+    "step_part_id",
+]
+
+_NON_ALPHANUMERIC_PATTERN = re.compile(r"[^A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCall:
-    """A call without a result. ``yes`` is the user's answer to its approval, None while unanswered."""
+class AnswerSnapshot:
+    """Answer of the model in one step."""
 
-    id: str
-    name: str
-    arguments: Mapping[str, Any] | str
-    """A string if the model did not send a JSON object."""
-    approval_id: str | None = None
-    approved: bool | None = None
-
-
-@dataclass(slots=True)
-class PartialAnswer:
-    """Streamed text of a step whose answer is not complete."""
-
+    key: str
+    part: str = ""
     text: str = ""
     reasoning: str = ""
+    model: str | None = None
+    seq: int | None = None
+    """Number of the complete message; None while there are only fragments."""
+    has_kept: bool = False
+    whole: bool = False
+    """No text will follow: the message is complete, or the turn has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSnapshot:
+    """Question of a server, and the user's action."""
+
+    key: str
+    question: Question
+    action: str | None = None
+    """``accept``, ``decline`` or ``cancel``; None while it is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallSnapshot:
+    """Call of a tool."""
+
+    key: str
+    request: CallRequest
+    by_hand: bool = False
+    """The user called the tool directly, without a model."""
+    progress: CallProgress | None = None
+    approval: ApprovalRequest | None = None
+    approval_answer: ApprovalAnswer | None = None
+    questions: tuple[QuestionSnapshot, ...] = ()
+    result: CallResult | None = None
+    result_seq: int = 0
+    has_kept: bool = False
+    """Whether a payload is stored beside the result."""
+    over: bool = False
+    """The turn has ended, so that no result will follow."""
+
+    @property
+    def approved(self) -> bool | None:
+        """The user's answer; None if there is none, or no approval was requested."""
+        return None if self.approval_answer is None else self.approval_answer.yes
+
+    @property
+    def state(self) -> str:
+        """State: ``done``, ``failed``, ``refused``, ``asks``, ``waits``, ``runs`` or ``ended``."""
+        if self.result is not None:
+            refused = self.approval is not None and not self.approved
+            return "done" if self.result.ok else "refused" if refused else "failed"
+        if self.over:
+            return "ended"
+        if self.approval is not None and self.approval_answer is None:
+            return "asks"
+        return "waits" if any(each.action is None for each in self.questions) else "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class NoteSnapshot:
+    """Notice for the user."""
+
+    key: str
+    note: Note
+
+
+TurnItem: TypeAlias = AnswerSnapshot | CallSnapshot | QuestionSnapshot | NoteSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTotal:
+    """Tokens and cost in US dollars of all model requests of a turn. ``cost`` is None if unknown."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cost: Decimal | None = None
+    requests: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output
+
+    def add(self, usage: ModelUsage) -> UsageTotal:
+        """Return the total with one more request."""
+        cost = _parse_decimal(usage.cost)
+        return UsageTotal(
+            self.input + usage.input,
+            self.output + usage.output,
+            self.cached + usage.cached,
+            self.cost if cost is None else cost + (self.cost or 0),
+            self.requests + 1,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TurnSnapshot:
     """State of a turn after its events."""
 
-    first_event: ChatEvent | None = None
-    steps: int = 0
-    """Number of complete model answers."""
-    tokens: int = 0
-    open_calls: tuple[OpenCall, ...] = ()
-    """Calls without a result, in order."""
-    call_counts: Counter[bytes] = field(default_factory=Counter[bytes])
-    """Number of completed calls, by ``call_key``. Open calls are not counted."""
-    open_question_ids: tuple[str, ...] = ()
-    """Ids of unanswered questions."""
-    partial_answers: Mapping[str, PartialAnswer] = field(default_factory=dict[str, PartialAnswer])
-    is_ended: bool = False
-
-    @property
-    def is_manual(self) -> bool:
-        """Whether the user called the tool directly, without a model."""
-        return self.first_event is not None and self.first_event.kind is Kind.RUN
-
-    @property
-    def pending_approval_ids(self) -> tuple[str, ...]:
-        """Ids of the unanswered approvals."""
-        return tuple(
-            call.approval_id
-            for call in self.open_calls
-            if call.approval_id is not None and call.approved is None
-        )
+    seq: int = 0
+    """Number of the event that began the turn."""
+    at: float = 0.0
+    start: UserMessage | ManualCall | None = None
+    items: tuple[TurnItem, ...] = ()
+    """Answers, calls and notes in order, and questions that belong to no known call."""
+    usage: UsageTotal = UsageTotal()
+    end: TurnEnd | None = None
+    replaced: bool = False
+    """A later turn retries this one."""
 
     @classmethod
     def from_events(cls, events: Iterable[ChatEvent]) -> TurnSnapshot:
         """Return the state after these events: all events of one turn, in order."""
-        builder = _SnapshotBuilder()
+        return cls().apply(events)
+
+    def apply(self, events: Iterable[ChatEvent]) -> TurnSnapshot:
+        """Return the state after more events. Items that did not change stay the same objects."""
+        fold = _TurnFold(self)
         for event in events:
-            builder.add(event)
-        return builder.build()
+            fold.add(event)
+        return fold.finish()
+
+    @property
+    def key(self) -> str:
+        return f"t{self.seq}"
+
+    @property
+    def text(self) -> str | None:
+        """The user's message; None if the user called a tool directly."""
+        return self.start.text if isinstance(self.start, UserMessage) else None
+
+    @property
+    def again(self) -> int | None:
+        """Number of the turn that this one retries."""
+        return None if self.start is None else self.start.again
+
+    @property
+    def state(self) -> str:
+        """``idle`` after its end, ``waiting`` while a call needs approval, else ``running``."""
+        if self.end is not None:
+            return "idle"
+        return "waiting" if any(call.state == "asks" for call in self.calls) else "running"
+
+    @property
+    def answers(self) -> list[AnswerSnapshot]:
+        return [item for item in self.items if isinstance(item, AnswerSnapshot)]
+
+    @property
+    def steps(self) -> int:
+        """Number of complete model answers."""
+        return sum(answer.seq is not None for answer in self.answers)
+
+    @property
+    def calls(self) -> list[CallSnapshot]:
+        return [item for item in self.items if isinstance(item, CallSnapshot)]
+
+    @property
+    def open_calls(self) -> list[CallSnapshot]:
+        """Calls without a result. Models may reuse an id: of calls with the same one, the last counts."""
+        calls = {call.request.id: call for call in self.calls}
+        return [call for call in calls.values() if call.result is None]
+
+    @property
+    def pending_approval_ids(self) -> list[str]:
+        """Ids of the unanswered approvals."""
+        return [
+            call.approval.approval
+            for call in self.open_calls
+            if call.approval is not None and call.approved is None
+        ]
+
+    @property
+    def open_questions(self) -> list[QuestionSnapshot]:
+        return [
+            question for item in self.items for question in _questions_of(item) if question.action is None
+        ]
+
+    @property
+    def open_requests(self) -> list[CallSnapshot | QuestionSnapshot]:
+        """Calls that need an approval, and open questions."""
+        requests: list[CallSnapshot | QuestionSnapshot] = []
+        for item in self.items:
+            if isinstance(item, CallSnapshot) and item.state == "asks":
+                requests.append(item)
+            requests += [question for question in _questions_of(item) if question.action is None]
+        return requests
+
+    @property
+    def kept_seqs(self) -> list[int]:
+        """Numbers of the events whose payload is sent to a model."""
+        answers = [answer.seq for answer in self.answers if answer.has_kept and answer.seq is not None]
+        return answers + [call.result_seq for call in self.calls if call.has_kept]
+
+    def count_completed_calls(self) -> Counter[bytes]:
+        """Return the number of calls with a result, by ``call_key``."""
+        return Counter(call_key(call.request) for call in self.calls if call.result is not None)
+
+    def find_answer(self, part: str) -> AnswerSnapshot | None:
+        """Return the answer that a fragment with this part belongs to."""
+        return next((each for each in reversed(self.answers) if each.part == part), None)
 
 
-class _SnapshotBuilder:
-    """Accumulates events, one at a time."""
+@dataclass(frozen=True, slots=True)
+class ChatSnapshot:
+    """Turns in order. ``last`` is the number of the last event applied."""
 
-    def __init__(self) -> None:
-        self._first_event: ChatEvent | None = None
-        self._steps = self._tokens = 0
-        self._open_calls: dict[str, dict[str, Any]] = {}
-        self._call_counts: Counter[bytes] = Counter()
-        self._approval_ids: dict[str, str] = {}
-        self._approval_answers: dict[str, bool] = {}
-        self._open_question_ids: dict[str, None] = {}
-        self._partial_answers: dict[str, PartialAnswer] = {}
-        self._is_ended = False
+    turns: tuple[TurnSnapshot, ...] = ()
+    last: int = 0
 
-    def add(self, event: ChatEvent) -> None:
-        body, id = event.body, str(event.body.get("id", ""))
-        if event.part and event.kind not in TRANSIENT_KINDS:
-            self._partial_answers.pop(event.part, None)
-        match event.kind:
-            case Kind.USER | Kind.RUN:
-                self._first_event = self._first_event or event
-            case Kind.TEXT:
-                self._partial_answers.setdefault(event.part, PartialAnswer()).text += str(
-                    body.get("delta", "")
-                )
-            case Kind.REASONING:
-                self._partial_answers.setdefault(event.part, PartialAnswer()).reasoning += str(
-                    body.get("delta", "")
-                )
-            case Kind.MODEL_MESSAGE:
-                self._steps += 1
-            case Kind.CALL:
-                self._open_calls[id] = dict(body)
-            case Kind.RESULT:
-                if (call := self._open_calls.pop(id, None)) is not None:
-                    self._call_counts[call_key(call["name"], call["arguments"])] += 1
-            case Kind.APPROVAL_REQUEST:
-                self._approval_ids[id] = str(body.get("approval"))
-            case Kind.APPROVAL_ANSWER:
-                # If two answers were stored concurrently, the first one counts.
-                self._approval_answers.setdefault(str(body.get("approval")), body.get("yes") is True)
-            case Kind.QUESTION:
-                self._open_question_ids[id] = None
-            case Kind.QUESTION_ANSWER:
-                self._open_question_ids.pop(id, None)
-            case Kind.USAGE:
-                self._tokens += int(body.get("input") or 0) + int(body.get("output") or 0)
-            case Kind.END:
-                self._is_ended = True
-            case _:
-                pass
+    @classmethod
+    def from_events(cls, events: Iterable[ChatEvent]) -> ChatSnapshot:
+        return cls().apply(events)
 
-    def build(self) -> TurnSnapshot:
-        return TurnSnapshot(
-            self._first_event,
-            self._steps,
-            self._tokens,
-            tuple(self._build_open_call(id, call) for id, call in self._open_calls.items()),
-            self._call_counts,
-            tuple(self._open_question_ids),
-            self._partial_answers,
-            self._is_ended,
-        )
+    def apply(self, events: Iterable[ChatEvent]) -> ChatSnapshot:
+        """Return the state after more events."""
+        turns, last = {turn.seq: turn for turn in self.turns}, self.last
+        for number, group in groupby(events, lambda event: event.turn):
+            batch = list(group)
+            last = max(last, batch[-1].seq)
+            # The first event of the turn may not be among the events of a page.
+            before = turns.get(number) or TurnSnapshot(number, batch[0].at)
+            turn = turns[number] = before.apply(batch)
+            retried = None if turn.again is None else turns.get(turn.again)
+            if retried is not None and not retried.replaced:
+                turns[retried.seq] = replace(retried, replaced=True)
+        return ChatSnapshot(tuple(turns.values()), last)
 
-    def _build_open_call(self, id: str, call: Mapping[str, Any]) -> OpenCall:
-        approval = self._approval_ids.get(id)
-        yes = None if approval is None else self._approval_answers.get(approval)
-        return OpenCall(id, str(call.get("name")), call.get("arguments") or {}, approval, yes)
+    @property
+    def state(self) -> str:
+        """State of the last turn: ``idle``, ``running`` or ``waiting``."""
+        return self.turns[-1].state if self.turns else "idle"
 
 
-def call_key(name: str, arguments: object) -> bytes:
+def call_key(call: CallRequest) -> bytes:
     """Return a key that is equal for equal calls, whatever the order of their arguments."""
-    return orjson.dumps([name, arguments], option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps([call.name, call.arguments], option=orjson.OPT_SORT_KEYS)
 
 
 def step_part_id(step: int) -> str:
-    """Return the part id of a step's pieces. Steps count from 1 in each turn."""
+    """Return the part id of a step's fragments. Steps count from 1 in each turn."""
     return f"step-{step}"
 
 
-def split_turns(events: Iterable[ChatEvent]) -> dict[int, list[ChatEvent]]:
-    """Group events by turn number, in order."""
-    turns: dict[int, list[ChatEvent]] = {}
-    for event in events:
-        turns.setdefault(event.turn, []).append(event)
-    return turns
+class _TurnFold:
+    """Applies a batch of events to a turn in place, at a cost of its events and the turn's items."""
+
+    def __init__(self, turn: TurnSnapshot) -> None:
+        self._turn = turn
+        self._items = list(turn.items)
+        self._indexes: dict[tuple[type, str], int] = {}
+        """Position of an item, by the id with which later events refer to it."""
+        self._deltas: dict[int, tuple[list[str], list[str]]] = {}
+        """Fragments of text and reasoning to be added, by the position of the answer."""
+        for index, item in enumerate(self._items):
+            self._index_item(index, item)
+
+    def add(self, event: ChatEvent) -> None:
+        match event.data:
+            case (UserMessage() | ManualCall()) as start:
+                if self._turn.start is None:
+                    self._turn = replace(self._turn, seq=event.turn, at=event.at, start=start)
+            case TextDelta(delta):
+                self._add_delta(event, delta, "")
+            case ReasoningDelta(delta):
+                self._add_delta(event, "", delta)
+            case ModelMessage() as message:
+                self._complete_answer(event, message)
+            case CallRequest() as request:
+                by_hand = self._turn.text is None
+                self._append_item(CallSnapshot(f"c{event.seq}", request, by_hand))
+            case CallProgress() as progress:
+                self._update_call(progress.id, lambda call: replace(call, progress=progress))
+            case ApprovalRequest() as approval:
+                self._request_approval(approval)
+            case ApprovalAnswer() as answer:
+                self._answer_approval(answer)
+            case Question() as question:
+                self._ask_question(event, question)
+            case QuestionAnswer() as answer:
+                self._answer_question(answer)
+            case CallResult() as result:
+                self._set_result(event, result)
+            case ModelUsage() as usage:
+                self._turn = replace(self._turn, usage=self._turn.usage.add(usage))
+            case Note() as note:
+                self._append_item(NoteSnapshot(f"n{event.seq}", note))
+            case TurnEnd() as end:
+                self._flush_deltas()
+                self._items = list(map(_end_item, self._items))
+                self._turn = replace(self._turn, end=end)
+            case _:
+                pass
+
+    def finish(self) -> TurnSnapshot:
+        self._flush_deltas()
+        return replace(self._turn, items=tuple(self._items))
+
+    # Items.
+
+    def _append_item(self, item: TurnItem) -> None:
+        self._index_item(len(self._items), item)
+        self._items.append(item)
+
+    def _index_item(self, index: int, item: TurnItem) -> None:
+        match item:
+            case AnswerSnapshot():
+                self._indexes[AnswerSnapshot, item.key] = index
+            case CallSnapshot():
+                self._indexes[CallSnapshot, item.request.id] = index
+                if item.approval is not None:
+                    self._indexes[ApprovalRequest, item.approval.approval] = index
+                for question in item.questions:
+                    self._indexes[QuestionSnapshot, question.question.id] = index
+            case QuestionSnapshot():
+                self._indexes[QuestionSnapshot, item.question.id] = index
+            case NoteSnapshot():
+                pass
+
+    def _update(self, index: int | None, change: Callable[[CallSnapshot], CallSnapshot]) -> None:
+        item = None if index is None else self._items[index]
+        if index is not None and isinstance(item, CallSnapshot):
+            self._items[index] = changed = change(item)
+            self._index_item(index, changed)
+
+    def _update_call(self, call_id: str, change: Callable[[CallSnapshot], CallSnapshot]) -> None:
+        self._update(self._indexes.get((CallSnapshot, call_id)), change)
+
+    # Answers.
+
+    def _answer_index(self, event: ChatEvent) -> int:
+        # The key becomes an element id. Part names come from model providers and may contain anything.
+        part = _NON_ALPHANUMERIC_PATTERN.sub("-", event.part)[:40] or f"at-{event.seq}"
+        key = f"t{event.turn}-{part}"
+        if (AnswerSnapshot, key) not in self._indexes:
+            self._append_item(AnswerSnapshot(key, event.part))
+        return self._indexes[AnswerSnapshot, key]
+
+    def _add_delta(self, event: ChatEvent, text: str, reasoning: str) -> None:
+        texts, reasonings = self._deltas.setdefault(self._answer_index(event), ([], []))
+        texts.append(text)
+        reasonings.append(reasoning)
+
+    def _complete_answer(self, event: ChatEvent, message: ModelMessage) -> None:
+        index = self._answer_index(event)
+        self._deltas.pop(index, None)
+        self._items[index] = AnswerSnapshot(
+            self._items[index].key,
+            event.part,
+            message.text,
+            message.reasoning,
+            message.model,
+            event.seq,
+            event.has_kept,
+            True,
+        )
+
+    def _flush_deltas(self) -> None:
+        for index, (texts, reasonings) in self._deltas.items():
+            answer = self._items[index]
+            # The complete message replaces its fragments, also those that arrive later.
+            if isinstance(answer, AnswerSnapshot) and answer.seq is None:
+                self._items[index] = replace(
+                    answer,
+                    text=answer.text + "".join(texts),
+                    reasoning=answer.reasoning + "".join(reasonings),
+                )
+        self._deltas.clear()
+
+    # Calls.
+
+    def _request_approval(self, approval: ApprovalRequest) -> None:
+        self._update_call(approval.id, lambda call: replace(call, approval=approval, approval_answer=None))
+
+    def _answer_approval(self, answer: ApprovalAnswer) -> None:
+        def set_answer(call: CallSnapshot) -> CallSnapshot:
+            # If two answers were stored concurrently, the first one counts.
+            return call if call.approval_answer is not None else replace(call, approval_answer=answer)
+
+        self._update(self._indexes.get((ApprovalRequest, answer.approval)), set_answer)
+
+    def _set_result(self, event: ChatEvent, result: CallResult) -> None:
+        def set_result(call: CallSnapshot) -> CallSnapshot:
+            if call.result is not None:
+                return call
+            # Stored progress events are deleted once there is a result, so a live snapshot must drop them.
+            return replace(call, result=result, result_seq=event.seq, has_kept=event.has_kept, progress=None)
+
+        self._update_call(result.id, set_result)
+
+    def _ask_question(self, event: ChatEvent, question: Question) -> None:
+        asked = QuestionSnapshot(f"q{event.seq}", question)
+        # Questions that belong to a call are shown with it, others on their own.
+        if question.call is not None and (CallSnapshot, question.call) in self._indexes:
+            self._update_call(question.call, lambda call: replace(call, questions=(*call.questions, asked)))
+        else:
+            self._append_item(asked)
+
+    def _answer_question(self, answer: QuestionAnswer) -> None:
+        def set_action(asked: QuestionSnapshot) -> QuestionSnapshot:
+            is_answer = asked.question.id == answer.id and asked.action is None
+            return replace(asked, action=answer.action or "cancel") if is_answer else asked
+
+        index = self._indexes.get((QuestionSnapshot, answer.id))
+        if index is None:
+            return
+        item = self._items[index]
+        if isinstance(item, QuestionSnapshot):
+            self._items[index] = set_action(item)
+        elif isinstance(item, CallSnapshot):
+            self._items[index] = replace(item, questions=tuple(map(set_action, item.questions)))
+
+
+def _questions_of(item: TurnItem) -> Iterator[QuestionSnapshot]:
+    if isinstance(item, CallSnapshot):
+        yield from item.questions
+    elif isinstance(item, QuestionSnapshot):
+        yield item
+
+
+def _end_item(item: TurnItem) -> TurnItem:
+    if isinstance(item, CallSnapshot) and item.result is None:
+        questions = tuple(replace(each, action=each.action or "cancel") for each in item.questions)
+        return replace(item, over=True, questions=questions)
+    if isinstance(item, QuestionSnapshot) and item.action is None:
+        return replace(item, action="cancel")
+    if isinstance(item, AnswerSnapshot) and not item.whole:
+        return replace(item, whole=True)
+    return item
+
+
+def _parse_decimal(value: float | str | None) -> Decimal | None:
+    try:
+        number = None if value is None else Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return number if number is not None and number.is_finite() else None

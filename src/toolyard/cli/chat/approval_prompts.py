@@ -18,11 +18,11 @@ from toolyard.catalog.schemas.form_fields import (
     parse_text,
     read_schema_fields,
 )
-from toolyard.cli.chat.screen import EventBody
 from toolyard.cli.input.prompts import format_arguments_for_approval, read_line_async
 from toolyard.cli.output.messages import show_error
 from toolyard.cli.output.safe_text import make_printable, one_line
 from toolyard.cli.output.terminal import style_text
+from toolyard.types.chat import CallRequest, Question
 from toolyard.types.visible_text import visible
 
 __all__ = [
@@ -59,13 +59,13 @@ class QuestionReply:
     content: Mapping[str, Any] | None = None
 
 
-async def ask_approval(call: EventBody, reason: str) -> ApprovalReply:
+async def ask_approval(call: CallRequest, reason: str) -> ApprovalReply:
     """Ask for approval of a call. Raises InputEnded."""
-    name, server = one_line(str(call.get("name")), 80), one_line(str(call.get("server") or ""), 60)
+    name, server = one_line(call.name, 80), one_line(call.server, 60)
     _print_message(
         f"{style_text(name, 'bold', sys.stderr)} of {server} needs your approval: {one_line(reason, 300)}"
     )
-    shown = format_arguments_for_approval(call.get("arguments"), indent=2)
+    shown = format_arguments_for_approval(call.arguments, indent=2)
     if shown is None:
         _print_message(
             "The arguments are too long to show here, so the call cannot be approved in a terminal."
@@ -88,20 +88,17 @@ async def ask_approval(call: EventBody, reason: str) -> ApprovalReply:
             return ApprovalReply(False)
 
 
-async def ask_question(question: EventBody) -> QuestionReply:
+async def ask_question(question: Question) -> QuestionReply:
     """Ask a server's question. Raises InputEnded."""
-    server = one_line(str(question.get("server") or ""), 60)
-    _print_message(
-        f"{style_text(server, 'bold', sys.stderr)} asks: {make_printable(str(question.get('message') or ''))}"
-    )
-    kind = question.get("kind")
-    if kind == "url":
-        _print_message(f"\n{visible(question.get('url') or '', spaces=True)}\n")
+    server = style_text(one_line(question.server, 60), "bold", sys.stderr)
+    _print_message(f"{server} asks: {make_printable(question.message)}")
+    if question.kind == "url":
+        _print_message(f"\n{visible(question.url or '', spaces=True)}\n")
         return await _ask_yes_or_no("Open this address, then confirm here. Done? [y/n]: ")
-    if kind == "sampling":
-        _print_message(visible(question.get("request") or "", spaces=True))
+    if question.kind == "sampling":
+        _print_message(visible(question.request or "", spaces=True))
         return await _ask_yes_or_no("Send this request to your model? [y/n]: ")
-    return await _ask_form(read_schema_fields(question.get("schema")))
+    return await _ask_form(read_schema_fields(question.schema))
 
 
 async def _ask_form(fields: Sequence[SchemaField]) -> QuestionReply:

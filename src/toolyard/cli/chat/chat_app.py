@@ -14,7 +14,7 @@ from toolyard.agents.chat.approval_grants import Approver
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet
-from toolyard.agents.chat.turn_limits import ChatLimits
+from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.definitions.agents_md import agent_id, find_agents_file, read_agents
 from toolyard.agents.models.available_models import Models
 from toolyard.cli.error_exit import Usage
@@ -61,7 +61,9 @@ class LocalChatBackend:
     _callers: dict[tuple[object, ...], Caller] = field(default_factory=dict[tuple[object, ...], Caller])
     """The core caches prepared data per Caller object, so equal callers must be the same object."""
 
-    async def load_tool_set(self, chat: Chat) -> ToolSet:
+    async def load_tool_set(self, owner: str, chat: Chat | None) -> ToolSet:
+        if owner != LOCAL_PRINCIPAL.id:
+            raise ChatRefused("this chat belongs to another user")
         caller = self._get_caller(chat)
         await self.instance_sync.sync(LOCAL_PRINCIPAL)
         core = self.core
@@ -70,20 +72,20 @@ class LocalChatBackend:
     async def release_chat(self, chat_id: str) -> None:
         await self.core.manager.close_dedicated_connections(chat_id)
 
-    def _get_caller(self, chat: Chat) -> Caller:
-        if chat.owner != LOCAL_PRINCIPAL.id:
-            raise ChatRefused("this chat belongs to another user")
-        agent = None if chat.agent is None else self._find_agent(chat.agent)
-        key = (chat.id, chat.agent, chat.choice)
+    def _get_caller(self, chat: Chat | None) -> Caller:
+        chat_id, agent_name, tools = (
+            (None, None, None) if chat is None else (chat.id, chat.agent, chat.choice)
+        )
+        agent = None if agent_name is None else self._find_agent(agent_name)
+        key = (chat_id, agent_name, tools)
         if key not in self._callers:
-            choice = None if chat.choice is None else frozenset(chat.choice)
             self._callers[key] = Caller(
                 LOCAL_PRINCIPAL,
                 Surface.MODEL_DIRECT,
                 agent,
                 self._select_bundles(agent),
-                choice,
-                chat=chat.id,
+                None if tools is None else frozenset(tools),
+                chat=chat_id,
             )
         return self._callers[key]
 

@@ -20,7 +20,7 @@ from toolyard.cli.input.prompts import read_line_async
 from toolyard.cli.output.messages import show_error, show_note, show_problems
 from toolyard.cli.output.terminal import is_interactive, is_terminal, style_text
 from toolyard.errors import AgentsError, ConfigError, ToolyardError
-from toolyard.types.chat import Kind, TurnState
+from toolyard.types.chat import TurnState, UserMessage
 
 __all__ = ["LineEditor", "TerminalConversation"]
 
@@ -210,8 +210,8 @@ class TerminalConversation:
             show_note("earlier messages are in the web app and in /export")
         for event in events:
             self._screen.show_past(event)
-            if event.kind is Kind.USER:
-                self._line_editor.add_history(str(event.body.get("text") or ""))
+            if isinstance(event.data, UserMessage):
+                self._line_editor.add_history(event.data.text)
         self._screen.end_line()
         if chat.state is not TurnState.IDLE:
             await self._chats.resume_if_answered(LOCAL_OWNER_ID, chat.id)

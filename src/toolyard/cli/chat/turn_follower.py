@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import ChatError
+from toolyard.agents.chat.turn_snapshot import CallSnapshot, QuestionSnapshot, TurnSnapshot
 from toolyard.cli.chat.approval_prompts import (
     ApprovalReply,
     InputEnded,
@@ -18,13 +18,24 @@ from toolyard.cli.chat.approval_prompts import (
     ask_question,
 )
 from toolyard.cli.chat.interrupts import Interrupts
-from toolyard.cli.chat.screen import EventBody
 from toolyard.cli.output.messages import show_note
-from toolyard.types.chat import Chat, ChatEvent, Kind, TurnOutcome
+from toolyard.types.chat import (
+    ApprovalAnswer,
+    CallResult,
+    Chat,
+    ChatEvent,
+    EventData,
+    QuestionAnswer,
+    TurnEnd,
+    UnknownEvent,
+)
 
 __all__ = ["EventDisplay", "TurnFollower", "TurnResult", "UserLeft"]
 
 _EVENT_POLL_SECONDS = 30.0
+
+OpenRequest: TypeAlias = CallSnapshot | QuestionSnapshot
+"""A call that needs an approval, or a question of a server."""
 
 
 class UserLeft(Exception):
@@ -47,7 +58,8 @@ class EventDisplay(Protocol):
 class TurnResult:
     """The outcome of a turn. ``refused``: something was refused because nobody could be asked."""
 
-    outcome: TurnOutcome
+    outcome: str
+    """A TurnOutcome."""
     has_refusals: bool
 
 
@@ -62,27 +74,26 @@ class TurnFollower:
         self._display = display
         self._interrupts = interrupts
         self._can_ask = can_ask
-        self._calls: dict[str, EventBody] = {}
-        self._open_requests: deque[ChatEvent] = deque()
-        """Open questions, the oldest first."""
-        self._active_prompt: tuple[ChatEvent, asyncio.Task[ApprovalReply | QuestionReply]] | None = None
+        self._turn = TurnSnapshot()
+        """The turn as it was printed."""
+        self._asked_keys: set[str] = set()
+        """Keys of requests that were asked or refused. A call's key stands for its approval."""
+        self._active_prompt: tuple[OpenRequest, asyncio.Task[ApprovalReply | QuestionReply]] | None = None
         self._deferred_events: list[ChatEvent] = []
         """Events that arrived during a question; they are printed after the answer."""
         self._is_stopping = False
         self._has_refusals = False
-        self._outcome: TurnOutcome | None = None
 
     def catch_up(self, events: Sequence[ChatEvent]) -> None:
-        """Process past events that are on the screen already: known calls and open questions."""
-        for event in events:
-            self._track_event(event)
+        """Process past events of the turn that are on the screen already."""
+        self._turn = self._turn.apply(events)
 
     async def follow(self, after: int) -> TurnResult:
         """Print the events after a sequence number until the turn has ended. Raises UserLeft."""
         pressed = asyncio.ensure_future(self._interrupts.wait())
         coming: asyncio.Task[Sequence[ChatEvent]] | None = None
         try:
-            while self._outcome is None:
+            while self._turn.end is None:
                 await self._ask_next()
                 coming = coming or asyncio.ensure_future(self._wait_for_events(after))
                 tasks: set[asyncio.Task[Any]] = {pressed, coming}
@@ -99,7 +110,7 @@ class TurnFollower:
                     after = events[-1].seq if events else after
                     for event in events:
                         self._handle_event(event)
-            return TurnResult(self._outcome, self._has_refusals)
+            return TurnResult(self._turn.end.why, self._has_refusals)
         finally:
             self._cancel_prompt()
             pressed.cancel()
@@ -112,10 +123,10 @@ class TurnFollower:
     # Events.
 
     def _handle_event(self, event: ChatEvent) -> None:
-        if self._active_prompt is not None and _settles_request(event, self._active_prompt[0]):
+        if self._active_prompt is not None and _settles_request(event.data, self._active_prompt[0]):
             self._cancel_prompt()
             show_note(
-                "it was already answered elsewhere" if event.kind is not Kind.END else "the turn is over"
+                "the turn is over" if isinstance(event.data, TurnEnd) else "it was already answered elsewhere"
             )
             self._show_deferred_events()
         if self._active_prompt is not None:
@@ -125,22 +136,7 @@ class TurnFollower:
 
     def _show_event(self, event: ChatEvent) -> None:
         self._display.show(event)
-        self._track_event(event)
-
-    def _track_event(self, event: ChatEvent) -> None:
-        match event.kind:
-            case Kind.CALL:
-                self._calls[str(event.body.get("id"))] = event.body
-            case Kind.APPROVAL_REQUEST | Kind.QUESTION:
-                self._open_requests.append(event)
-            case Kind.APPROVAL_ANSWER | Kind.QUESTION_ANSWER | Kind.RESULT | Kind.END:
-                self._open_requests = deque(
-                    one for one in self._open_requests if not _settles_request(event, one)
-                )
-                if event.kind is Kind.END:
-                    self._outcome = TurnOutcome(str(event.body.get("why")))
-            case _:
-                pass
+        self._turn = self._turn.apply([event])
 
     def _show_deferred_events(self) -> None:
         held, self._deferred_events = self._deferred_events, []
@@ -150,62 +146,57 @@ class TurnFollower:
     # Questions.
 
     async def _ask_next(self) -> None:
-        while self._active_prompt is None and self._open_requests:
-            event = self._open_requests.popleft()
+        if self._active_prompt is not None or self._is_stopping:
+            return
+        for request in self._turn.open_requests:
+            if request.key in self._asked_keys:
+                continue
+            self._asked_keys.add(request.key)
+            self._display.end_line()
             if self._can_ask:
-                self._display.end_line()
-                self._active_prompt = (event, asyncio.ensure_future(self._ask_user(event)))
-            else:
-                await self._refuse_request(event)
+                self._active_prompt = (request, asyncio.ensure_future(_ask_user(request)))
+                return
+            await self._refuse_request(request)
 
-    async def _ask_user(self, event: ChatEvent) -> ApprovalReply | QuestionReply:
-        if event.kind is Kind.APPROVAL_REQUEST:
-            call = self._calls.get(str(event.body.get("id")), {})
-            return await ask_approval(call, str(event.body.get("reason") or ""))
-        return await ask_question(event.body)
-
-    async def _refuse_request(self, event: ChatEvent) -> None:
+    async def _refuse_request(self, request: OpenRequest) -> None:
         self._has_refusals = True
-        self._display.end_line()
-        if event.kind is Kind.APPROVAL_REQUEST:
-            name = self._calls.get(str(event.body.get("id")), {}).get("name")
+        if isinstance(request, CallSnapshot):
             show_note(
-                f"{name} was refused: it needs an approval, and nobody is here to give it",
+                f"{request.request.name} was refused: it needs an approval, and nobody is here to give it",
                 "run it in a terminal, or set write_tools to allow",
             )
-            await self._send_answer(event, ApprovalReply(False))
+            await self._send_answer(request, ApprovalReply(False))
         else:
             show_note(
-                f"{event.body.get('server')} asked a question, and nobody is here to answer it",
+                f"{request.question.server} asked a question, and nobody is here to answer it",
                 "run it in a terminal",
             )
-            await self._send_answer(event, QuestionReply("decline"))
+            await self._send_answer(request, QuestionReply("decline"))
 
     async def _finish_prompt(self) -> None:
         assert self._active_prompt is not None
-        (event, task), self._active_prompt = self._active_prompt, None
+        (request, task), self._active_prompt = self._active_prompt, None
         try:
             answer = task.result()
         except InputEnded:
-            if event.kind is Kind.APPROVAL_REQUEST:
+            if isinstance(request, CallSnapshot):
                 # The question can be answered later, here or in the web app.
                 raise UserLeft(by_interrupt=False) from None
             answer = QuestionReply("cancel")
-        await self._send_answer(event, answer)
+        await self._send_answer(request, answer)
         self._show_deferred_events()
 
-    async def _send_answer(self, event: ChatEvent, answer: ApprovalReply | QuestionReply) -> None:
+    async def _send_answer(self, request: OpenRequest, answer: ApprovalReply | QuestionReply) -> None:
         owner = self._chat.owner
         try:
-            if isinstance(answer, ApprovalReply):
-                approval = str(event.body.get("approval"))
+            if isinstance(request, CallSnapshot) and isinstance(answer, ApprovalReply):
+                assert request.approval is not None
                 await self._chats.answer_approval(
-                    owner, approval, yes=answer.approved, remember=answer.remember
+                    owner, request.approval.approval, yes=answer.approved, remember=answer.remember
                 )
-            else:
-                question = str(event.body.get("id"))
+            elif isinstance(request, QuestionSnapshot) and isinstance(answer, QuestionReply):
                 await self._chats.answer_question(
-                    owner, self._chat.id, question, answer.action, answer.content
+                    owner, self._chat.id, request.question.id, answer.action, answer.content
                 )
         except ChatError as error:
             show_note(error.cause, error.hint)
@@ -223,18 +214,27 @@ class TurnFollower:
         if self._is_stopping:
             raise UserLeft(by_interrupt=True)
         self._is_stopping = True
-        self._open_requests.clear()
         await self._chats.stop(self._chat.owner, self._chat.id)
         self._show_deferred_events()
 
 
-def _settles_request(event: ChatEvent, request: ChatEvent) -> bool:
+async def _ask_user(request: OpenRequest) -> ApprovalReply | QuestionReply:
+    if isinstance(request, QuestionSnapshot):
+        return await ask_question(request.question)
+    assert request.approval is not None
+    return await ask_approval(request.request, request.approval.reason)
+
+
+def _settles_request(data: EventData | UnknownEvent, request: OpenRequest) -> bool:
     """Return whether an event settles an earlier question."""
-    if event.kind is Kind.END:
-        return True
-    if request.kind is Kind.APPROVAL_REQUEST:
-        by_answer = event.kind is Kind.APPROVAL_ANSWER and event.body.get("approval") == request.body.get(
-            "approval"
-        )
-        return by_answer or (event.kind is Kind.RESULT and event.body.get("id") == request.body.get("id"))
-    return event.kind is Kind.QUESTION_ANSWER and event.body.get("id") == request.body.get("id")
+    match data, request:
+        case TurnEnd(), _:
+            return True
+        case ApprovalAnswer(), CallSnapshot():
+            return request.approval is not None and data.approval == request.approval.approval
+        case CallResult(), CallSnapshot():
+            return data.id == request.request.id
+        case QuestionAnswer(), QuestionSnapshot():
+            return data.id == request.question.id
+        case _:
+            return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -212,7 +212,7 @@ def _show_chats(chats: Sequence[Chat]) -> None:
         show_note("no chats yet", "start one with `toolyard chat`")
 
 
-EXIT_CODES = {
+EXIT_CODES: Mapping[str, int] = {
     TurnOutcome.DONE: 0,
     TurnOutcome.FAILED: 3,
     TurnOutcome.INTERRUPTED: 3,
@@ -263,5 +263,5 @@ async def run_single_turn(
 
 
 def _choose_exit_code(turn_result: TurnResult) -> int:
-    code = EXIT_CODES[turn_result.outcome]
+    code = EXIT_CODES.get(turn_result.outcome, EXIT_CODES[TurnOutcome.FAILED])
     return _REFUSED_EXIT_CODE if turn_result.has_refusals and code == 0 else code

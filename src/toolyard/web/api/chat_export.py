@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from fastapi import APIRouter, Depends
 from fastapi.responses import StreamingResponse
 
 from toolyard.agents.chat.markdown_export import export_file_name, export_markdown
+from toolyard.agents.chat.turn_snapshot import CallSnapshot
+from toolyard.types.chat import CallResult
 from toolyard.web.api.chat_results import SANDBOX_POLICY, load_full_text
 from toolyard.web.api.dependencies import (
     ChatReader,
@@ -43,5 +43,11 @@ async def export_chat(
         "Content-Disposition": f'attachment; filename="{export_file_name(chat)}"',
         "Content-Security-Policy": SANDBOX_POLICY,
     }
-    parts = export_markdown(chats, chat, partial(load_full_text, call_path, chats, request_user))
+
+    async def read_full_text(call: CallSnapshot, result: CallResult) -> str:
+        if not (result.handle or call.has_kept):
+            return result.text
+        return await load_full_text(call_path, chats, request_user, id, call.result_seq, result)
+
+    parts = export_markdown(chats, chat, read_full_text)
     return StreamingResponse(parts, media_type=MARKDOWN_CONTENT_TYPE, headers=headers)

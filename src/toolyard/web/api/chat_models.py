@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from toolyard.agents.chat.sanitize import is_storable_json
-from toolyard.agents.chat.tool_picker import ToolView
+from toolyard.agents.chat.tool_set import ToolView
 from toolyard.types.chat import Chat, ChatEvent, Kind
 from toolyard.types.registry import PLAIN_TEXT_PATTERN
 from toolyard.web.api.dependencies import RequestModel, to_datetime

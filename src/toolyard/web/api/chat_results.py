@@ -14,7 +14,7 @@ from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.result_event import FullResult
 from toolyard.clients.call_path import CallPath
 from toolyard.registry.errors import NotFound
-from toolyard.types.chat import ChatEvent, Kind
+from toolyard.types.chat import CallResult
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.dependencies import (
     ChatReader,
@@ -70,9 +70,10 @@ async def get_chat_result(
     """Return the full text of the result with this event number. If a long text is no longer stored, the
     shortened text that the model received is returned."""
     events = await chats.list_events(request_user.user.id, id, after=seq - 1, limit=1)
-    if not events or events[0].seq != seq or events[0].kind is not Kind.RESULT:
+    result = events[0].data if events and events[0].seq == seq else None
+    if not isinstance(result, CallResult):
         raise _build_no_result_error()
-    text = await load_full_text(call_path, chats, request_user, events[0])
+    text = await load_full_text(call_path, chats, request_user, id, seq, result)
     return _build_sandboxed_response(
         text.encode(errors="replace"), _TEXT_CONTENT_TYPE, f'inline; filename="result-{seq}.txt"'
     )
@@ -114,19 +115,20 @@ async def get_chat_media(
 
 
 async def load_full_text(
-    call_path: CallPath, chats: ChatService, request_user: RequestUser, event: ChatEvent
+    call_path: CallPath,
+    chats: ChatService,
+    request_user: RequestUser,
+    chat_id: str,
+    seq: int,
+    result: CallResult,
 ) -> str:
-    """Return the text of a result event in full, as long as it is stored, else the shortened text."""
-    handle, text = event.body.get("handle"), str(event.body.get("text", ""))
-    stored = await call_path.result_store(request_user.principal).read(handle) if handle else None
+    """Return the text of a result in full, as long as it is stored, else the shortened text."""
+    result_store = call_path.result_store(request_user.principal)
+    stored = await result_store.read(result.handle) if result.handle else None
     if stored is not None and stored.text is not None:
         return stored.text
-    full = (
-        await chats.get_full_result(request_user.user.id, event.chat_id, event.seq)
-        if event.has_kept
-        else None
-    )
-    return text if full is None else full.text
+    full = await chats.get_full_result(request_user.user.id, chat_id, seq)
+    return result.text if full is None else full.text
 
 
 async def _load_stored_result(

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 from urllib.parse import urlencode
 
-from toolyard.agents.chat.chats import UNCHANGED, ChatService, ToolView
+from toolyard.agents.chat.chats import UNCHANGED, ChatService, OpenChat
 from toolyard.agents.chat.errors import ChatRefused
+from toolyard.agents.chat.turn_snapshot import ChatSnapshot, QuestionSnapshot
 from toolyard.core.audit import AuditRecorder
-from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.ui.chat.console import ToolConsole, find_tool, list_chat_tools
-from toolyard.web.ui.chat.turn_view import QuestionView, ToolCallView
-from toolyard.web.ui.chat.view_builder import ChatView
+from toolyard.web.ui.chat.console import ToolConsole, find_tool
+from toolyard.web.ui.chat.fragments import question_form
 from toolyard.web.ui.components.flash import Flash
 from toolyard.web.ui.components.forms import SubmittedForm
 from toolyard.web.ui.tools.form import ToolForm
@@ -48,7 +47,7 @@ class ChatFormState:
     agent: str = ""
     model: str = ""
     console: ToolConsole | None = None
-    question: QuestionView | None = None
+    question: QuestionSnapshot | None = None
     form: ToolForm | None = None
     """Form of ``question``."""
     told: Flash | None = None
@@ -63,37 +62,66 @@ ChatAction: TypeAlias = Callable[
 async def _send_message(
     audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
-    async def start_turn(chat: Chat) -> int:
-        return await chats.send(me.user.id, chat.id, form.text("text").replace("\r\n", "\n"))
-
-    return ActionRedirect(await _start_turn_in_chat(audit, chats, me, chat, form, start_turn))
+    audit.set_current_user(me)
+    text = form.text("text").replace("\r\n", "\n")
+    if chat is not None:
+        await chats.send(me.user.id, chat.id, text)
+        return ActionRedirect(chat)
+    async with _draft_chat(chats, me, form) as opened:
+        await chats.send(me.user.id, opened, text)
+    return ActionRedirect(await _record_new_chat(audit, me, opened))
 
 
 async def _run_tool(
     audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
-    tool, filled, console = await _read_tool_form(chats, me, chat, form)
-    if filled.only_changed:
+    audit.set_current_user(me)
+    if chat is not None:
+        return await _run_tool_in_chat(chats, me, chat.id, form) or _redirect_to_console(chat, form)
+    async with _draft_chat(chats, me, form) as opened:
+        again = await _run_tool_in_chat(chats, me, opened, form)
+    return again or _redirect_to_console(await _record_new_chat(audit, me, opened), form)
+
+
+async def _run_tool_in_chat(
+    chats: ChatService, me: RequestUser, chat: str | OpenChat, form: SubmittedForm
+) -> ChatFormState | None:
+    """Start a turn with the tool of the form. Return the form if it must be shown again."""
+    console = await _read_tool_form(chats, me, chat, form)
+    assert console.form is not None
+    if console.form.only_changed:
         return ChatFormState(console=console)
     try:
-        arguments = filled.arguments()
+        arguments = console.form.arguments()
     except BadArguments as error:
-        return ChatFormState(console=replace(console, form=filled.with_errors(error)))
+        return ChatFormState(console=replace(console, form=console.form.with_errors(error)))
+    await chats.run_tool(me.user.id, chat, console.wanted, arguments)
+    return None
 
-    async def start_turn(chat: Chat) -> int:
-        return await chats.run_tool(me.user.id, chat.id, tool.name, arguments)
 
-    return ActionRedirect(
-        await _start_turn_in_chat(audit, chats, me, chat, form, start_turn), {"run": "", "tool": tool.name}
-    )
+def _redirect_to_console(chat: Chat, form: SubmittedForm) -> ActionRedirect:
+    return ActionRedirect(chat, {"run": "", "tool": form.text("tool")})
 
 
 async def _read_tool_form(
-    chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
-) -> tuple[ToolView, ToolForm, ToolConsole]:
-    tool = find_tool(await list_chat_tools(chats, me, chat), form.text("tool"))
+    chats: ChatService, me: RequestUser, chat: str | OpenChat | None, form: SubmittedForm
+) -> ToolConsole:
+    tool = find_tool(await chats.list_tools(me.user.id, chat), form.text("tool"))
     filled = ToolForm.from_schema(tool.input_schema).with_submission(form)
-    return tool, filled, ToolConsole(None if chat is None else chat.id, tool.name, tool=tool, form=filled)
+    return ToolConsole(chat if isinstance(chat, str) else None, tool.name, tool=tool, form=filled)
+
+
+def _draft_chat(
+    chats: ChatService, me: RequestUser, form: SubmittedForm
+) -> AbstractAsyncContextManager[OpenChat]:
+    agent, model = form.text("agent") or None, form.text("model") or None
+    return chats.draft(me.user.id, agent=agent, model=model)
+
+
+async def _record_new_chat(audit: AuditRecorder, me: RequestUser, opened: OpenChat) -> Chat:
+    chat = opened.chat
+    await audit.record_change(me, "chat.create", chat.id, agent=chat.agent, model=chat.model)
+    return chat
 
 
 async def build_form_state(
@@ -103,35 +131,8 @@ async def build_form_state(
     console = None
     if form.text("do") == "run":
         with suppress(NotFound):
-            console = (await _read_tool_form(chats, me, chat, form))[2]
+            console = await _read_tool_form(chats, me, None if chat is None else chat.id, form)
     return ChatFormState(form.text("text"), form.text("agent"), form.text("model"), console, told=flash)
-
-
-async def _start_turn_in_chat(
-    audit: AuditRecorder,
-    chats: ChatService,
-    me: RequestUser,
-    chat: Chat | None,
-    form: SubmittedForm,
-    start_turn: Callable[[Chat], Awaitable[int]],
-) -> Chat:
-    """Start a turn, in a new chat if ``chat`` is None.
-
-    A new chat whose first turn fails to start is deleted.
-    """
-    audit.set_current_user(me)
-    if chat is not None:
-        await start_turn(chat)
-        return chat
-    agent, model = form.text("agent") or None, form.text("model") or None
-    chat = await chats.create(me.user.id, agent=agent, model=model)
-    try:
-        await start_turn(chat)
-    except ToolyardError:
-        await chats.delete(me.user.id, chat.id)
-        raise
-    await audit.record_change(me, "chat.create", chat.id, agent=chat.agent, model=chat.model)
-    return chat
 
 
 async def _stop_turn(
@@ -167,8 +168,8 @@ async def _answer_question(
     existing, action = _require_chat(chat), form.text("reply")
     question = await _find_open_question(chats, existing, form.text("question"))
     content = None
-    if question.kind == "form" and action not in ("decline", "cancel"):
-        filled = ToolForm.from_question(question.schema, question.key).with_submission(form)
+    if question.question.kind == "form" and action not in ("decline", "cancel"):
+        filled = question_form(question).with_submission(form)
         if filled.only_changed:
             return ChatFormState(question=question, form=filled)
         try:
@@ -176,28 +177,20 @@ async def _answer_question(
         except BadArguments as error:
             return ChatFormState(question=question, form=filled.with_errors(error))
     audit.set_current_user(me)
-    await chats.answer_question(me.user.id, existing.id, question.id, action or "cancel", content)
+    await chats.answer_question(me.user.id, existing.id, question.question.id, action or "cancel", content)
     return ActionRedirect(existing)
 
 
-async def _find_open_question(chats: ChatService, chat: Chat, question_id: str) -> QuestionView:
+async def _find_open_question(chats: ChatService, chat: Chat, question_id: str) -> QuestionSnapshot:
     """Return an open question of the last turn.
 
     Raises ChatRefused if it was answered or its turn has ended.
     """
     # The latest events always begin with the start of a turn, so that this is the whole last turn.
-    view = ChatView.from_events(await chats.list_latest_events(chat.owner, chat.id, limit=1))
-    for item in view.turns[-1].items if view.turns else ():
-        questions = (
-            item.questions
-            if isinstance(item, ToolCallView)
-            else (item,)
-            if isinstance(item, QuestionView)
-            else ()
-        )
-        for each in questions:
-            if each.id == question_id and each.action is None:
-                return each
+    view = ChatSnapshot.from_events(await chats.list_latest_events(chat.owner, chat.id, limit=1))
+    for asked in view.turns[-1].open_questions if view.turns else ():
+        if asked.question.id == question_id:
+            return asked
     raise ChatRefused("this question is no longer open", hint="the call that asked it has ended")
 
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.agents.chat.chats import ChatService, ToolView
+from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.catalog.search import SearchIndex
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import Chat
 from toolyard.types.tool import Definition, JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.service_dependencies import ChatsDep
-from toolyard.web.ui.chat.turn_view import ToolCallView
-from toolyard.web.ui.chat.view_builder import ChatView
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.tools.form import ToolForm
 
-__all__ = ["ChatToolGroup", "ToolConsole", "group_chat_tools", "list_chat_tools", "router"]
+__all__ = ["ChatToolGroup", "ToolConsole", "find_tool", "group_chat_tools", "router"]
 
 router = APIRouter()
 
@@ -100,7 +99,8 @@ async def show_console(
 async def _build_console(
     request: Request, chats: ChatService, me: RequestUser, chat: Chat | None, find: str, tool: str
 ) -> ToolConsole:
-    tools = [each for each in await list_chat_tools(chats, me, chat) if each.shown]
+    listed = await chats.list_tools(me.user.id, None if chat is None else chat.id)
+    tools = [each for each in listed if each.shown]
     console = ToolConsole(None if chat is None else chat.id, words=find[:200])
     if tool:
         chosen = find_tool(tools, tool)
@@ -116,13 +116,6 @@ async def _build_console(
     )
 
 
-async def list_chat_tools(chats: ChatService, me: RequestUser, chat: Chat | None) -> Sequence[ToolView]:
-    """Return all tools of a chat, or of a new one."""
-    if chat is None:
-        return await chats.list_tools_for_new_chat(me.user.id)
-    return await chats.list_tools(me.user.id, chat.id)
-
-
 def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
     """Return the tool with a name. Raises NotFound."""
     for each in tools:
@@ -134,13 +127,10 @@ def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
 async def _find_last_arguments(chats: ChatService, chat: Chat, tool: str) -> JsonObject | None:
     """Return the arguments of the last call of a tool in this chat, as initial values of the form."""
     events = await chats.list_latest_events(chat.owner, chat.id, limit=100)
-    for turn in reversed(ChatView.from_events(events).turns):
-        for item in reversed(turn.items):
-            arguments: object = (
-                item.arguments if isinstance(item, ToolCallView) and item.name == tool else None
-            )
-            if isinstance(arguments, Mapping):
-                return cast("JsonObject", arguments)
+    for turn in reversed(ChatSnapshot.from_events(events).turns):
+        for call in reversed(turn.calls):
+            if call.request.name == tool and not isinstance(call.request.arguments, str):
+                return call.request.arguments
     return None
 
 

@@ -13,19 +13,19 @@ from typing import cast
 from markupsafe import Markup
 
 from toolyard.agents.chat.argument_review import key_summary, short_values_first
+from toolyard.agents.chat.turn_snapshot import (
+    AnswerSnapshot,
+    CallSnapshot,
+    NoteSnapshot,
+    QuestionSnapshot,
+    TurnItem,
+    TurnSnapshot,
+)
 from toolyard.config.value_checks import url_fault
+from toolyard.types.chat import CallProgress, CallResult
 from toolyard.web.rendering.highlighting import highlight_code
 from toolyard.web.rendering.markdown import render_markdown
 from toolyard.web.rendering.markdown_blocks import split_blocks
-from toolyard.web.ui.chat.turn_view import (
-    AnswerView,
-    CallResultView,
-    NoteView,
-    QuestionView,
-    ToolCallView,
-    TurnItem,
-    TurnView,
-)
 from toolyard.web.ui.components.formatting import extract_host, one_line, pretty_json, visible
 from toolyard.web.ui.components.render import render_macro
 from toolyard.web.ui.tools.form import ToolForm
@@ -33,6 +33,7 @@ from toolyard.web.ui.tools.form import ToolForm
 __all__ = [
     "INLINE_IMAGE_TYPES",
     "FragmentContext",
+    "question_form",
     "render_block",
     "render_item",
     "render_item_fragments",
@@ -66,10 +67,10 @@ class FragmentContext:
         """Return the URL of an image, audio or file of a result."""
         return self.fixed_media_url or f"/api/v1/chats/{self.chat}/results/{seq}/media/{number}"
 
-    def form(self, question: QuestionView) -> ToolForm:
+    def form(self, question: QuestionSnapshot) -> ToolForm:
         """Return the form of a question."""
         submitted = self.forms.get(question.key)
-        return ToolForm.from_question(question.schema, question.key) if submitted is None else submitted
+        return question_form(question) if submitted is None else submitted
 
     @staticmethod
     def coloured(value: object) -> Markup:
@@ -85,10 +86,17 @@ class FragmentContext:
         return Markup("{}\n{}").format(visible(summary, spaces=True), shown) if summary else shown
 
     @staticmethod
-    def result(outcome: CallResultView) -> Markup:
+    def percent(progress: CallProgress) -> int | None:
+        """Return the percentage of a call that is done, if the server reports a total."""
+        if not progress.total or progress.total <= 0:
+            return None
+        return round(100 * min(max(progress.progress / progress.total, 0.0), 1.0))
+
+    @staticmethod
+    def result(outcome: CallResult) -> Markup:
         """Return the beginning of a result. JSON that is complete is indented."""
         # A truncated text is not valid JSON, and parsing other text would be wasted.
-        if outcome.length == len(outcome.text) and outcome.text.lstrip()[:1] in ("{", "["):
+        if outcome.length <= len(outcome.text) and outcome.text.lstrip()[:1] in ("{", "["):
             try:
                 return FragmentContext.coloured(json.loads(outcome.text))
             except (ValueError, RecursionError):
@@ -128,13 +136,18 @@ class FragmentContext:
         return extract_host(url)
 
 
-def render_turn(turn: TurnView, frame: FragmentContext) -> Markup:
+def question_form(asked: QuestionSnapshot) -> ToolForm:
+    """Return the empty form of a question."""
+    return ToolForm.from_question(asked.question.schema or {}, asked.key)
+
+
+def render_turn(turn: TurnSnapshot, frame: FragmentContext) -> Markup:
     """Render a turn."""
     items = Markup("").join(render_item(each, frame) for each in turn.items)
     return render_macro(_TEMPLATE_NAME, "turn", turn, frame, items, render_turn_footer(turn, frame))
 
 
-def render_turn_footer(turn: TurnView, frame: FragmentContext) -> Markup:
+def render_turn_footer(turn: TurnSnapshot, frame: FragmentContext) -> Markup:
     """Render the footer of a turn: state, cost and buttons."""
     return render_macro(_TEMPLATE_NAME, "foot", turn, frame)
 
@@ -142,12 +155,12 @@ def render_turn_footer(turn: TurnView, frame: FragmentContext) -> Markup:
 def render_item(item: TurnItem, frame: FragmentContext) -> Markup:
     """Render an item of a turn."""
     inner = render_item_fragments(item, frame)
-    if isinstance(item, AnswerView):
+    if isinstance(item, AnswerSnapshot):
         blocks = Markup("\n").join(
             render_block(item.key, number, text, frame) for number, text in enumerate(split_blocks(item.text))
         )
         return render_macro(_TEMPLATE_NAME, "answer", item, inner[f"{item.key}-think"], blocks)
-    if isinstance(item, ToolCallView):
+    if isinstance(item, CallSnapshot):
         named = {name: inner[f"{item.key}-{name}"] for name in ("head", "progress", "ask", "result")}
         questions = Markup("").join(inner[each.key] for each in item.questions)
         return render_macro(_TEMPLATE_NAME, "card", item, frame, questions=questions, **named)
@@ -160,23 +173,23 @@ def render_item_fragments(item: TurnItem, frame: FragmentContext) -> dict[str, M
     Blocks of answers are not included, because they are many.
     """
     match item:
-        case AnswerView():
+        case AnswerSnapshot():
             return {f"{item.key}-think": render_macro(_TEMPLATE_NAME, "think", item)}
-        case ToolCallView():
+        case CallSnapshot():
             return {
                 f"{item.key}-head": render_macro(_TEMPLATE_NAME, "card_head", item),
-                f"{item.key}-progress": render_macro(_TEMPLATE_NAME, "card_progress", item),
+                f"{item.key}-progress": render_macro(_TEMPLATE_NAME, "card_progress", item, frame),
                 f"{item.key}-ask": render_macro(_TEMPLATE_NAME, "card_ask", item, frame),
                 **{each.key: render_question(each, frame) for each in item.questions},
                 f"{item.key}-result": render_macro(_TEMPLATE_NAME, "card_result", item, frame),
             }
-        case QuestionView():
+        case QuestionSnapshot():
             return {item.key: render_question(item, frame)}
-        case NoteView():
+        case NoteSnapshot():
             return {item.key: render_macro(_TEMPLATE_NAME, "note", item)}
 
 
-def render_question(question: QuestionView, frame: FragmentContext) -> Markup:
+def render_question(question: QuestionSnapshot, frame: FragmentContext) -> Markup:
     """Render a question from a server, with its form while it is open."""
     form = frame.form(question) if question.action is None else None
     return render_macro(_TEMPLATE_NAME, "question", question, frame, form)

@@ -12,18 +12,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.agents.chat.chats import ChatService
+from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
 from toolyard.agents.models.model_ref import ModelChoice
 from toolyard.core.current_config import CurrentConfig
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.agent import Agent
-from toolyard.types.chat import Chat, ChatEvent, Kind
+from toolyard.types.chat import Chat, ChatEvent
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
 from toolyard.web.ui.chat.actions import ChatFormState
 from toolyard.web.ui.chat.console import ToolConsole
 from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
-from toolyard.web.ui.chat.turn_view import TurnView
-from toolyard.web.ui.chat.view_builder import ChatView
 from toolyard.web.ui.components.render import render_page
 
 __all__ = [
@@ -117,7 +116,7 @@ async def render_chat_page(
     The query selects earlier turns, the list of chats, the console and the agent.
     """
     query, form_state = request.query_params, form_state or ChatFormState()
-    view, earlier, before = ChatView(), None, _parse_event_number(query.get("before"))
+    view, earlier, before = ChatSnapshot(), None, _parse_event_number(query.get("before"))
     if chat is not None:
         view, earlier = await load_chat_view(chats, chat, before)
     frame = build_fragment_context(me, chat, form_state)
@@ -140,7 +139,7 @@ async def render_chat_page(
 
 
 async def render_turns(
-    markdown: MarkdownRenderer, turns: Sequence[TurnView], frame: FragmentContext
+    markdown: MarkdownRenderer, turns: Sequence[TurnSnapshot], frame: FragmentContext
 ) -> Markup:
     """Return the HTML of turns. They are rendered in a thread, because a long answer takes seconds."""
     # Markdown is rendered in one batch after all turns, which contain placeholders until then.
@@ -160,7 +159,9 @@ def build_fragment_context(
     return FragmentContext("" if chat is None else chat.id, me.csrf, forms)
 
 
-async def load_chat_view(chats: ChatService, chat: Chat, before: int | None) -> tuple[ChatView, int | None]:
+async def load_chat_view(
+    chats: ChatService, chat: Chat, before: int | None
+) -> tuple[ChatSnapshot, int | None]:
     """Return the last turns before an event number, and the number of the first of them if there are earlier
     ones."""
     events = await chats.list_latest_events(chat.owner, chat.id, before=before, limit=_MAX_EVENTS)
@@ -169,11 +170,11 @@ async def load_chat_view(chats: ChatService, chat: Chat, before: int | None) -> 
     more = first is not None and bool(
         await chats.list_latest_events(chat.owner, chat.id, before=first, limit=1)
     )
-    return ChatView.from_events(shown), first if more else None
+    return ChatSnapshot.from_events(shown), first if more else None
 
 
 def _limit_turns(events: Sequence[ChatEvent]) -> Sequence[ChatEvent]:
-    turn_starts = [at for at, each in enumerate(events) if each.kind in (Kind.USER, Kind.RUN)]
+    turn_starts = [at for at, each in enumerate(events) if each.seq == each.turn]
     return events[turn_starts[-_MAX_TURNS] :] if len(turn_starts) > _MAX_TURNS else events
 
 

@@ -9,6 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
+from toolyard.agents.chat.turn_snapshot import (
+    AnswerSnapshot,
+    CallSnapshot,
+    ChatSnapshot,
+    QuestionSnapshot,
+    TurnItem,
+    TurnSnapshot,
+)
 from toolyard.types.chat import ChatEvent
 from toolyard.web.rendering.markdown_blocks import MarkdownBlockSplitter
 from toolyard.web.ui.chat.fragments import (
@@ -19,8 +27,6 @@ from toolyard.web.ui.chat.fragments import (
     render_turn,
     render_turn_footer,
 )
-from toolyard.web.ui.chat.turn_view import AnswerView, QuestionView, ToolCallView, TurnItem, TurnView
-from toolyard.web.ui.chat.view_builder import ChatView
 from toolyard.web.ui.components.formatting import one_line, visible
 
 __all__ = ["TURNS_ELEMENT_ID", "ChatPageUpdater", "PageChange"]
@@ -55,9 +61,9 @@ class PageChange(TypedDict, total=False):
 class ChatPageUpdater:
     """State of one open page, from which changes are computed."""
 
-    def __init__(self, frame: FragmentContext, shown_view: ChatView) -> None:
+    def __init__(self, frame: FragmentContext, shown_view: ChatSnapshot) -> None:
         self._frame = frame
-        self._view = ChatView(shown_view.turns[-1:], shown_view.last)
+        self._view = ChatSnapshot(shown_view.turns[-1:], shown_view.last)
         self._answer_updaters: dict[str, _AnswerUpdater] = {}
         self._keys_in_sync: set[str] = set()
         """Keys of items that were sent over this stream. Other items were rendered with the page, perhaps
@@ -72,12 +78,12 @@ class ChatPageUpdater:
     def is_long(self) -> bool:
         """True if the last turn has so much text that rendering changes of it may take long."""
         items = (item for turn in self._view.turns[-1:] for item in turn.items)
-        answers = (item for item in items if isinstance(item, AnswerView))
+        answers = (item for item in items if isinstance(item, AnswerSnapshot))
         return sum(len(each.text) + len(each.reasoning) for each in answers) > _MAX_SHORT_TURN_CHARACTERS
 
     def changes(self, events: Sequence[ChatEvent]) -> list[PageChange]:
         """Return the changes for new events, in the order in which they must be applied."""
-        before, now = self._view, self._view.apply_events(events)
+        before, now = self._view, self._view.apply(events)
         known = {turn.seq: turn for turn in before.turns}
         changes: list[PageChange] = []
         for turn in now.turns:
@@ -91,13 +97,13 @@ class ChatPageUpdater:
             changes.append({"state": now.state})
         # Older turns no longer change. Keeping only the last one bounds memory for pages that stay open for
         # days.
-        self._view = ChatView(now.turns[-1:], now.last)
+        self._view = ChatSnapshot(now.turns[-1:], now.last)
         if now.state == "idle":
             self._answer_updaters.clear()
             self._keys_in_sync.clear()
         return changes
 
-    def _turn_changes(self, old: TurnView, now: TurnView) -> Iterator[PageChange]:
+    def _turn_changes(self, old: TurnSnapshot, now: TurnSnapshot) -> Iterator[PageChange]:
         known = {item.key: item for item in old.items}
         for item in now.items:
             before = known.get(item.key)
@@ -111,8 +117,8 @@ class ChatPageUpdater:
         if (old.end, old.usage, old.state) != (now.end, now.usage, now.state):
             yield _replace_element(f"{now.key}-foot", render_turn_footer(now, self._frame))
 
-    def _item_changes(self, old: TurnItem, now: TurnItem, turn: TurnView) -> Iterator[PageChange]:
-        if isinstance(old, AnswerView) and isinstance(now, AnswerView):
+    def _item_changes(self, old: TurnItem, now: TurnItem, turn: TurnSnapshot) -> Iterator[PageChange]:
+        if isinstance(old, AnswerSnapshot) and isinstance(now, AnswerSnapshot):
             yield from self._answer_changes(old, now, turn)
             return
         before = render_item_fragments(old, self._frame)
@@ -123,7 +129,9 @@ class ChatPageUpdater:
             if before.get(id_) != html or not (in_sync or id_.startswith("q")):
                 yield _replace_element(id_, html, f"{now.key}-questions")
 
-    def _answer_changes(self, old: AnswerView, now: AnswerView, turn: TurnView) -> Iterator[PageChange]:
+    def _answer_changes(
+        self, old: AnswerSnapshot, now: AnswerSnapshot, turn: TurnSnapshot
+    ) -> Iterator[PageChange]:
         # The text did not only grow, so that blocks on the page may be wrong: send the whole answer.
         if not now.text.startswith(old.text):
             self._answer_updaters.pop(now.key, None)
@@ -137,7 +145,7 @@ class ChatPageUpdater:
             yield from updater.end()
             del self._answer_updaters[now.key]
 
-    def _reasoning_changes(self, old: AnswerView, now: AnswerView) -> Iterator[PageChange]:
+    def _reasoning_changes(self, old: AnswerSnapshot, now: AnswerSnapshot) -> Iterator[PageChange]:
         more = now.reasoning.removeprefix(old.reasoning)
         same_frame = (old.whole, bool(old.text)) == (now.whole, bool(now.text))
         # Reasoning that only grew is appended, without rendering it again.
@@ -201,8 +209,8 @@ def _replace_element(id_: str, html: str, into: str = "") -> PageChange:
 
 def _announce_item(old: TurnItem | None, now: TurnItem) -> Iterator[PageChange]:
     """Yield announcements for screen readers."""
-    if isinstance(now, ToolCallView):
-        before = old.state if isinstance(old, ToolCallView) else None
+    if isinstance(now, CallSnapshot):
+        before = old.state if isinstance(old, CallSnapshot) else None
         words = {
             "runs": "is running",
             "asks": "needs your approval",
@@ -211,6 +219,6 @@ def _announce_item(old: TurnItem | None, now: TurnItem) -> Iterator[PageChange]:
             "failed": "failed",
         }
         if now.state != before and now.state in words:
-            yield {"say": f"{one_line(now.title or now.name, 60)} {words[now.state]}"}
-    elif isinstance(now, QuestionView) and old is None:
-        yield {"say": f"{one_line(now.server, 60)} needs your input"}
+            yield {"say": f"{one_line(now.request.title or now.request.name, 60)} {words[now.state]}"}
+    elif isinstance(now, QuestionSnapshot) and old is None:
+        yield {"say": f"{one_line(now.question.server, 60)} needs your input"}

@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import NoSuchChat
+from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.core.interface_links import StopSignal
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent
@@ -30,7 +31,6 @@ from toolyard.web.service_dependencies import (
 )
 from toolyard.web.ui.chat.fragments import FragmentContext
 from toolyard.web.ui.chat.page_updates import ChatPageUpdater, PageChange
-from toolyard.web.ui.chat.view_builder import ChatView
 from toolyard.web.ui.components.render import render_macro
 
 __all__ = ["router"]
@@ -60,12 +60,12 @@ async def stream_page(
     """Stream the changes after the last event that the page shows."""
     seen = max(after, last_event_id or 0)
     # Rebuild the turn that the page shows, to compute changes relative to it.
-    shown = ChatView.from_events(
+    shown = ChatSnapshot.from_events(
         await chats.list_latest_events(me.user.id, chat_id, before=seen + 1, limit=1)
     )
     deferred = DeferredMarkdown(markdown)
     frame = FragmentContext(chat_id, me.csrf, to_html=deferred)
-    updater = ChatPageUpdater(frame, ChatView(shown.turns, max(shown.last, seen)))
+    updater = ChatPageUpdater(frame, ChatSnapshot(shown.turns, max(shown.last, seen)))
     stream = _count_open_stream(
         request.app.state,
         _stream_changes(chat_store, chats, stop_signal, me, chat_id, updater, deferred, request),

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.types.chat import Chat, TurnState
 from toolyard.types.decision import Decision, DecisionStep, RuleOutcome
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.ui.chat.example import EXAMPLE_CHAT_ID, example_events
 from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
 from toolyard.web.ui.chat.page_context import ChatList
-from toolyard.web.ui.chat.view_builder import ChatView
 from toolyard.web.ui.components.paging import Pagination
 from toolyard.web.ui.components.render import render_page, static_url
 from toolyard.web.ui.tools.form import ToolForm
@@ -99,7 +99,7 @@ async def show_showcase(request: Request, me: Annotated[RequestUser, Depends(req
             Decision.from_chain("files/read", "files_read", _REFUSED_STEPS[::2]),
         ),
         schema={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
-        turns=[render_turn(turn, frame) for turn in ChatView.from_events(example_events(now - 90)).turns],
+        turns=[render_turn(turn, frame) for turn in ChatSnapshot.from_events(example_events(now - 90)).turns],
         form=ToolForm.from_schema(_EXAMPLE_SCHEMA),
         chats=ChatList(
             [

@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.sanitize import sanitize_text
 from toolyard.agents.chat.storage import ChatStore
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.errors import ToolyardError
-from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent, Kind, NewChatEvent, TurnState
+from toolyard.types.chat import (
+    TRANSIENT_KINDS,
+    CallProgress,
+    ChatEvent,
+    EventData,
+    Kind,
+    NewChatEvent,
+    ReasoningDelta,
+    TextDelta,
+    TurnState,
+)
 
-__all__ = ["EventWriter", "TurnLog", "find_kept_seqs", "read_chat_events", "read_turn_events"]
+__all__ = ["TurnLog", "read_chat_events", "read_turn"]
 
 _BATCH_INTERVAL_SECONDS = 0.03
 """Time for which streamed pieces are collected after a write. The first piece is written at once."""
 _PROGRESS_INTERVAL_SECONDS = 0.1
 """Minimum time between two stored progress reports of a call."""
 _MAX_PROGRESS_MESSAGE_CHARACTERS = 500
+_EVENTS_PER_PAGE = 1_000
 
 
-class EventWriter:
-    """Appends events to a chat that a runner holds.
+class TurnLog:
+    """Appends events to a turn that a runner holds, and knows the turn's state.
 
     Streamed pieces and progress are batched. All other events are durable when ``append`` returns, and are
     written even if the caller is cancelled meanwhile.
@@ -32,6 +43,9 @@ class EventWriter:
 
     def __init__(self, store: ChatStore, chat_id: str, runner: str) -> None:
         self.chat_id = chat_id
+        self.snapshot = TurnSnapshot()
+        """State of the turn, without streamed pieces and progress."""
+        self.kept_data_by_seq: dict[int, bytes] = {}
         self._store = store
         self._runner = runner
         # One write at a time: the numbers of events are their order, and pieces must not overtake each other.
@@ -44,16 +58,20 @@ class EventWriter:
         self._failure: ToolyardError | None = None
         self._is_finished = False
 
-    def add_piece(self, kind: Literal[Kind.TEXT, Kind.REASONING], part: str, delta: str) -> None:
+    async def load(self, turn: int) -> None:
+        """Read the events of the turn from the store."""
+        self.snapshot = await read_turn(self._store, self.chat_id, turn)
+
+    def add_piece(self, piece: TextDelta | ReasoningDelta, part: str) -> None:
         """Queue streamed text or reasoning of a model. Raises the error of an earlier write."""
         self._raise_earlier_failure()
-        delta = sanitize_text(delta)
+        delta = sanitize_text(piece.delta)
         last = self._pending_pieces[-1] if self._pending_pieces else None
         # Joined while they wait, so that a fast model costs one row for each write, not for each token.
-        if last is not None and (last.kind, last.part) == (kind, part):
+        if last is not None and (last.kind, last.part) == (piece.event_kind, part):
             delta = last.body["delta"] + delta
             self._pending_pieces.pop()
-        self._pending_pieces.append(NewChatEvent(kind, {"delta": delta}, part))
+        self._pending_pieces.append(NewChatEvent.from_data(type(piece)(delta), part))
         self._ensure_batch_task()
 
     def report_progress(self, call_id: str, params: Mapping[str, Any]) -> None:
@@ -62,15 +80,13 @@ class EventWriter:
         Reports that follow each other too quickly are dropped, except the newest.
         """
         message: object = params.get("message")
-        body = {
-            "id": call_id,
-            "progress": _finite_number_or_none(params.get("progress")) or 0,
-            "total": _finite_number_or_none(params.get("total")),
-            "message": sanitize_text(message[:_MAX_PROGRESS_MESSAGE_CHARACTERS])
-            if isinstance(message, str)
-            else None,
-        }
-        self._pending_progress[call_id] = NewChatEvent(Kind.PROGRESS, body, call_id)
+        progress = CallProgress(
+            call_id,
+            _finite_number_or_none(params.get("progress")) or 0,
+            _finite_number_or_none(params.get("total")),
+            sanitize_text(message[:_MAX_PROGRESS_MESSAGE_CHARACTERS]) if isinstance(message, str) else None,
+        )
+        self._pending_progress[call_id] = NewChatEvent.from_data(progress, call_id)
         self._ensure_batch_task()
 
     async def append(
@@ -96,8 +112,17 @@ class EventWriter:
         write_task.add_done_callback(self._on_write_done)
         # Cancelling the caller must not abort a started write: its outcome would be unknown, and later writes
         # could overtake it.
-        written = await asyncio.shield(write_task)
-        return written[len(pieces) :]
+        written = (await asyncio.shield(write_task))[len(pieces) :]
+        self.snapshot = self.snapshot.apply(written)
+        self.kept_data_by_seq |= {
+            done.seq: new.kept for new, done in zip(events, written, strict=True) if new.kept
+        }
+        return written
+
+    async def append_data(self, *data: EventData) -> None:
+        """Write events without part and payload, as ``append`` does."""
+        if data:
+            await self.append([NewChatEvent.from_data(each) for each in data])
 
     async def finish(self) -> None:
         """Write the queued pieces, wait for all writes, and reject further events.
@@ -178,36 +203,6 @@ def _finite_number_or_none(value: object) -> int | float | None:
     return value
 
 
-_EVENTS_PER_PAGE = 1_000
-
-
-class TurnLog:
-    """Events of one turn, loaded once and extended with each append."""
-
-    def __init__(self, event_writer: EventWriter, events: Iterable[ChatEvent]) -> None:
-        self.event_writer = event_writer
-        self.events = [event for event in events if event.kind not in TRANSIENT_KINDS]
-        self.kept_data_by_seq: dict[int, bytes] = {}
-
-    @property
-    def chat_id(self) -> str:
-        return self.event_writer.chat_id
-
-    def build_snapshot(self) -> TurnSnapshot:
-        """Return the turn's current state."""
-        return TurnSnapshot.from_events(self.events)
-
-    async def append(
-        self, events: Sequence[NewChatEvent], *, next_state: TurnState = TurnState.RUNNING
-    ) -> None:
-        """Write events and add them to the log. Raises NotHeld, or the store's errors."""
-        written = await self.event_writer.append(events, next_state=next_state)
-        self.events += written
-        self.kept_data_by_seq |= {
-            done.seq: new.kept for new, done in zip(events, written, strict=True) if new.kept
-        }
-
-
 async def read_chat_events(
     store: ChatStore, chat_id: str, *, after: int = 0, before: int | None = None
 ) -> list[ChatEvent]:
@@ -221,13 +216,7 @@ async def read_chat_events(
         after = page[-1].seq
 
 
-async def read_turn_events(store: ChatStore, chat_id: str, turn: int) -> list[ChatEvent]:
-    """Return the events of one turn."""
-    return [event for event in await read_chat_events(store, chat_id, after=turn - 1) if event.turn == turn]
-
-
-def find_kept_seqs(events: Iterable[ChatEvent]) -> list[int]:
-    """Return the sequence numbers of events whose stored data is sent to a model."""
-    return [
-        event.seq for event in events if event.has_kept and event.kind in (Kind.MODEL_MESSAGE, Kind.RESULT)
-    ]
+async def read_turn(store: ChatStore, chat_id: str, turn: int) -> TurnSnapshot:
+    """Return the state of one turn."""
+    events = await read_chat_events(store, chat_id, after=turn - 1)
+    return TurnSnapshot.from_events(event for event in events if event.turn == turn)

@@ -1,0 +1,108 @@
+"""Stored events: earlier versions' are read as they were written, later versions' are left alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from sqlalchemy import create_engine, text
+from tests.agents.chat.house import KEY, ME
+
+from toolyard.agents.chat.turn_snapshot import ChatSnapshot
+from toolyard.store import Database
+from toolyard.types.chat import (
+    Chat,
+    Kind,
+    NewChatEvent,
+    TurnState,
+    UnknownEvent,
+    UserMessage,
+    decode_event,
+    encode_event,
+)
+from toolyard.web.api.chat_models import build_event_model
+
+STORED = json.loads((Path(__file__).parent / "stored_events.json").read_text())
+"""Events that turns have stored, before events had classes: every kind, with every type that a key had."""
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    opened = await Database.open(tmp_path / "data", url=None, secret_key=KEY)
+    await opened.chats.create(Chat("c", ME, "a", 0.0, 0.0))
+    yield opened
+    await opened.close()
+
+
+def in_order(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def test_every_kind_is_among_the_stored_events() -> None:
+    assert {each["kind"] for each in STORED} == {kind.value for kind in Kind}
+
+
+@pytest.mark.parametrize("stored", STORED, ids=lambda each: each["kind"])
+def test_a_stored_event_is_read_and_written_unchanged(stored: dict[str, Any]) -> None:
+    data = decode_event(Kind(stored["kind"]), stored["body"])
+    assert data.event_kind.value == stored["kind"]
+    assert in_order(encode_event(data)) == in_order(stored["body"])
+
+
+async def test_stored_events_come_back_from_the_database_and_the_api_as_they_were(database: Database) -> None:
+    events = [
+        NewChatEvent(Kind(each["kind"]), each["body"], f"{number}-{each['part']}")
+        for number, each in enumerate(STORED)
+    ]
+    await database.chats.claim("c", "me", TurnState.IDLE, events, new_turn=True)
+    found = await database.chats.list_events("c")
+    assert [in_order(each.body) for each in found] == [in_order(each["body"]) for each in STORED]
+    shown = [build_event_model(each).model_dump(mode="json") for each in found]
+    assert [(each["kind"], in_order(each["body"])) for each in shown] == [
+        (each["kind"], in_order(each["body"])) for each in STORED
+    ]
+
+
+async def test_kinds_and_keys_of_a_later_version_survive(database: Database, tmp_path: Path) -> None:
+    later = {"text": "hello", "model": None, "agent": None, "again": None, "mood": {"good": [1, 2.5]}}
+    await database.chats.claim("c", "me", TurnState.IDLE, [NewChatEvent(Kind.USER, later)], new_turn=True)
+    await database.chats.append("c", "me", [NewChatEvent(Kind.NOTE, {"text": "n", "hint": None})])
+    engine = create_engine(f"sqlite:///{tmp_path / 'data' / 'toolyard.db'}")
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE chat_events SET kind = 'later', body = :body WHERE seq = 2"),
+            {"body": '{"a": [null, "b"]}'},
+        )
+    engine.dispose()
+    user, unknown = await database.chats.list_events("c")
+    assert (user.data, user.body) == (UserMessage("hello"), later)
+    assert (unknown.kind, unknown.data, unknown.body) == ("later", UnknownEvent(), {"a": [None, "b"]})
+    shown = json.loads(build_event_model(unknown).model_dump_json())
+    assert (shown["kind"], shown["body"]) == ("later", {"a": [None, "b"]})
+    # Written again, it is still the same.
+    again = NewChatEvent(unknown.kind, dict(unknown.body), unknown.part)
+    (copy,) = await database.chats.append("c", "me", [again])
+    assert (copy.kind, copy.body) == (unknown.kind, unknown.body)
+    [turn] = ChatSnapshot.from_events(await database.chats.list_events("c")).turns
+    assert (turn.text, turn.items, turn.state) == ("hello", (), "running")
+
+
+def test_a_value_of_another_type_is_read_as_missing() -> None:
+    data = decode_event(
+        Kind.RESULT, {"id": 5, "ok": 1, "text": None, "media": [3, {"mime": "a", "size": "b"}]}
+    )
+    assert encode_event(data) == {
+        "id": "",
+        "ok": False,
+        "text": "",
+        "length": 0,
+        "cause": None,
+        "seconds": 0.0,
+        "media": [{"kind": "", "mime": "a", "size": 0}],
+        "handle": None,
+        "reconnect": None,
+    }
