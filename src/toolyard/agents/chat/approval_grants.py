@@ -193,7 +193,7 @@ class Approver:
         )
         if grant is not None:
             return True
-        # In a chat the turn asks before the call and stores a grant (see turn_calls). Without one the call is
+        # In a chat the turn asks before the call and stores a grant (``Turn``). Without one the call is
         # refused.
         if caller.chat is not None:
             return False
