@@ -348,7 +348,7 @@ async def test_a_server_that_wants_the_model_is_allowed_or_not(yard: Yard, reply
 
 def reads(yard: Yard) -> int:
     """How often the instances of the one person were read for the core."""
-    return vars(yard.local.services.instance_sync)["_synced_read_by_user"].get("local", 0)
+    return vars(yard.local.services.instances)["_synced_read_by_user"].get("local", 0)
 
 
 async def test_a_message_that_begins_a_chat_reads_the_instances_once(yard: Yard) -> None:
