@@ -15,6 +15,7 @@ from toolyard.web.agent_tools import (
 )
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
+    ApiModel,
     PathId,
     UserWithRead,
     problem_responses,
@@ -31,7 +32,7 @@ router = APIRouter(
 )
 
 
-class AgentShown(BaseModel):
+class AgentResponse(ApiModel, schema="AgentShown"):
     """An agent defined in AGENTS.md."""
 
     id: str = Field(examples=["reviewer"])
@@ -62,14 +63,14 @@ class AgentProblem(BaseModel):
 class AgentList(BaseModel):
     """The agents in use."""
 
-    items: list[AgentShown]
+    items: list[AgentResponse]
     problems: list[AgentProblem] = Field(
         description="Problems of the current file or of single agents. Shown to admins only. While the file "
         "is not valid, the last valid agents stay in use."
     )
 
 
-class AgentToolShown(BaseModel):
+class AgentToolResponse(ApiModel, schema="AgentToolShown"):
     """A tool and the access that the agent has to it in a chat."""
 
     name: str = Field(examples=["github_search"])
@@ -90,7 +91,7 @@ class AgentToolShown(BaseModel):
 class AgentToolList(BaseModel):
     """All your tools, with the access that the agent has to each."""
 
-    items: list[AgentToolShown]
+    items: list[AgentToolResponse]
     because: str = Field(description="Reason for offering meta tools; empty if there are none.")
     unmatched: list[str] = Field(description="Patterns of the agent that match none of these tools.")
     failures: list[ServerFailure] = Field(description="Servers whose tools could not be listed.")
@@ -132,8 +133,8 @@ async def list_agent_tools(
     )
 
 
-def _build_agent_model(agent: Agent, request_user: RequestUser) -> AgentShown:
-    return AgentShown(
+def _build_agent_model(agent: Agent, request_user: RequestUser) -> AgentResponse:
+    return AgentResponse(
         id=agent.id,
         name=agent.name,
         description=agent.description,
@@ -152,8 +153,8 @@ def _build_problem_model(problem: Problem) -> AgentProblem:
     )
 
 
-def _build_agent_tool_model(tool: AgentTool) -> AgentToolShown:
-    return AgentToolShown.model_construct(
+def _build_agent_tool_model(tool: AgentTool) -> AgentToolResponse:
+    return AgentToolResponse.model_construct(
         name=tool.name,
         id=tool.id,
         server=tool.server,

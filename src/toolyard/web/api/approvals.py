@@ -14,6 +14,7 @@ from toolyard.registry.errors import NotFound
 from toolyard.types.approval import Approval, Grant
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
+    ApiModel,
     ChatApprover,
     ChatReader,
     ChatWriter,
@@ -32,7 +33,7 @@ router = APIRouter(tags=["approvals"], dependencies=[Depends(require_media_types
 _MAX_REMEMBER_SECONDS = 31_622_400
 
 
-class RememberGiven(RequestModel):
+class RememberRequest(RequestModel, schema="RememberGiven"):
     """Further calls that an approval covers, and for how long."""
 
     model_config = ConfigDict(
@@ -48,18 +49,18 @@ class RememberGiven(RequestModel):
     here: bool = Field(default=True, description="Cover calls in this chat only.")
 
 
-class AnswerGiven(RequestModel):
+class AnswerRequest(RequestModel, schema="AnswerGiven"):
     """Decision about a call."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"yes": True, "remember": None}]})
 
     yes: bool = Field(description="Whether to approve the call.")
-    remember: RememberGiven | None = Field(
+    remember: RememberRequest | None = Field(
         default=None, description="Approve similar calls, too; null for this call only."
     )
 
 
-class ApprovalShown(BaseModel):
+class ApprovalResponse(ApiModel, schema="ApprovalShown"):
     """A call that needs approval."""
 
     id: str
@@ -75,10 +76,10 @@ class ApprovalShown(BaseModel):
 class ApprovalList(BaseModel):
     """Calls that need your approval, oldest first."""
 
-    items: list[ApprovalShown]
+    items: list[ApprovalResponse]
 
 
-class GrantShown(BaseModel):
+class GrantResponse(ApiModel, schema="GrantShown"):
     """A standing approval."""
 
     id: str
@@ -94,7 +95,7 @@ class GrantShown(BaseModel):
 class GrantList(BaseModel):
     """Your standing approvals."""
 
-    items: list[GrantShown]
+    items: list[GrantResponse]
 
 
 @router.get("/approvals", responses=problem_responses(), summary="List calls that need approval")
@@ -116,7 +117,7 @@ async def answer_approval(
     chats: ChatsDep,
     request_user: ChatApprover,
     id: PathId,
-    given: AnswerGiven,
+    given: AnswerRequest,
 ) -> None:
     """Approve or decline a call. Each can be answered once. The turn continues when all its calls are
     answered."""
@@ -149,12 +150,12 @@ async def revoke_grant(
     await audit.record_change(request_user, "grant.revoke", id)
 
 
-def _create_remember(given: RememberGiven) -> GrantScope:
+def _create_remember(given: RememberRequest) -> GrantScope:
     return GrantScope(seconds=given.seconds, arguments=given.arguments, this_chat_only=given.here)
 
 
-def _build_approval_model(approval: Approval) -> ApprovalShown:
-    return ApprovalShown(
+def _build_approval_model(approval: Approval) -> ApprovalResponse:
+    return ApprovalResponse(
         id=approval.id,
         chat_id=approval.chat_id,
         call_id=approval.call_id,
@@ -166,8 +167,8 @@ def _build_approval_model(approval: Approval) -> ApprovalShown:
     )
 
 
-def _build_grant_model(grant: Grant) -> GrantShown:
-    return GrantShown(
+def _build_grant_model(grant: Grant) -> GrantResponse:
+    return GrantResponse(
         id=grant.id,
         tool=grant.tool,
         name=grant.name,

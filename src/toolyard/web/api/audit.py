@@ -17,6 +17,7 @@ from toolyard.types.audit import AuditEntry
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AdminUser,
+    ApiModel,
     problem_responses,
     require_media_types,
     to_datetime,
@@ -31,7 +32,7 @@ _CONTENT_TYPE_BY_FORMAT = {"jsonl": "application/x-ndjson", "csv": "text/csv; ch
 _CSV_COLUMNS = ("id", "at", "action", "actor", "actor_name", "target", "outcome", "address", "details")
 
 
-class AuditShown(BaseModel):
+class AuditEntryResponse(ApiModel, schema="AuditShown"):
     """An entry of the audit log."""
 
     id: int
@@ -48,12 +49,12 @@ class AuditShown(BaseModel):
 class AuditPage(BaseModel):
     """Entries, newest first."""
 
-    items: list[AuditShown]
+    items: list[AuditEntryResponse]
     next_before: int | None = Field(description="Value of `before` for the next page; null on the last page.")
 
 
-def _build_entry_model(entry: AuditEntry) -> AuditShown:
-    return AuditShown(
+def _build_entry_model(entry: AuditEntry) -> AuditEntryResponse:
+    return AuditEntryResponse(
         id=entry.id,
         at=to_datetime(entry.at),
         action=entry.action,

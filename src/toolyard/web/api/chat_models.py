@@ -11,21 +11,21 @@ from toolyard.agents.chat.sanitize import is_storable_json
 from toolyard.agents.chat.tool_set import ToolView
 from toolyard.types.chat import Chat, ChatEvent, Kind
 from toolyard.types.registry import PLAIN_TEXT_PATTERN
-from toolyard.web.api.dependencies import RequestModel, to_datetime
+from toolyard.web.api.dependencies import ApiModel, RequestModel, to_datetime
 
 __all__ = [
-    "ChatChanges",
-    "ChatGiven",
     "ChatPage",
-    "ChatShown",
+    "ChatResponse",
     "ChatTool",
     "ChatTools",
+    "CreateChatRequest",
     "EventPage",
-    "EventShown",
-    "MessageGiven",
-    "ReplyGiven",
-    "RunGiven",
-    "TurnBegun",
+    "EventResponse",
+    "MessageRequest",
+    "ReplyRequest",
+    "RunToolRequest",
+    "TurnResponse",
+    "UpdateChatRequest",
     "build_chat_model",
     "build_chat_tool_model",
     "build_event_model",
@@ -57,7 +57,7 @@ JsonFields = Annotated[dict[str, Any], AfterValidator(_require_valid_json)]
 # Requests.
 
 
-class ChatGiven(RequestModel):
+class CreateChatRequest(RequestModel, schema="ChatGiven"):
     """A chat to create."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"agent": "planner", "model": "fast"}]})
@@ -74,7 +74,7 @@ class ChatGiven(RequestModel):
     )
 
 
-class ChatChanges(RequestModel):
+class UpdateChatRequest(RequestModel, schema="ChatChanges"):
     """Changes to a chat; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"title": "Retries", "choice": None}]})
@@ -89,7 +89,7 @@ class ChatChanges(RequestModel):
     )
 
 
-class MessageGiven(RequestModel):
+class MessageRequest(RequestModel, schema="MessageGiven"):
     """A message to the model."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Which issues are about retries?"}]})
@@ -97,7 +97,7 @@ class MessageGiven(RequestModel):
     text: str = Field(min_length=1, max_length=200_000, pattern=r"^[^\x00]*[^\x00\s][^\x00]*$")
 
 
-class RunGiven(RequestModel):
+class RunToolRequest(RequestModel, schema="RunGiven"):
     """A tool call by the user, without a model."""
 
     model_config = ConfigDict(
@@ -113,7 +113,7 @@ class RunGiven(RequestModel):
     arguments: JsonFields = Field(default_factory=dict[str, Any])
 
 
-class ReplyGiven(RequestModel):
+class ReplyRequest(RequestModel, schema="ReplyGiven"):
     """Reply to a question of a server."""
 
     model_config = ConfigDict(
@@ -127,7 +127,7 @@ class ReplyGiven(RequestModel):
 # Responses.
 
 
-class ChatShown(BaseModel):
+class ChatResponse(ApiModel, schema="ChatShown"):
     """A chat."""
 
     id: str
@@ -149,21 +149,21 @@ class ChatShown(BaseModel):
 class ChatPage(BaseModel):
     """Chats, last changed first."""
 
-    items: list[ChatShown]
+    items: list[ChatResponse]
     next_before: str | None = Field(description="Value of `before` for the next page; null on the last page.")
     notice: str | None = Field(
         default=None, description="Warning when the storage quota for chats is almost used up."
     )
 
 
-class TurnBegun(BaseModel):
+class TurnResponse(ApiModel, schema="TurnBegun"):
     """A turn that continues in the background."""
 
     turn: int = Field(description="Sequence number of the event that began the turn.")
     stream: str = Field(description="Path of the stream of its events, beginning with the first.")
 
 
-class EventShown(BaseModel):
+class EventResponse(ApiModel, schema="EventShown"):
     """An event of a chat, such as a message or a call."""
 
     seq: int = Field(description="Sequence number. Increases, with gaps.")
@@ -180,7 +180,7 @@ class EventShown(BaseModel):
 class EventPage(BaseModel):
     """Events in order."""
 
-    items: list[EventShown]
+    items: list[EventResponse]
     next_after: int | None = Field(description="Value of `after` for the next page; null on the last page.")
 
 
@@ -206,9 +206,9 @@ class ChatTools(BaseModel):
     items: list[ChatTool]
 
 
-def build_chat_model(chat: Chat) -> ChatShown:
+def build_chat_model(chat: Chat) -> ChatResponse:
     """Return the response model of a chat."""
-    return ChatShown(
+    return ChatResponse(
         id=chat.id,
         title=chat.title,
         agent=chat.agent,
@@ -222,10 +222,10 @@ def build_chat_model(chat: Chat) -> ChatShown:
     )
 
 
-def build_event_model(event: ChatEvent) -> EventShown:
+def build_event_model(event: ChatEvent) -> EventResponse:
     """Return the response model of an event."""
     # Without validation: the event is our own, and streams build many of these.
-    return EventShown.model_construct(
+    return EventResponse.model_construct(
         seq=event.seq,
         turn=event.turn,
         kind=event.kind,

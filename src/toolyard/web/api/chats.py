@@ -11,15 +11,15 @@ from toolyard.core.callers import CallerCache
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.chat_models import (
-    ChatChanges,
-    ChatGiven,
     ChatPage,
-    ChatShown,
+    ChatResponse,
     ChatTools,
-    MessageGiven,
-    ReplyGiven,
-    RunGiven,
-    TurnBegun,
+    CreateChatRequest,
+    MessageRequest,
+    ReplyRequest,
+    RunToolRequest,
+    TurnResponse,
+    UpdateChatRequest,
     build_chat_model,
     build_chat_tool_model,
 )
@@ -84,9 +84,9 @@ async def create_chat(
     callers: CallersDep,
     chats: ChatsDep,
     request_user: ChatWriter,
-    given: ChatGiven,
+    given: CreateChatRequest,
     response: Response,
-) -> ChatShown:
+) -> ChatResponse:
     """Create an empty chat."""
     agent = _resolve_agent_id(callers, request_user, given.agent)
     chat = await chats.create(
@@ -98,15 +98,15 @@ async def create_chat(
 
 
 @router.get("/{id}", responses=problem_responses(404), summary="Get a chat")
-async def get_chat(chats: ChatsDep, request_user: ChatReader, id: PathId) -> ChatShown:
+async def get_chat(chats: ChatsDep, request_user: ChatReader, id: PathId) -> ChatResponse:
     """Return the title, agent, model, tools and state of a chat."""
     return build_chat_model(await chats.get(request_user.user.id, id))
 
 
 @router.patch("/{id}", responses=problem_responses(404, 413, 415), summary="Change a chat")
 async def edit_chat(
-    callers: CallersDep, chats: ChatsDep, request_user: ChatWriter, id: PathId, given: ChatChanges
-) -> ChatShown:
+    callers: CallersDep, chats: ChatsDep, request_user: ChatWriter, id: PathId, given: UpdateChatRequest
+) -> ChatResponse:
     """Rename a chat, or change its agent, model or tools from the next turn on."""
     await chats.get(request_user.user.id, id)
     # null is a value of these fields, so that omitted ones are recognised by the fields set.
@@ -147,8 +147,8 @@ async def list_chat_tools(chats: ChatsDep, request_user: ChatReader, id: PathId)
     summary="Send a message",
 )
 async def send_message(
-    chats: ChatsDep, request_user: ChatWriter, id: PathId, given: MessageGiven, response: Response
-) -> TurnBegun:
+    chats: ChatsDep, request_user: ChatWriter, id: PathId, given: MessageRequest, response: Response
+) -> TurnResponse:
     """Send a message and begin a turn, in which the model answers and calls tools. Returns at once; the
     events of the turn are streamed."""
     return _build_turn_begun(id, await chats.send(request_user.user.id, id, given.text), response)
@@ -158,8 +158,8 @@ async def send_message(
     "/{id}/runs", status_code=202, responses=problem_responses(404, 409, 413, 415), summary="Run a tool"
 )
 async def run_chat_tool(
-    chats: ChatsDep, request_user: ChatWriter, id: PathId, given: RunGiven, response: Response
-) -> TurnBegun:
+    chats: ChatsDep, request_user: ChatWriter, id: PathId, given: RunToolRequest, response: Response
+) -> TurnResponse:
     """Begin a turn in which you call a tool yourself, without a model."""
     return _build_turn_begun(
         id, await chats.run_tool(request_user.user.id, id, given.name, given.arguments), response
@@ -169,13 +169,17 @@ async def run_chat_tool(
 @router.post(
     "/{id}/retry", status_code=202, responses=problem_responses(404, 409), summary="Retry the last turn"
 )
-async def retry_turn(chats: ChatsDep, request_user: ChatWriter, id: PathId, response: Response) -> TurnBegun:
+async def retry_turn(
+    chats: ChatsDep, request_user: ChatWriter, id: PathId, response: Response
+) -> TurnResponse:
     """Begin a new turn with the message or tool run of the last one."""
     return _build_turn_begun(id, await chats.retry(request_user.user.id, id), response)
 
 
 @router.post("/{id}/stop", status_code=202, responses=problem_responses(404), summary="Stop a turn")
-async def stop_turn(chats: ChatsDep, request_user: ChatWriter, id: PathId, response: Response) -> TurnBegun:
+async def stop_turn(
+    chats: ChatsDep, request_user: ChatWriter, id: PathId, response: Response
+) -> TurnResponse:
     """Stop the running turn, including its model response and calls. Its last event tells when it has ended.
     Does nothing if no turn is running."""
     chat = await chats.get(request_user.user.id, id)
@@ -190,7 +194,7 @@ async def stop_turn(chats: ChatsDep, request_user: ChatWriter, id: PathId, respo
     summary="Reply to a server's question",
 )
 async def answer_question(
-    chats: ChatsDep, request_user: ChatWriter, id: PathId, question: QuestionId, given: ReplyGiven
+    chats: ChatsDep, request_user: ChatWriter, id: PathId, question: QuestionId, given: ReplyRequest
 ) -> None:
     """Reply to a question that a server asked during a call. The content is sent to the server, but not
     stored."""
@@ -206,11 +210,11 @@ def _resolve_agent_id(callers: CallerCache, request_user: RequestUser, name: str
     return None if agent is None else agent.id
 
 
-def _build_turn_begun(chat_id: str, turn: int, response: Response) -> TurnBegun:
+def _build_turn_begun(chat_id: str, turn: int, response: Response) -> TurnResponse:
     # One before the first event of the turn, because ``after`` excludes its value.
     stream = f"/api/v1/chats/{chat_id}/stream?after={max(turn - 1, 0)}"
     response.headers["Location"] = stream
-    return TurnBegun(turn=turn, stream=stream)
+    return TurnResponse(turn=turn, stream=stream)
 
 
 def _format_list_position(chat: Chat) -> str:

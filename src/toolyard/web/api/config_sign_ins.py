@@ -12,7 +12,7 @@ from toolyard.web.api.dependencies import (
     problem_responses,
     require_media_types,
 )
-from toolyard.web.api.instances import ConnectUrl
+from toolyard.web.api.instances import ConnectResponse
 from toolyard.web.api.status import ServerStatus, build_status_model
 from toolyard.web.service_dependencies import CallersDep, ServerRecordsDep, ServerSignInsDep, UrlsDep
 
@@ -34,7 +34,7 @@ async def sign_in_to_server(
     request_user: UserWithManage,
     id: PathId,
     request: Request,
-) -> ConnectUrl:
+) -> ConnectResponse:
     """Start an OAuth sign-in for yourself. It must be completed in the same browser; programs without a
     browser session are refused."""
     server = server_sign_ins.find_config_server(request_user, id)
@@ -43,7 +43,7 @@ async def sign_in_to_server(
             "signing in requires a browser, because it leads to the provider's page and back",
             hint=f"open {urls.base_url(request)}/ui/ and select the server there",
         )
-    return ConnectUrl(url=await server_sign_ins.begin_config_sign_in(request_user, server, request))
+    return ConnectResponse(url=await server_sign_ins.begin_config_sign_in(request_user, server, request))
 
 
 @router.post("/{id}/sign-out", responses=problem_responses(404), summary="Sign out of a configured server")

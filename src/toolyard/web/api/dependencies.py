@@ -19,6 +19,7 @@ from toolyard.web.problem_details import PROBLEM_JSON
 __all__ = [
     "JSON_CONTENT_TYPE",
     "AdminUser",
+    "ApiModel",
     "BrowserUser",
     "ChatApprover",
     "ChatReader",
@@ -46,7 +47,19 @@ BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 PathId = Annotated[str, Path(min_length=1, max_length=128, description="Id, as returned by the list.")]
 
 
-class RequestModel(BaseModel):
+class ApiModel(BaseModel):
+    """Base class of bodies. Requests are named ``…Request``, and responses that are not lists ``…Response``.
+
+    ``schema`` is the published name in the OpenAPI document, from which clients may have generated code.
+    """
+
+    def __init_subclass__(cls, *, schema: str = "", **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if schema:
+            cls.__name__ = cls.__qualname__ = schema
+
+
+class RequestModel(ApiModel):
     """Base class of request bodies: unknown keys are rejected and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from toolyard.accounts.errors import NotAllowed
 from toolyard.core.audit import AuditRecorder
@@ -18,6 +18,7 @@ from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
+    ApiModel,
     PathId,
     UserWithManage,
     UserWithRead,
@@ -25,10 +26,10 @@ from toolyard.web.api.dependencies import (
     require_media_types,
 )
 from toolyard.web.api.record_models import (
-    InstanceChanges,
-    InstanceGiven,
+    CreateInstanceRequest,
     InstanceList,
-    InstanceShown,
+    InstanceResponse,
+    UpdateInstanceRequest,
     output_values,
 )
 from toolyard.web.api.status import build_status_model
@@ -56,13 +57,13 @@ router = APIRouter(
 )
 
 
-class SlugProposed(BaseModel):
+class SlugResponse(ApiModel, schema="SlugProposed"):
     """A slug that you do not use yet."""
 
     slug: str = Field(examples=["github"])
 
 
-class ConnectUrl(BaseModel):
+class ConnectResponse(ApiModel, schema="ConnectUrl"):
     """Address of the sign-in page."""
 
     url: str = Field(description="URL to open in the same browser; it redirects back to Toolyard.")
@@ -74,10 +75,10 @@ def _build_instance_model(
     request_user: RequestUser,
     instance: Instance,
     server: RegistryServer,
-) -> InstanceShown:
+) -> InstanceResponse:
     choice = server.find_choice(instance.choice_id)
     record = server_records.build_instance_record(callers.get(request_user), instance, server)
-    return InstanceShown(
+    return InstanceResponse(
         **output_values(instance, is_admin=request_user.is_admin),
         server_name=server.name,
         auth=None if choice is None else choice.kind.value,
@@ -91,7 +92,7 @@ async def _load_instance_model(
     server_records: ServerRecords,
     request_user: RequestUser,
     instance_id: str,
-) -> InstanceShown:
+) -> InstanceResponse:
     """Return the instance after a change, synchronised with the core."""
     return _build_instance_model(
         callers, server_records, request_user, *await instance_sync.find(request_user, instance_id)
@@ -120,9 +121,9 @@ async def propose_slug(
     registry: RegistryDep,
     request_user: UserWithRead,
     url: Annotated[str, Query(min_length=1, max_length=2048, description="URL of the server.")],
-) -> SlugProposed:
+) -> SlugResponse:
     """Return an unused slug, derived from the URL of a server."""
-    return SlugProposed(slug=await registry.propose_slug(request_user.user.id, url))
+    return SlugResponse(slug=await registry.propose_slug(request_user.user.id, url))
 
 
 @router.get("/{id}", responses=problem_responses(404), summary="Get an instance")
@@ -132,7 +133,7 @@ async def get_instance(
     server_records: ServerRecordsDep,
     request_user: UserWithRead,
     id: PathId,
-) -> InstanceShown:
+) -> InstanceResponse:
     """Return an instance and its status."""
     return await _load_instance_model(callers, instance_sync, server_records, request_user, id)
 
@@ -180,9 +181,9 @@ async def create_instance(
     registry: RegistryDep,
     server_records: ServerRecordsDep,
     request_user: UserWithManage,
-    given: InstanceGiven,
+    given: CreateInstanceRequest,
     response: Response,
-) -> InstanceShown:
+) -> InstanceResponse:
     """Create an instance of a server. With OAuth, it is `pending` until you sign in."""
     draft = given.draft()
     # A token with limits may only create instances that it covers.
@@ -223,8 +224,8 @@ async def edit_instance(
     server_records: ServerRecordsDep,
     request_user: UserWithManage,
     id: PathId,
-    given: InstanceChanges,
-) -> InstanceShown:
+    given: UpdateInstanceRequest,
+) -> InstanceResponse:
     """Change the given fields. After a change of the sign-in choice, a new sign-in or value is needed."""
     old, server = await instance_sync.find(request_user, id)
     draft = given.draft(old)
@@ -262,7 +263,7 @@ async def enable_instance(
     server_records: ServerRecordsDep,
     request_user: UserWithManage,
     id: PathId,
-) -> InstanceShown:
+) -> InstanceResponse:
     """Enable an instance, so that its tools can be used."""
     return await _set_instance_enabled(
         audit, callers, instance_sync, registry, server_records, request_user, id, True
@@ -278,7 +279,7 @@ async def disable_instance(
     server_records: ServerRecordsDep,
     request_user: UserWithManage,
     id: PathId,
-) -> InstanceShown:
+) -> InstanceResponse:
     """Disable an instance: its tools cannot be used until it is enabled again. Nothing is deleted."""
     return await _set_instance_enabled(
         audit, callers, instance_sync, registry, server_records, request_user, id, False
@@ -294,7 +295,7 @@ async def _set_instance_enabled(
     request_user: RequestUser,
     instance_id: str,
     on: bool,
-) -> InstanceShown:
+) -> InstanceResponse:
     instance, _ = await instance_sync.find(request_user, instance_id)
     await registry.set_instance_enabled(request_user.user.id, instance_id, on)
     action = "instance.enable" if on else "instance.disable"
@@ -309,7 +310,7 @@ async def test_instance(
     server_records: ServerRecordsDep,
     request_user: UserWithManage,
     id: PathId,
-) -> InstanceShown:
+) -> InstanceResponse:
     """Reconnect an instance and list its tools; `status` holds the result."""
     await instance_sync.reconnect(request_user.principal, *await instance_sync.find(request_user, id))
     return await _load_instance_model(callers, instance_sync, server_records, request_user, id)
@@ -326,7 +327,7 @@ async def connect_instance(
     request_user: UserWithManage,
     id: PathId,
     request: Request,
-) -> ConnectUrl:
+) -> ConnectResponse:
     """Start an OAuth sign-in. It must be completed in the same browser; programs without a browser session
     are refused."""
     await instance_sync.find(request_user, id)
@@ -338,4 +339,4 @@ async def connect_instance(
     client_identity = urls.build_client_identity(urls.base_url(request))
     url = await sign_ins.begin(request_user.user.id, id, request_user.browser_id, client_identity)
     await audit.record_change(request_user, "instance.connect", id)
-    return ConnectUrl(url=url)
+    return ConnectResponse(url=url)

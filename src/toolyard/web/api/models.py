@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
+    ApiModel,
     ChatReader,
     problem_responses,
     require_media_types,
@@ -18,7 +19,7 @@ __all__ = ["router"]
 router = APIRouter(tags=["chats"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
 
-class ModelShown(BaseModel):
+class ModelResponse(ApiModel, schema="ModelShown"):
     """A model. Its key and endpoint are not shown."""
 
     id: str = Field(description="Id by which a chat refers to the model.", examples=["fast"])
@@ -31,7 +32,7 @@ class ModelShown(BaseModel):
 class ModelList(BaseModel):
     """The configured models."""
 
-    items: list[ModelShown] = Field(description="Available models. If empty, chats can only run tools.")
+    items: list[ModelResponse] = Field(description="Available models. If empty, chats can only run tools.")
     default: str | None
 
 
@@ -40,7 +41,7 @@ async def list_models(chats: ChatsDep, request_user: ChatReader) -> ModelList:
     """Return the models that chats can use, in the order of the settings."""
     models = chats.models
     items = [
-        ModelShown(id=each.id, label=each.label, provider=each.provider, sees=each.sees, hears=each.hears)
+        ModelResponse(id=each.id, label=each.label, provider=each.provider, sees=each.sees, hears=each.hears)
         for each in models.choices
     ]
     return ModelList(items=items, default=models.default)

@@ -8,10 +8,11 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from toolyard.types.tool import Definition
+from toolyard.web.api.dependencies import ApiModel
 from toolyard.web.problem_details import ProblemDetails, describe_error
 from toolyard.web.server_preview import ServerPreview
 
-__all__ = ["PreviewShown", "PreviewTool", "build_preview_model"]
+__all__ = ["PreviewResponse", "PreviewTool", "build_preview_model"]
 
 
 class PreviewTool(BaseModel):
@@ -40,7 +41,7 @@ class PreviewPrompt(BaseModel):
     description: str
 
 
-class PreviewShown(BaseModel):
+class PreviewResponse(ApiModel, schema="PreviewShown"):
     """Contents of a server, possibly incomplete if there was an error."""
 
     ok: bool
@@ -58,9 +59,9 @@ class PreviewShown(BaseModel):
     prompts: list[PreviewPrompt]
 
 
-def build_preview_model(preview: ServerPreview) -> PreviewShown:
+def build_preview_model(preview: ServerPreview) -> PreviewResponse:
     """Return the response model of a preview."""
-    return PreviewShown(
+    return PreviewResponse(
         ok=preview.error is None,
         error=None if preview.error is None else describe_error(preview.error)[0],
         seconds=round(preview.seconds, 3),

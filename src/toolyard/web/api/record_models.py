@@ -24,21 +24,21 @@ from toolyard.types.registry import (
     ServerDraft,
     record_fields,
 )
-from toolyard.web.api.dependencies import RequestModel, to_datetime
-from toolyard.web.api.previews import PreviewShown
+from toolyard.web.api.dependencies import ApiModel, RequestModel, to_datetime
+from toolyard.web.api.previews import PreviewResponse
 from toolyard.web.api.status import ServerStatus
 
 __all__ = [
-    "InstanceChanges",
-    "InstanceGiven",
+    "ConfirmIssuerRequest",
+    "CreateInstanceRequest",
+    "CreateServerRequest",
     "InstanceList",
-    "InstanceShown",
-    "IssuerGiven",
+    "InstanceResponse",
     "IssuerList",
-    "ServerChanges",
-    "ServerGiven",
     "ServerList",
-    "ServerShown",
+    "ServerResponse",
+    "UpdateInstanceRequest",
+    "UpdateServerRequest",
     "issuer_list",
     "output_values",
 ]
@@ -113,7 +113,7 @@ def _draft_entry(entry: Any) -> Any:
     return ChoiceDraft(**_draft_values(cast("dict[str, Any]", entry))) if isinstance(entry, dict) else entry
 
 
-def _response_model(record: type[Any], **models: type[BaseModel]) -> type[BaseModel]:
+def _response_model(record: type[Any], **models: type[BaseModel]) -> type[ApiModel]:
     """Return a model with the fields of a record that the API shows; ``models`` are those of list entries."""
     fields: dict[str, Any] = {
         _output_name(each): (
@@ -122,7 +122,7 @@ def _response_model(record: type[Any], **models: type[BaseModel]) -> type[BaseMo
         )
         for each in _output_fields(record)
     }
-    return create_model(f"{record.__name__}Output", **fields)
+    return create_model(f"{record.__name__}Output", __base__=ApiModel, **fields)
 
 
 def _output_type(record_field: RecordField, model: type[BaseModel] | None) -> Any:
@@ -170,11 +170,11 @@ def _output_name(record_field: RecordField) -> str:
 # Servers.
 
 
-class ChoiceGiven(_request_model(AuthChoice)):
+class ChoiceRequest(_request_model(AuthChoice), schema="ChoiceGiven"):
     """A sign-in choice of a server."""
 
 
-class ServerGiven(_request_model(RegistryServer, choices=ChoiceGiven)):
+class CreateServerRequest(_request_model(RegistryServer, choices=ChoiceRequest), schema="ServerGiven"):
     """A server to add."""
 
     model_config = ConfigDict(
@@ -194,7 +194,9 @@ class ServerGiven(_request_model(RegistryServer, choices=ChoiceGiven)):
         return ServerDraft(**_draft_values(self.model_dump()))
 
 
-class ServerChanges(_request_model(RegistryServer, partial=True, choices=ChoiceGiven)):
+class UpdateServerRequest(
+    _request_model(RegistryServer, partial=True, choices=ChoiceRequest), schema="ServerChanges"
+):
     """Changes to a server; omitted fields stay unchanged. Choices that are not in `choices` are deleted."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"description": "Our own repositories"}]})
@@ -208,7 +210,7 @@ class ServerChanges(_request_model(RegistryServer, partial=True, choices=ChoiceG
         return replace(old.to_draft(), **_draft_values(changes))
 
 
-class IssuerGiven(RequestModel):
+class ConfirmIssuerRequest(RequestModel, schema="IssuerGiven"):
     """Confirmation of the issuer of a sign-in choice."""
 
     model_config = ConfigDict(
@@ -226,7 +228,7 @@ class IssuerGiven(RequestModel):
     )
 
 
-class IssuerShown(BaseModel):
+class IssuerResponse(ApiModel, schema="IssuerShown"):
     """Unconfirmed issuer that a server reports for a client secret."""
 
     choice_id: str
@@ -237,18 +239,18 @@ class IssuerShown(BaseModel):
 class IssuerList(BaseModel):
     """Issuers to confirm, one for each sign-in choice."""
 
-    items: list[IssuerShown]
+    items: list[IssuerResponse]
 
 
-class ChoiceShown(_response_model(AuthChoice)):
+class ChoiceResponse(_response_model(AuthChoice), schema="ChoiceShown"):
     """A sign-in choice of a server."""
 
 
-class ServerShown(_response_model(RegistryServer, choices=ChoiceShown)):
+class ServerResponse(_response_model(RegistryServer, choices=ChoiceResponse), schema="ServerShown"):
     """A registry server."""
 
     instance_count: int | None = Field(description="Number of instances of all users. Shown to admins only.")
-    preview: PreviewShown | None = Field(
+    preview: PreviewResponse | None = Field(
         default=None, description="Contents of the server, if requested with `preview=true`."
     )
 
@@ -256,14 +258,14 @@ class ServerShown(_response_model(RegistryServer, choices=ChoiceShown)):
 class ServerList(BaseModel):
     """All registry servers, sorted by name."""
 
-    items: list[ServerShown]
+    items: list[ServerResponse]
 
 
 def issuer_list(issuers: Sequence[ClientIssuer]) -> IssuerList:
     """Return the response model of unconfirmed issuers."""
     return IssuerList(
         items=[
-            IssuerShown(
+            IssuerResponse(
                 choice_id=each.choice.id,
                 issuer=each.issuer or None,
                 error=None if each.error is None else each.error.cause,
@@ -277,7 +279,7 @@ def issuer_list(issuers: Sequence[ClientIssuer]) -> IssuerList:
 # Instances.
 
 
-class InstanceGiven(_request_model(Instance)):
+class CreateInstanceRequest(_request_model(Instance), schema="InstanceGiven"):
     """An instance to create."""
 
     model_config = ConfigDict(
@@ -291,7 +293,9 @@ class InstanceGiven(_request_model(Instance)):
         return InstanceDraft(**_draft_values(self.model_dump()))
 
 
-class InstanceChanges(_request_model(Instance, partial=True, without="server_id")):
+class UpdateInstanceRequest(
+    _request_model(Instance, partial=True, without="server_id"), schema="InstanceChanges"
+):
     """Changes to an instance; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"tool_filter": ["search", "get_issue"]}]})
@@ -302,7 +306,7 @@ class InstanceChanges(_request_model(Instance, partial=True, without="server_id"
         return replace(unchanged, **_draft_values(self.model_dump(exclude_unset=True)))
 
 
-class InstanceShown(_response_model(Instance)):
+class InstanceResponse(_response_model(Instance), schema="InstanceShown"):
     """An instance and its status."""
 
     server_name: str
@@ -315,4 +319,4 @@ class InstanceShown(_response_model(Instance)):
 class InstanceList(BaseModel):
     """Your instances, sorted by slug."""
 
-    items: list[InstanceShown]
+    items: list[InstanceResponse]

@@ -17,14 +17,14 @@ from toolyard.web.api.dependencies import (
     problem_responses,
     require_media_types,
 )
-from toolyard.web.api.previews import PreviewShown, build_preview_model
+from toolyard.web.api.previews import PreviewResponse, build_preview_model
 from toolyard.web.api.record_models import (
-    IssuerGiven,
+    ConfirmIssuerRequest,
+    CreateServerRequest,
     IssuerList,
-    ServerChanges,
-    ServerGiven,
     ServerList,
-    ServerShown,
+    ServerResponse,
+    UpdateServerRequest,
     issuer_list,
     output_values,
 )
@@ -51,7 +51,7 @@ async def list_servers(registry: RegistryDep, request_user: UserWithRead) -> Ser
 
 
 @router.get("/{id}", responses=problem_responses(404), summary="Get a registry server")
-async def get_server(registry: RegistryDep, request_user: UserWithRead, id: PathId) -> ServerShown:
+async def get_server(registry: RegistryDep, request_user: UserWithRead, id: PathId) -> ServerResponse:
     """Return a server with its sign-in choices."""
     return await _build_counted_server_model(registry, request_user, await registry.get_server(id))
 
@@ -59,7 +59,7 @@ async def get_server(registry: RegistryDep, request_user: UserWithRead, id: Path
 @router.get("/{id}/preview", responses=problem_responses(404), summary="Preview a server")
 async def preview_server(
     registry: RegistryDep, previews: PreviewsDep, request_user: AdminUser, id: PathId
-) -> PreviewShown:
+) -> PreviewResponse:
     """Connect and list tools, resources and prompts now, with your own sign-in if you have an instance that
     is ready. If that fails, `error` holds the problem."""
     return build_preview_model(
@@ -93,10 +93,10 @@ async def add_server(
     registry: RegistryDep,
     previews: PreviewsDep,
     request_user: AdminUser,
-    given: ServerGiven,
+    given: CreateServerRequest,
     response: Response,
     with_preview: WithPreview = False,
-) -> ServerShown:
+) -> ServerResponse:
     """Add a server. Toolyard does not connect to it unless `preview=true`."""
     server = await registry.add_server(given.draft())
     await audit.record_change(request_user, "server.add", server.id, name=server.name, url=server.url)
@@ -109,8 +109,8 @@ async def add_server(
 
 @router.patch("/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change a server")
 async def edit_server(
-    audit: AuditDep, registry: RegistryDep, request_user: AdminUser, id: PathId, given: ServerChanges
-) -> ServerShown:
+    audit: AuditDep, registry: RegistryDep, request_user: AdminUser, id: PathId, given: UpdateServerRequest
+) -> ServerResponse:
     """Change the given fields. If the host of the URL changes, the sign-ins of all instances are deleted."""
     server = await registry.edit_server(id, given.draft(await registry.get_server(id)))
     await audit.record_change(
@@ -131,7 +131,7 @@ async def delete_server(
 @router.post("/{id}/enable", responses=problem_responses(404), summary="Enable a server")
 async def enable_server(
     audit: AuditDep, registry: RegistryDep, request_user: AdminUser, id: PathId
-) -> ServerShown:
+) -> ServerResponse:
     """Enable a server, so that its instances can be used."""
     server = await registry.set_server_enabled(id, True)
     await audit.record_change(request_user, "server.enable", id, name=server.name)
@@ -141,7 +141,7 @@ async def enable_server(
 @router.post("/{id}/disable", responses=problem_responses(404), summary="Disable a server")
 async def disable_server(
     audit: AuditDep, registry: RegistryDep, request_user: AdminUser, id: PathId
-) -> ServerShown:
+) -> ServerResponse:
     """Disable a server: nobody can use it until it is enabled again. Nothing is deleted."""
     server = await registry.set_server_enabled(id, False)
     await audit.record_change(request_user, "server.disable", id, name=server.name)
@@ -159,8 +159,8 @@ async def confirm_server_issuer(
     issuers: IssuersDep,
     request_user: AdminUser,
     id: PathId,
-    given: IssuerGiven,
-) -> ServerShown:
+    given: ConfirmIssuerRequest,
+) -> ServerResponse:
     """Allow the client secret of a choice to be sent to the issuer that the server reports. If the server now
     reports another issuer, nothing is stored (422)."""
     server = await issuers.confirm(id, given.choice_id, given.issuer)
@@ -169,13 +169,13 @@ async def confirm_server_issuer(
     return await _build_counted_server_model(registry, request_user, server)
 
 
-def _build_server_model(server: RegistryServer, request_user: RequestUser, count: int) -> ServerShown:
+def _build_server_model(server: RegistryServer, request_user: RequestUser, count: int) -> ServerResponse:
     values = output_values(server, is_admin=request_user.is_admin)
-    return ServerShown(**values, instance_count=count if request_user.is_admin else None)
+    return ServerResponse(**values, instance_count=count if request_user.is_admin else None)
 
 
 async def _build_counted_server_model(
     registry: Registry, request_user: RequestUser, server: RegistryServer
-) -> ServerShown:
+) -> ServerResponse:
     counts = await registry.count_instances() if request_user.is_admin else {}
     return _build_server_model(server, request_user, counts.get(server.id, 0))

@@ -13,6 +13,7 @@ from toolyard.types.account import BrowserSession
 from toolyard.web.access.cookies import find_browser
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
+    ApiModel,
     BrowserUser,
     PathId,
     problem_responses,
@@ -29,7 +30,7 @@ router = APIRouter(
 )
 
 
-class SessionShown(BaseModel):
+class SessionResponse(ApiModel, schema="SessionShown"):
     """A signed-in browser."""
 
     id: str
@@ -44,11 +45,11 @@ class SessionShown(BaseModel):
 class SessionList(BaseModel):
     """Your signed-in browsers, most recently used first."""
 
-    items: list[SessionShown]
+    items: list[SessionResponse]
 
 
-def _build_session_model(session: BrowserSession, current: str) -> SessionShown:
-    return SessionShown(
+def _build_session_model(session: BrowserSession, current: str) -> SessionResponse:
+    return SessionResponse(
         id=session.id,
         browser=session.browser,
         network=session.network,

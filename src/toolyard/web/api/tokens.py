@@ -14,6 +14,7 @@ from toolyard.registry.errors import NotFound
 from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
+    ApiModel,
     BrowserUser,
     PathId,
     RequestModel,
@@ -25,7 +26,7 @@ from toolyard.web.api.dependencies import (
 )
 from toolyard.web.service_dependencies import AccountsDep, AuditDep, PeopleDep
 
-__all__ = ["ScopeShown", "build_scope_model", "router"]
+__all__ = ["ScopeResponse", "build_scope_model", "router"]
 
 router = APIRouter(
     prefix="/tokens", tags=["tokens"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
@@ -35,7 +36,7 @@ RightName = Literal["read", "call", "approve", "manage", "admin"]
 ScopeEntries = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)]
 
 
-class ScopeGiven(RequestModel):
+class ScopeRequest(RequestModel, schema="ScopeGiven"):
     """Limits of a token. null means no limit beyond the rights of its owner."""
 
     rights: list[RightName] = Field(min_length=1, max_length=len(Right))
@@ -44,7 +45,7 @@ class ScopeGiven(RequestModel):
     agents: ScopeEntries | None = Field(default=None, description="Globs of agent ids.")
 
 
-class TokenGiven(RequestModel):
+class CreateTokenRequest(RequestModel, schema="TokenGiven"):
     """A token to create."""
 
     model_config = ConfigDict(
@@ -60,7 +61,7 @@ class TokenGiven(RequestModel):
     )
 
     name: str = Field(min_length=1, max_length=100)
-    scope: ScopeGiven
+    scope: ScopeRequest
     expires_in: float | None = Field(
         default=None,
         gt=0,
@@ -69,7 +70,7 @@ class TokenGiven(RequestModel):
     )
 
 
-class ScopeShown(BaseModel):
+class ScopeResponse(ApiModel, schema="ScopeShown"):
     """Limits of a token. null means no limit beyond the rights of its owner."""
 
     rights: list[RightName]
@@ -78,19 +79,19 @@ class ScopeShown(BaseModel):
     agents: list[str] | None
 
 
-class TokenShown(BaseModel):
+class TokenResponse(ApiModel, schema="TokenShown"):
     """A token without its secret."""
 
     id: str
     name: str
-    scope: ScopeShown
+    scope: ScopeResponse
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
     expires_soon: bool = Field(description="Whether it expires within two weeks.")
 
 
-class TokenMade(TokenShown):
+class CreatedTokenResponse(TokenResponse, schema="TokenMade"):
     """A new token with its secret."""
 
     token: str = Field(description="Secret of the token. It is returned only once.", examples=["ty_…"])
@@ -99,12 +100,12 @@ class TokenMade(TokenShown):
 class TokenList(BaseModel):
     """Your tokens."""
 
-    items: list[TokenShown]
+    items: list[TokenResponse]
 
 
-def build_scope_model(scope: TokenScope) -> ScopeShown:
+def build_scope_model(scope: TokenScope) -> ScopeResponse:
     """Return the response model of a scope."""
-    return ScopeShown(
+    return ScopeResponse(
         rights=[each.value for each in Right if each in scope.rights],
         servers=None if scope.servers is None else list(scope.servers),
         tools=None if scope.tools is None else list(scope.tools),
@@ -112,8 +113,8 @@ def build_scope_model(scope: TokenScope) -> ScopeShown:
     )
 
 
-def _build_token_model(token: ApiToken, now: float) -> TokenShown:
-    return TokenShown(
+def _build_token_model(token: ApiToken, now: float) -> TokenResponse:
+    return TokenResponse(
         id=token.id,
         name=token.name,
         scope=build_scope_model(token.scope),
@@ -136,8 +137,8 @@ async def list_tokens(accounts: AccountsDep, request_user: UserWithRead) -> Toke
 
 @router.post("", status_code=201, responses=problem_responses(413, 415), summary="Create a token")
 async def make_token(
-    audit: AuditDep, people: PeopleDep, request_user: BrowserUser, given: TokenGiven
-) -> TokenMade:
+    audit: AuditDep, people: PeopleDep, request_user: BrowserUser, given: CreateTokenRequest
+) -> CreatedTokenResponse:
     """Create a token. Its secret is in this response only. Tokens cannot create other tokens."""
     scope = TokenScope(
         rights=frozenset(Right(each) for each in given.scope.rights),
@@ -149,7 +150,7 @@ async def make_token(
     lifetime = given.expires_in if is_lifetime_given else people.token_lifetime
     token, text = await people.create_token(request_user.user, given.name, scope, lifetime)
     await audit.record_change(request_user, "token.make", token.id, name=token.name)
-    return TokenMade(**_build_token_model(token, time.time()).model_dump(), token=text)
+    return CreatedTokenResponse(**_build_token_model(token, time.time()).model_dump(), token=text)
 
 
 @router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a token")

@@ -12,6 +12,7 @@ from toolyard.catalog.lock import Change
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AdminUser,
+    ApiModel,
     PathId,
     RequestModel,
     UserWithManage,
@@ -26,7 +27,7 @@ __all__ = ["router"]
 router = APIRouter(dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
 
-class ChangeShown(BaseModel):
+class ChangeResponse(ApiModel, schema="ChangeShown"):
     """A difference between the current and the accepted definitions of a server."""
 
     key: str = Field(description="Key of exactly this difference, to accept it.")
@@ -43,10 +44,10 @@ class ChangeShown(BaseModel):
 class ChangeList(BaseModel):
     """Differences to the accepted definitions."""
 
-    items: list[ChangeShown]
+    items: list[ChangeResponse]
 
 
-class Acceptance(RequestModel):
+class AcceptChangesRequest(RequestModel, schema="Acceptance"):
     """Changes to accept."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"keys": ["5f1c0a9b3d7e2f4a6b8c0d1e"]}]})
@@ -89,7 +90,7 @@ async def accept_server_changes(
     tool_acceptance: ToolAcceptanceDep,
     request_user: AdminUser,
     id: PathId,
-    given: Acceptance,
+    given: AcceptChangesRequest,
 ) -> ChangeList:
     """Accept exactly the given changes for everyone, and return them. If one has changed since it was listed,
     nothing is accepted (409)."""
@@ -129,7 +130,7 @@ async def accept_instance_changes(
     tool_acceptance: ToolAcceptanceDep,
     request_user: UserWithManage,
     id: PathId,
-    given: Acceptance,
+    given: AcceptChangesRequest,
 ) -> ChangeList:
     """Accept exactly the given changes for this instance only, and return them. If one has changed since it
     was listed, nothing is accepted (409)."""
@@ -143,8 +144,8 @@ def _build_change_list(changes: Sequence[Change]) -> ChangeList:
     return ChangeList(items=[_build_change_model(each) for each in changes])
 
 
-def _build_change_model(change: Change) -> ChangeShown:
-    return ChangeShown(
+def _build_change_model(change: Change) -> ChangeResponse:
+    return ChangeResponse(
         key=change.key,
         kind=change.kind.value,
         tool=change.tool or None,

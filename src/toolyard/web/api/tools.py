@@ -26,6 +26,7 @@ from toolyard.types.tool import Definition
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
+    ApiModel,
     RequestModel,
     UserWithCall,
     UserWithRead,
@@ -62,7 +63,7 @@ AgentQuery = Annotated[
 BundlesQuery = Annotated[list[str], Query(alias="bundle", max_length=50, description="Apply these bundles.")]
 
 
-class ToolShown(BaseModel):
+class ToolResponse(ApiModel, schema="ToolShown"):
     """A tool."""
 
     name: str = Field(description="Name to call the tool by.", examples=["github_search"])
@@ -85,7 +86,7 @@ class ServerFailure(BaseModel):
 class ToolList(BaseModel):
     """Tools, and servers that could not be listed."""
 
-    items: list[ToolShown]
+    items: list[ToolResponse]
     failures: list[ServerFailure] = Field(description="Servers whose tools could not be listed.")
     listed_seconds_ago: dict[str, float] = Field(description="Age of the listing of each server, in seconds.")
     set_aside: list[str] = Field(
@@ -93,7 +94,7 @@ class ToolList(BaseModel):
     )
 
 
-class CallGiven(RequestModel):
+class CallRequest(RequestModel, schema="CallGiven"):
     """Arguments and context of a tool call."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"arguments": {"query": "retry"}}]})
@@ -103,7 +104,7 @@ class CallGiven(RequestModel):
     bundles: list[str] = Field(default_factory=list[str], max_length=50)
 
 
-class MediaShown(BaseModel):
+class MediaResponse(ApiModel, schema="MediaShown"):
     """An image, a sound or a file."""
 
     kind: Literal["image", "audio", "file"]
@@ -118,7 +119,7 @@ class CallResult(BaseModel):
     text: str = Field(description="Text for a model.")
     is_error: bool = Field(description="Whether the tool reported an error.")
     structured: Any = Field(description="Structured content sent by the server, if any.")
-    media: list[MediaShown]
+    media: list[MediaResponse]
     warnings: list[str]
     truncated: bool = Field(description="Whether `text` was shortened.")
     raw: Any = Field(description="Unchanged result of the server.")
@@ -132,7 +133,7 @@ class WhyLink(BaseModel):
     reason: str
 
 
-class Why(BaseModel):
+class WhyResponse(ApiModel, schema="Why"):
     """A decision and the chain of rules that led to it."""
 
     tool: str
@@ -181,7 +182,7 @@ async def get_tool(
     name: ToolName,
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006
-) -> ToolShown:
+) -> ToolResponse:
     """Return a tool that you may use, by its name."""
     await instance_sync.sync(request_user.principal)
     caller = callers.get(request_user, agent=agent, bundles=bundles)
@@ -198,7 +199,7 @@ async def explain_tool(
     name: ToolName,
     agent: AgentQuery = None,
     bundles: BundlesQuery = [],  # noqa: B006
-) -> Why:
+) -> WhyResponse:
     """Explain by which rules you may or may not see and call a tool. Servers that were listed before are not
     listed again."""
     await instance_sync.sync(request_user.principal)
@@ -217,7 +218,7 @@ async def explain_tool(
     summary="Call a tool",
 )
 async def call_tool(
-    user_tools: UserToolsDep, request_user: UserWithCall, name: ToolName, given: CallGiven, request: Request
+    user_tools: UserToolsDep, request_user: UserWithCall, name: ToolName, given: CallRequest, request: Request
 ) -> Response:
     """Call a tool by its name. An error of the tool is a result with `is_error`; a failure of the server is a
     problem. Forbidden and missing tools give the same response. Disconnect to cancel the call."""
@@ -329,8 +330,8 @@ def _build_server_failure(call_path: CallPath, server_id: str, error: ServerErro
     return ServerFailure(server=server_id, problem=describe_error(error)[0])
 
 
-def _build_tool_model(name: str, definition: Definition) -> ToolShown:
-    return ToolShown.model_construct(
+def _build_tool_model(name: str, definition: Definition) -> ToolResponse:
+    return ToolResponse.model_construct(
         name=name,
         id=definition.id,
         server=definition.server_id,
@@ -348,7 +349,8 @@ def _build_call_result(result: Result) -> CallResult:
         is_error=result.is_error,
         structured=result.structured,
         media=[
-            MediaShown(kind=each.kind, mime=each.mime, bytes=each.size, uri=each.uri) for each in result.media
+            MediaResponse(kind=each.kind, mime=each.mime, bytes=each.size, uri=each.uri)
+            for each in result.media
         ],
         warnings=list(result.warnings),
         truncated=result.truncated,
@@ -356,8 +358,8 @@ def _build_call_result(result: Result) -> CallResult:
     )
 
 
-def _build_why_model(decision: Decision) -> Why:
-    return Why(
+def _build_why_model(decision: Decision) -> WhyResponse:
+    return WhyResponse(
         tool=decision.tool,
         name=decision.name,
         verdict=decision.verdict.value,

@@ -14,6 +14,7 @@ from toolyard.web.account_admin import Invitation
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     AdminUser,
+    ApiModel,
     PathId,
     RequestModel,
     UserWithRead,
@@ -22,7 +23,7 @@ from toolyard.web.api.dependencies import (
     to_datetime,
     to_optional_datetime,
 )
-from toolyard.web.api.tokens import ScopeShown, build_scope_model
+from toolyard.web.api.tokens import ScopeResponse, build_scope_model
 from toolyard.web.service_dependencies import AccountAdminDep, SettingsDep, UrlsDep
 
 __all__ = ["router"]
@@ -33,7 +34,7 @@ RoleName = Literal["admin", "user"]
 UserName = Annotated[str, Field(min_length=1, max_length=100, examples=["ada"])]
 
 
-class UserGiven(RequestModel):
+class CreateUserRequest(RequestModel, schema="UserGiven"):
     """A user to invite."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ada", "role": "user"}]})
@@ -42,7 +43,7 @@ class UserGiven(RequestModel):
     role: RoleName = "user"
 
 
-class UserChanges(RequestModel):
+class UpdateUserRequest(RequestModel, schema="UserChanges"):
     """Changes to a user; omitted fields stay unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"role": "admin"}]})
@@ -52,7 +53,7 @@ class UserChanges(RequestModel):
     disabled: bool | None = None
 
 
-class UserShown(BaseModel):
+class UserResponse(ApiModel, schema="UserShown"):
     """A user account."""
 
     id: str
@@ -64,26 +65,26 @@ class UserShown(BaseModel):
     last_seen: datetime | None
 
 
-class InviteShown(BaseModel):
+class InviteResponse(ApiModel, schema="InviteShown"):
     """A link for a user to set their password."""
 
     url: str = Field(description="Invitation link. It works once; share it with the user only.")
     expires_at: datetime
 
 
-class UserInvited(UserShown):
+class InvitedUserResponse(UserResponse, schema="UserInvited"):
     """A new user with their invitation."""
 
-    invite: InviteShown
+    invite: InviteResponse
 
 
 class UserList(BaseModel):
     """All users, sorted by name."""
 
-    items: list[UserShown]
+    items: list[UserResponse]
 
 
-class Me(BaseModel):
+class MeResponse(ApiModel, schema="Me"):
     """The current user."""
 
     id: str
@@ -91,12 +92,12 @@ class Me(BaseModel):
     role: RoleName
     is_admin: bool = Field(description="Whether this request has admin rights, considering role and token.")
     people_mode: Literal["none", "proxy", "password", "oidc"]
-    token: ScopeShown | None = Field(description="Limits of the token; null without a token.")
+    token: ScopeResponse | None = Field(description="Limits of the token; null without a token.")
     version: str = Field(description="Version of Toolyard.")
 
 
-def _build_user_model(user: User) -> UserShown:
-    return UserShown(
+def _build_user_model(user: User) -> UserResponse:
+    return UserResponse(
         id=user.id,
         name=user.name,
         role=user.role.value,
@@ -108,10 +109,10 @@ def _build_user_model(user: User) -> UserShown:
 
 
 @router.get("/me", responses=problem_responses(), summary="Get the current user")
-async def get_me(settings: SettingsDep, request_user: UserWithRead) -> Me:
+async def get_me(settings: SettingsDep, request_user: UserWithRead) -> MeResponse:
     """Return the current user and the limits of their token."""
     user = request_user.user
-    return Me(
+    return MeResponse(
         id=user.id,
         name=user.name,
         role=user.role.value,
@@ -133,23 +134,23 @@ async def add_user(
     urls: UrlsDep,
     account_admin: AccountAdminDep,
     request_user: AdminUser,
-    given: UserGiven,
+    given: CreateUserRequest,
     request: Request,
     response: Response,
-) -> UserInvited:
+) -> InvitedUserResponse:
     """Create an account and an invitation link to set its password. Only in mode `password`; in other modes
     accounts are created on first sign-in."""
     invitation = await account_admin.add_user(
         request_user, given.name, Role(given.role), urls.base_url(request)
     )
     response.headers["Location"] = f"/api/v1/users/{invitation.user.id}"
-    return UserInvited(
+    return InvitedUserResponse(
         **_build_user_model(invitation.user).model_dump(), invite=_build_invite_model(invitation)
     )
 
 
 @router.get("/users/{id}", responses=problem_responses(404), summary="Get a user")
-async def get_user(account_admin: AccountAdminDep, request_user: AdminUser, id: PathId) -> UserShown:
+async def get_user(account_admin: AccountAdminDep, request_user: AdminUser, id: PathId) -> UserResponse:
     """Return a user account."""
     return _build_user_model(await account_admin.find_user(id))
 
@@ -157,15 +158,15 @@ async def get_user(account_admin: AccountAdminDep, request_user: AdminUser, id: 
 @router.post("/users/{id}/invite", responses=problem_responses(404), summary="Create a new invitation link")
 async def invite_user(
     urls: UrlsDep, account_admin: AccountAdminDep, request_user: AdminUser, id: PathId, request: Request
-) -> InviteShown:
+) -> InviteResponse:
     """Create a link for a user to set a new password. Earlier links become invalid."""
     return _build_invite_model(await account_admin.invite_user(request_user, id, urls.base_url(request)))
 
 
 @router.patch("/users/{id}", responses=problem_responses(404, 409, 413, 415), summary="Change a user")
 async def edit_user(
-    account_admin: AccountAdminDep, request_user: AdminUser, id: PathId, given: UserChanges
-) -> UserShown:
+    account_admin: AccountAdminDep, request_user: AdminUser, id: PathId, given: UpdateUserRequest
+) -> UserResponse:
     """Rename a user, change their role, or disable them. Disabling signs the user out, also of servers, and
     invalidates their tokens."""
     role = None if given.role is None else Role(given.role)
@@ -181,5 +182,5 @@ async def delete_user(account_admin: AccountAdminDep, request_user: AdminUser, i
     await account_admin.delete_user(request_user, id)
 
 
-def _build_invite_model(invitation: Invitation) -> InviteShown:
-    return InviteShown(url=invitation.url, expires_at=to_datetime(invitation.expires_at))
+def _build_invite_model(invitation: Invitation) -> InviteResponse:
+    return InviteResponse(url=invitation.url, expires_at=to_datetime(invitation.expires_at))
