@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["visible"]
+__all__ = ["HIDDEN_CHARACTERS", "visible"]
 
 _IDEOGRAPH_RANGES = r"\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SYMBOL_RANGES = r"\xa9\xae\u203c-\u3299\U0001f000-\U0001faff"
@@ -52,7 +52,7 @@ def _compile_hidden_run(always_hidden_ranges: str) -> re.Pattern[str]:
     return re.compile(rf"{one}(?:{one})*+")
 
 
-_ANY_HIDDEN = _compile_hidden_run(_ALWAYS_HIDDEN_RANGES)
+HIDDEN_CHARACTERS = _compile_hidden_run(_ALWAYS_HIDDEN_RANGES)
 _ASCII_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]++")
 _HIDDEN_OR_SPACE = _compile_hidden_run(_ALWAYS_HIDDEN_RANGES + _LOOKALIKE_SPACE_RANGES)
 _LATIN_1_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x100)}
@@ -67,7 +67,7 @@ def visible(text: object, *, spaces: bool = False) -> str:
     With ``spaces``, spaces that look like U+0020 are escaped, too, for text in which every character counts.
     """
     plain = str(text).replace("\r\n", "\n")
-    pattern = _ASCII_HIDDEN if plain.isascii() else _HIDDEN_OR_SPACE if spaces else _ANY_HIDDEN
+    pattern = _ASCII_HIDDEN if plain.isascii() else _HIDDEN_OR_SPACE if spaces else HIDDEN_CHARACTERS
     return pattern.sub(_escape_run, plain)
 
 

@@ -7,7 +7,7 @@ import re
 import sys
 from typing import Any
 
-from toolyard.types.visible_text import visible
+from toolyard.types.visible_text import HIDDEN_CHARACTERS, visible
 
 __all__ = ["format_age", "format_count", "format_duration", "make_printable", "one_line", "print_json"]
 
@@ -44,8 +44,15 @@ def format_age(seconds: float) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=_to_jsonable) + "\n")
+    """Print one JSON document on standard output, with hidden characters escaped as JSON escapes them."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=_to_jsonable)
+    sys.stdout.write(HIDDEN_CHARACTERS.sub(_escape_for_json, text) + "\n")
+
+
+def _escape_for_json(match: re.Match[str]) -> str:
+    # JSON escapes characters beyond the 16-bit range as two surrogates.
+    units = match[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def _to_jsonable(value: Any) -> Any:
