@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from toolyard.accounts.errors import SignInRefused
 from toolyard.accounts.service import AccountService
-from toolyard.types.account import Role
+from toolyard.types.account import Right, Role, TokenScope
 
 if TYPE_CHECKING:
     from tests.accounts.conftest import Clock
@@ -48,3 +51,31 @@ async def test_the_last_visit_is_updated_after_the_clock_was_set_back(
     found = await people.find_user("Ann")
     assert found is not None
     assert found.last_seen == clock.now
+
+
+async def test_failed_sign_ins_while_the_clock_was_ahead_keep_nobody_waiting_for_a_year(
+    people: AccountService, clock: Clock
+) -> None:
+    await people.accept_invite(await people.invite("Ann", Role.USER), PASSWORD)
+    clock.now += YEAR
+    for _ in range(5):
+        with pytest.raises(SignInRefused):
+            await people.sign_in("Ann", "wrong password", "192.0.2.1")
+    clock.now -= YEAR
+    user, _ = await people.sign_in("Ann", PASSWORD, "192.0.2.1")
+    assert user.name == "Ann"
+
+
+async def test_a_token_outlives_a_clock_that_was_wrong_for_a_while_and_is_not_extended(
+    people: AccountService, clock: Clock
+) -> None:
+    user, _ = await people.accept_invite(await people.invite("Ann", Role.USER), PASSWORD)
+    _, text = await people.create_token(user, "x", TokenScope(frozenset({Right.READ})), 90 * 86_400.0)
+    clock.now += YEAR
+    assert await people.authenticate_token(text) is None
+    clock.now -= YEAR
+    assert await people.authenticate_token(text) is not None
+    clock.now -= YEAR
+    assert await people.authenticate_token(text) is not None
+    clock.now += YEAR + 91 * 86_400.0
+    assert await people.authenticate_token(text) is None

@@ -369,3 +369,22 @@ def test_other_hard_links_are_read(tmp_path: Path) -> None:
     (root / "one.txt").write_text("shared\n")
     os.link(root / "one.txt", root / "two.txt")
     assert format_matches(Workspace(root, data), FileMatches("two.txt", [1])) == ["two.txt:1: shared"]
+
+
+def test_the_data_directory_is_recognised_under_any_name(tmp_path: Path) -> None:
+    """By its identity and not by its name, which file systems may compare without regard to case."""
+    root, data = tmp_path / "work", tmp_path / "work/.toolyard"
+    data.mkdir(parents=True)
+    (data / "secret.key").write_text("the key\n")
+    for alias in (".Toolyard", ".TOOLYARD", "notes"):
+        (root / alias).symlink_to(data, target_is_directory=True)
+    workspace = Workspace(root, data)
+    for name in (".toolyard", ".Toolyard", ".TOOLYARD", "notes"):
+        with pytest.raises(NativeToolError, match="is not part of the workspace"):
+            view_file(workspace, f"{name}/secret.key", 1, 10, 1000, CancellationToken(60))
+        with pytest.raises(NativeToolError, match="is not part of the workspace"):
+            list_folder(workspace, name, 100, 1000, CancellationToken(60))
+    data.rename(root / "Renamed")
+    (root / ".toolyard").symlink_to("Renamed", target_is_directory=True)
+    with pytest.raises(NativeToolError, match="is not part of the workspace"):
+        view_file(workspace, "Renamed/secret.key", 1, 10, 1000, CancellationToken(60))
