@@ -85,7 +85,7 @@ async def test_a_child_that_closes_its_output_is_seen_to_do_so_while_it_lives(un
 async def test_writing_more_than_is_read_makes_the_writer_wait(until: Until) -> None:
     async with running("sh", "-c", "read line; cat") as (parent, child):
         assert child.write(b"x" * 1_000_000)
-        flow = asyncio.ensure_future(child.drain())
+        flow = asyncio.ensure_future(child.writable.wait())
         await asyncio.wait({flow}, timeout=0.1)
         assert not flow.done()
         assert child.write(b"\n")
@@ -110,14 +110,14 @@ async def test_writing_to_a_child_that_no_longer_reads_says_so(until: Until) -> 
         await until(lambda: parent.output == b"closed\n")
         assert not child.write(b"hello\n")
         assert not child.write(b"hello again\n")
-        await child.drain()
+        await child.writable.wait()
 
 
 async def test_closing_kills_and_lets_go_while_much_is_unsent(until: Until) -> None:
     async with running("sleep", "60") as (parent, child):
         child.write(b"x" * 1_000_000)
         child.close()
-        await asyncio.wait_for(child.drain(), 30)
+        await asyncio.wait_for(child.writable.wait(), 30)
         await until(lambda: parent.told == ["exited"])
         assert child.returncode == -9
 

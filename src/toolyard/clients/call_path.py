@@ -353,17 +353,18 @@ class CallPath:
         self, server: Server, definition: Definition, call: ToolCall, caller: Caller
     ) -> None:
         name = call.name
-        policy = self._find_server_policy(caller, server.id)
+        state = self._manager.state(server.id, caller.principal)
+        policy = self._policy_cache(caller).for_server(server, state)
         if not self._locks.has_lock(server):
             candidate = Candidate(definition, name)
         else:
             candidate = await self._make_checked_candidate(server, definition, name, caller)
-        verdict = policy.verdict(candidate) if policy is not None else Verdict.HIDE
+        verdict = policy.verdict(candidate)
         if verdict is Verdict.ALLOW:
             return
-        if verdict is not Verdict.ASK or policy is None:
+        if verdict is not Verdict.ASK:
             listing = self._tool_directory.known_listing(caller.principal)
-            if policy is not None and candidate.quarantine is not None:
+            if candidate.quarantine is not None:
                 self._refuse_quarantined(policy, candidate, listing, caller)
             raise build_refusal(name, self.visible_tools(listing, caller))
         decision = policy.explain(candidate)

@@ -137,12 +137,9 @@ class McpSession:
         """Times of the latest server requests, on the clock of the event loop."""
         self._tasks = BackgroundTasks()
         self._end_reason: ServerError | None = None
+        self.is_over = False
         self.end_future: asyncio.Future[ServerError] = self._loop.create_future()
         """Completed with the reason when the session ends."""
-
-    @property
-    def is_over(self) -> bool:
-        return self._end_reason is not None
 
     @property
     def is_closed_by_us(self) -> bool:
@@ -478,7 +475,7 @@ class McpSession:
         """End the session with ``error`` and fail every pending request. Later calls have no effect."""
         if self._end_reason is not None:
             return
-        self._end_reason = error
+        self._end_reason, self.is_over = error, True
         for call in self._pending.tokens():
             call.fail(_error_for_pending_call(error))
         if not self.end_future.done():

@@ -111,7 +111,7 @@ def build_session_request(
     body: Message, era: Era, session: LegacySession | None, send_to_client: SendToClient
 ) -> ClientRequest:
     """Build a request of an era with sessions."""
-    params = as_object(body.get("params"))
+    params = cast("dict[str, Any]", body.get("params") or {})
     token = as_object(params.get("_meta")).get("progressToken")
     return ClientRequest(
         cast("str", body["method"]),
@@ -137,7 +137,7 @@ def parse_stateless_request(
         return metadata
     return ClientRequest(
         cast("str", body["method"]),
-        as_object(body.get("params")),
+        cast("dict[str, Any]", body.get("params") or {}),
         era,
         send_to_client,
         forwardable_capabilities(metadata.capabilities),

@@ -112,7 +112,11 @@ class Endpoint:
             handler = self._handlers[request.era].get(request.method)
             if handler is None:
                 raise method_not_found(request.method)
-            result = self._finalize_result(request, await handler(request))
+            result = await handler(request)
+            if request.era.asks_in_results and result.get("resultType") == "input_required":
+                result = escape_hidden_in_requests(result)
+            else:
+                result = request.era.finish_result(result, request.method, self.caller_view.server_info)
             # Lists have pages of encoded entries; other results may be as large as a server sends them.
             is_list = request.method.endswith("/list")
             return result if is_list or not is_large(result) else await encode_large_members(result)
@@ -128,11 +132,6 @@ class Endpoint:
             return RpcFailure(INTERNAL_ERROR, f"unexpected error: {type(error).__name__}")
         finally:
             request.is_finished = True
-
-    def _finalize_result(self, request: ClientRequest, result: dict[str, Any]) -> dict[str, Any]:
-        if request.era.asks_in_results and result.get("resultType") == "input_required":
-            return escape_hidden_in_requests(result)
-        return request.era.finish_result(result, request.method, self.caller_view.server_info)
 
     def _report_missing_servers(self, handler: _Handler) -> _Handler:
         """Wrap a list handler: name the missing servers in ``_meta`` and shorten the declared lifetime."""

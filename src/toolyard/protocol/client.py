@@ -44,10 +44,10 @@ class HandshakeResult:
     info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
     instructions: str | None = None
+    era: Era = field(init=False, compare=False)
 
-    @property
-    def era(self) -> Era:
-        return era_of_version(self.version)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "era", era_of_version(self.version))
 
 
 class InconclusiveProbe(Enum):

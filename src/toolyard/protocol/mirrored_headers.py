@@ -154,13 +154,13 @@ def _format_header_text(value: object) -> str | None:
 def find_header_mismatch(
     headers: Mapping[str, str], message: Message, version: str, params: Sequence[HeaderParam] = ()
 ) -> str | None:
-    """Return the reason why a modern request's headers contradict its body, or None if they agree.
+    """Return the reason why a request's headers contradict its body, or None if they agree.
 
-    Used by the server side. ``headers`` must be a case-insensitive mapping.
+    Used by the server side. The names of ``headers`` are in lower case, or matched in any case.
     """
     method = cast("str", message["method"])
     body = cast("dict[str, Any]", message.get("params") or {})
-    if headers.get("MCP-Protocol-Version") != version:
+    if headers.get("mcp-protocol-version") != version:
         return "MCP-Protocol-Version does not match the version in _meta"
     if not params and _is_literal_match(headers, method, body):
         return None
@@ -168,7 +168,7 @@ def find_header_mismatch(
     expected = {**build_standard_headers(method, body), **build_param_headers(params, arguments)}
     numbers = {param.header for param in params if not isinstance(_value_at(arguments, param.path), str)}
     for name, value in expected.items():
-        actual = headers.get(name)
+        actual = headers.get(name.lower())
         if actual is None:
             return f"the header {name} is missing"
         actual = actual.strip(" \t")
@@ -182,14 +182,14 @@ def find_header_mismatch(
             return f"the header {name}: {error}"
     # A header without a value in the body is a contradiction, too: a proxy may have routed the request by it.
     for param in params:
-        if param.header not in expected and headers.get(param.header) is not None:
+        if param.header not in expected and headers.get(param.header.lower()) is not None:
             return f"the header {param.header} has no value in the body"
     return None
 
 
 def _is_literal_match(headers: Mapping[str, str], method: str, body: Mapping[str, Any]) -> bool:
     """Return True if headers and body are equal without decoding, as in nearly every request. A fast path."""
-    if headers.get("Mcp-Method") != method:
+    if headers.get("mcp-method") != method:
         return False
     key = _NAME_PARAM_BY_METHOD.get(method)
     if key is None:
@@ -197,7 +197,7 @@ def _is_literal_match(headers: Mapping[str, str], method: str, body: Mapping[str
     name = body.get(key)
     return (
         isinstance(name, str)
-        and headers.get("Mcp-Name") == name
+        and headers.get("mcp-name") == name
         and not name.startswith("=?")
         and _PLAIN_VALUE_PATTERN.fullmatch(name) is not None
     )

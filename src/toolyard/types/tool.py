@@ -33,17 +33,14 @@ class Definition:
     @property
     def read_only_hint(self) -> bool | None:
         """The server's claim that the tool changes nothing; None if it is missing or not a boolean."""
-        return _read_bool_annotation(self.annotations, "readOnlyHint")
+        value = self.annotations.get("readOnlyHint")
+        return value if isinstance(value, bool) else None
 
     @property
     def idempotent_hint(self) -> bool | None:
         """The server's claim that repeating a call with the same arguments has no further effect, or None."""
-        return _read_bool_annotation(self.annotations, "idempotentHint")
-
-
-def _read_bool_annotation(annotations: JsonObject, key: str) -> bool | None:
-    value = annotations.get(key)
-    return value if isinstance(value, bool) else None
+        value = self.annotations.get("idempotentHint")
+        return value if isinstance(value, bool) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
@@ -78,6 +78,10 @@ _ROUTES_BY_KIND = {
 }
 
 
+_Admission: TypeAlias = tuple[float, RequestUser, Endpoint]
+"""Time until which it is valid on the monotonic clock, authenticated user, endpoint."""
+
+
 class GatewayMount:
     """ASGI application of the gateway. Authenticates callers and caches an endpoint for each."""
 
@@ -103,9 +107,7 @@ class GatewayMount:
         self._body_limits = body_limits
         self.http_gateway = HttpGateway(self.admit, stream_limits)
         self._endpoints: LruCache[tuple[object, ...], Endpoint] = LruCache(_ENDPOINT_CACHE_ENTRIES)
-        self._admissions: LruCache[tuple[object, ...], tuple[float, RequestUser, Endpoint]] = LruCache(
-            _ADMISSION_CACHE_ENTRIES
-        )
+        self._admissions: LruCache[tuple[object, ...], _Admission] = LruCache(_ADMISSION_CACHE_ENTRIES)
         self._invalidation_count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,57 +132,53 @@ class GatewayMount:
 
     async def admit(self, scope: Any) -> Endpoint:
         """Authenticate a request and return its endpoint. Raises HttpRequestRejected."""
+        context = get_request_context(scope)
+        credentials = [value for name, value in scope["headers"] if name in _CREDENTIAL_HEADERS]
+        key = (*credentials, scope["path"], scope["query_string"], context.address, self._config.revision)
+        admission = self._admissions.get(key)
+        if admission is None or admission[0] <= time.monotonic():
+            admission = await self._admit_anew(scope)
+            # An invalidation during the look-up makes its result stale, so that it must not be cached.
+            if admission[0] and self._is_cacheable(credentials, scope):
+                self._admissions[key] = admission
+        context.user_id = admission[1].user.id
+        self._audit.set_current_user(admission[1])
+        return admission[2]
+
+    async def _admit_anew(self, scope: Any) -> _Admission:
+        """Return an admission, with the time until which it is valid: 0 if it was invalidated meanwhile."""
+        invalidation_count = self._invalidation_count
         try:
-            return await self._admit_request(scope)
+            request_user = await self._authenticate_request(scope)
+            await self._instances.sync(request_user.principal)
         except DatabaseUnavailable as error:
             log.warning("gateway request refused: %s", error.cause)
             headers = {"Retry-After": f"{error.retry_after:.0f}"}
             raise HttpRequestRejected(503, DATABASE_UNAVAILABLE_MESSAGE, headers, INTERNAL_ERROR) from None
-
-    async def _admit_request(self, scope: Any) -> Endpoint:
-        key = self._build_admission_key(scope)
-        admission = None if key is None else self._admissions.get(key)
-        if admission is not None and admission[0] > time.monotonic():
-            self._set_current_user(scope, admission[1])
-            return admission[2]
-        invalidation_count = self._invalidation_count
-        request_user = await self._authenticate_request(scope)
-        await self._instances.sync(request_user.principal)
-        self._set_current_user(scope, request_user)
         endpoint = self._get_endpoint(request_user, *_parse_gateway_path(scope), _parse_mode(scope))
-        # An invalidation during the look-up makes its result stale, so that it must not be cached.
-        if key is not None and invalidation_count == self._invalidation_count:
-            self._admissions[key] = (time.monotonic() + _ADMISSION_CACHE_SECONDS, request_user, endpoint)
-        return endpoint
-
-    def _set_current_user(self, scope: Any, request_user: RequestUser) -> None:
-        get_request_context(scope).user_id = request_user.user.id
-        self._audit.set_current_user(request_user)
+        is_valid = invalidation_count == self._invalidation_count
+        return time.monotonic() + _ADMISSION_CACHE_SECONDS if is_valid else 0.0, request_user, endpoint
 
     def clear_admissions(self) -> None:
         """Authenticate every caller again on their next request."""
         self._invalidation_count += 1
         self._admissions.clear()
 
-    def _build_admission_key(self, scope: Any) -> tuple[object, ...] | None:
-        """Return the cache key of a request, or None if its admission must not be cached.
+    def _is_cacheable(self, credentials: Sequence[bytes], scope: Any) -> bool:
+        """Return whether the admission of a request may be cached under its credentials and address.
 
-        A key has to hold everything that determines the caller. One of our API tokens does so alone, and so
-        does mode ``none`` without credentials. Cookies, a proxy's header, and access tokens, whose audience
-        depends on the Host header, are checked on every request.
+        These have to determine the caller. One of our API tokens does so alone, and so does mode ``none``
+        without credentials. Cookies, a proxy's header, and access tokens, whose audience depends on the Host
+        header, are checked on every request.
         """
-        credentials = [value for name, value in scope["headers"] if name in _CREDENTIAL_HEADERS]
         if credentials:
-            (first, *more) = credentials
-            token = parse_bearer_token(first.decode("latin-1"))
-            if more or token is None or not is_token(token):
-                return None
+            token = parse_bearer_token(credentials[0].decode("latin-1"))
+            if len(credentials) > 1 or token is None or not is_token(token):
+                return False
         elif self._settings.people_mode is not PeopleMode.NONE:
-            return None
-        core = (*credentials, scope["path"], scope["query_string"])
-        if sum(map(len, core)) > _MAX_CACHE_KEY_CHARACTERS:
-            return None
-        return (*core, get_request_context(scope).address, self._config.revision)
+            return False
+        texts = (*credentials, scope["path"], scope["query_string"])
+        return sum(map(len, texts)) <= _MAX_CACHE_KEY_CHARACTERS
 
     async def _authenticate_request(self, scope: Any) -> RequestUser:
         # The user is cached in the request state. A fresh state is needed, because the same scope is

@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard import errors
 from toolyard.accounts import errors as people
@@ -30,6 +30,7 @@ from toolyard.registry import errors as registry
 from toolyard.registry.errors import Invalid, Taken
 from toolyard.results.readable_json import to_readable_json
 from toolyard.store import errors as store
+from toolyard.web.access.request_context import RESPONSE_STATUS_KEY
 
 __all__ = [
     "PROBLEM_JSON",
@@ -216,7 +217,8 @@ def build_page_or_problem(
 
 
 class UnexpectedErrorMiddleware:
-    """Catch unexpected errors: log the traceback, and send the client an id to find it by."""
+    """Catch unexpected errors inside the request guard: log the traceback, and send the client an id to find
+    it by."""
 
     def __init__(self, app: ASGIApp, as_page: ErrorPageFor) -> None:
         self._app = app
@@ -226,18 +228,11 @@ class UnexpectedErrorMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        response_started = False
-
-        async def send_and_note_start(message: Message) -> None:
-            nonlocal response_started
-            response_started = response_started or message["type"] == "http.response.start"
-            await send(message)
-
         try:
-            await self._app(scope, receive, send_and_note_start)
+            await self._app(scope, receive, send)
         except Exception as error:
             problem = log_unexpected_error(error, f"{scope['method']} {scope['path']}")
-            if response_started:
+            if RESPONSE_STATUS_KEY in scope:
                 # Re-raise, so that the server aborts the connection: a client must not mistake the part that
                 # was sent for a complete response.
                 raise

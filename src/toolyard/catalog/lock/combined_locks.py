@@ -34,7 +34,9 @@ class CombinedLocks:
         """Return True if a lock applies to the tools of a server."""
         if server.instance is not None:
             return self.registry is not None
-        return _lock_exists(self.file) or (self.first_use is not None and self.first_use.quarantines(server))
+        if self.file is not None and self.file.exists:
+            return True
+        return self.first_use is not None and self.first_use.quarantines(server)
 
     def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
         """Return the reasons why tools are quarantined, by the tools' names on the server."""

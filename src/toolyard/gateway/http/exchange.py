@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -53,39 +52,24 @@ class HttpRequestRejected(Exception):
         self.headers = headers or {}
 
 
-class _LazyHeaders(dict[str, str]):
-    """Case-insensitive headers, decoded when they are looked up, since most are never needed.
-
-    The values of a repeated header are joined, so that they match no valid value.
-    """
-
-    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
-        super().__init__()
-        self._raw = dict(raw)
-        if len(self._raw) < len(raw):
-            self._raw = {name: b", ".join(v for n, v in raw if n == name) for name in self._raw}
-
-    def get(self, key: str, default: Any = None) -> Any:
-        found = self._raw.get(_encode_header_name(key))
-        return default if found is None else found.decode("latin-1")
-
-
-@lru_cache(maxsize=256)
-def _encode_header_name(key: str) -> bytes:
-    return key.lower().encode("latin-1", "replace")
-
-
-@dataclass(slots=True)
 class HttpExchange:
     """One HTTP request and its response."""
 
-    scope: Scope
-    receive: Receive
-    send: Send
-    headers: _LazyHeaders = field(init=False)
+    __slots__ = ("headers", "receive", "scope", "send")
 
-    def __post_init__(self) -> None:
-        self.headers = _LazyHeaders(self.scope["headers"])
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        raw: list[tuple[bytes, bytes]] = scope["headers"]
+        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
+        """Headers by their names in lower case."""
+        if len(self.headers) < len(raw):
+            # The values of a repeated header are joined, so that they match no valid value.
+            for name in self.headers:
+                self.headers[name] = b", ".join(v for n, v in raw if n == name.encode("latin-1")).decode(
+                    "latin-1"
+                )
 
     async def respond(
         self,

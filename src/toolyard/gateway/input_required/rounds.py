@@ -12,7 +12,6 @@ from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.input_required.remote_calls import RoundOutcome
 from toolyard.gateway.input_required.suspended_call import MultiRoundCall
-from toolyard.gateway.upstream import needs_dedicated_connection
 from toolyard.protocol.constants import INVALID_PARAMS
 from toolyard.protocol.server import build_input_required_result
 from toolyard.types.call import Caller, McpRequest
@@ -37,10 +36,11 @@ class InputRequiredRunner:
 
         Raises what ``work`` raises, and RpcErrorResponse for a round that does not fit.
         """
-        rounds = "requestState" in request.params or "inputResponses" in request.params
-        if request.session is not None or not (rounds or needs_dedicated_connection(request)):
-            return work(self._gateway.upstream.choose(request))
-        return self._run_round(request, work)
+        params = request.params
+        may_ask = request.session is None and (request.capabilities or request.log_level is not None)
+        if may_ask or (request.session is None and ("requestState" in params or "inputResponses" in params)):
+            return self._run_round(request, work)
+        return work(self._gateway.upstream.choose(request))
 
     def forward(
         self, request: ClientRequest, server_id: str, method: str, params: Mapping[str, Any]

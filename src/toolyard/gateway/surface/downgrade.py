@@ -24,7 +24,7 @@ def downgrade_result(result: dict[str, Any], request: ClientRequest) -> dict[str
     if request.era.structured_content_is_object and type(result.get("structuredContent", {})) is not dict:
         result = _drop_structured_content(result)
     content = result.get("content")
-    if supports_resource_links(request) or not isinstance(content, list):
+    if not isinstance(content, list) or supports_resource_links(request):
         return result
     return {**result, "content": [_downgrade_block(each, request) for each in cast("list[Any]", content)]}
 

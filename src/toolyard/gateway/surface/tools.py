@@ -137,7 +137,7 @@ class ToolHandlers:
             return await self._call_meta_tool(
                 ToolCall(name, given, request.meta, request.on_progress), request
             )
-        exposed = await self._find_exposed_name(name)
+        exposed = name if self._view.only_server_id is None else await self._find_exposed_name(name)
         call = ToolCall(exposed, given, request.meta, request.on_progress)
         try:
             if (
@@ -237,11 +237,9 @@ class ToolHandlers:
         return meta_connections.question or _build_meta_result(result, request)
 
     async def _find_exposed_name(self, name: str) -> str:
-        """Return the exposed name of a tool; for an unknown tool the name itself, which does not exist
-        either."""
-        only = self._view.only_server_id
-        if only is None:
-            return name
+        """Return the exposed name of a tool of the only server; one that does not exist for an unknown
+        tool."""
+        only = cast("str", self._view.only_server_id)
         rosters, principal = self._core.tool_directory, self._view.principal
         found = rosters.known_listing(principal).names.exposed_name(only, name)
         if found is None:
@@ -269,7 +267,7 @@ class ToolHandlers:
             return ()
         directory, principal = self._core.tool_directory, self._view.principal
         try:
-            exposed = await self._find_exposed_name(name)
+            exposed = name if self._view.only_server_id is None else await self._find_exposed_name(name)
             if exposed in META_TOOLS:
                 return ()
             definition = directory.known_listing(principal).tools.get(exposed)

@@ -69,8 +69,9 @@ class ChildProcess:
         self._stderr = cast("IO[bytes]", self._process.stderr)
         self._write_buffer = bytearray()
         self._close_stdin_when_sent = False
-        self._writable_event = asyncio.Event()
-        self._writable_event.set()
+        self.writable = asyncio.Event()
+        """Set while the write buffer is below its limit."""
+        self.writable.set()
         self._pidfd = -1
         self._is_closed = False
         self._returncode: int | None = None
@@ -107,13 +108,8 @@ class ChildProcess:
             self._loop.add_writer(self._stdin.fileno(), self._flush_write_buffer)
         self._write_buffer += data
         if len(self._write_buffer) > _WRITE_HIGH_WATER_BYTES:
-            self._writable_event.clear()
+            self.writable.clear()
         return True
-
-    async def drain(self) -> None:
-        """Wait until the write buffer is below its limit."""
-        if not self._writable_event.is_set():
-            await self._writable_event.wait()
 
     def write_eof(self) -> None:
         """Close stdin after everything written has been sent."""
@@ -132,7 +128,7 @@ class ChildProcess:
         del self._write_buffer[:sent]
         if not self._write_buffer:
             self._loop.remove_writer(self._stdin.fileno())
-            self._writable_event.set()
+            self.writable.set()
             if self._close_stdin_when_sent:
                 self._close_stdin()
 
@@ -141,7 +137,7 @@ class ChildProcess:
             self._loop.remove_writer(self._stdin.fileno())
             self._stdin.close()
         self._write_buffer.clear()
-        self._writable_event.set()
+        self.writable.set()
 
     # Stdout and stderr.
 

@@ -125,15 +125,17 @@ class StdioTransport:
             raise Unreachable(self._end_reason or "the connection is closed")
         # Wait before writing: messages for a child that does not read must not pile up. If the caller is
         # cancelled here, its message is not sent at all.
-        await self._child.drain()
-        if self._end_reason is not None:
-            raise Unreachable(self._end_reason)
+        if not self._child.writable.is_set():
+            await self._child.writable.wait()
+            if self._end_reason is not None:
+                raise Unreachable(self._end_reason)
         if not self._child.write(encode(message) + b"\n"):
             # Most likely the child is exiting. Wait for the reason, which follows in a moment.
             self._check_for_loss()
             await self._end_event.wait()
             raise Unreachable(self._end_reason or "closed its standard input")
-        await self._child.drain()
+        if not self._child.writable.is_set():
+            await self._child.writable.wait()
 
     def set_protocol_version(self, version: str) -> None:
         pass

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 from starlette.types import Scope
 
-__all__ = ["RequestContext", "get_request_context"]
+__all__ = ["RESPONSE_STATUS_KEY", "RequestContext", "get_request_context"]
 
 _SCOPE_KEY = "toolyard.passage"
+RESPONSE_STATUS_KEY = "toolyard.status"
+"""Key of the scope with the status of the response, once the response has started."""
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from starlette.types import Message, Receive, Scope
 
@@ -154,21 +154,39 @@ class RequestBody:
         else:
             memory, owner, limit = self._limits.user_memory, context.user_id, get_body_limit(path)
 
-        def reserve_bytes(count: int) -> None:
-            memory.reserve(owner, count)
-            before = 0 if self._reservation is None else self._reservation[2]
-            self._reservation = (memory, owner, before + count)
-
         seconds = self._limits.timeout_seconds
         try:
             # The HTTP server itself has no timeout for bodies.
             async with asyncio.timeout(seconds):
-                body = await _read_body(self._scope, self._receive, limit, reserve_bytes)
+                body = await self._read_parts(memory, owner, limit)
         except TimeoutError:
             raise _build_timeout_error(seconds) from None
-        if limit == _MAX_API_BYTES and _has_too_many_values(body):
+        if limit == _MAX_API_BYTES and len(body) > _MAX_JSON_VALUES and _has_too_many_values(body):
             raise _build_too_many_values_error()
         self._pending_message = {"type": "http.request", "body": body, "more_body": False}
+
+    async def _read_parts(self, memory: BodyMemory, owner: str, limit: int) -> bytes:
+        # Refuse by the declared length at once; a body without one is counted while it is read.
+        declared = next((value for name, value in self._scope["headers"] if name == b"content-length"), b"")
+        if declared.isdigit() and int(declared) > limit:
+            raise _build_too_long_error(limit)
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise ClientDisconnected
+            part: bytes = message.get("body", b"")
+            if size + len(part) > limit:
+                raise _build_too_long_error(limit)
+            # Counted as it arrives and not by the declared length: a client that announces much and sends
+            # nothing would otherwise use up the memory of its user.
+            memory.reserve(owner, len(part))
+            size += len(part)
+            self._reservation = (memory, owner, size)
+            parts.append(part)
+            if not message.get("more_body", False):
+                return b"".join(parts)
 
     def release(self) -> None:
         """Stop counting the bytes of the body."""
@@ -178,31 +196,6 @@ class RequestBody:
             self._reservation = None
 
 
-async def _read_body(
-    scope: Scope, receive: Receive, limit: int, reserve_bytes: Callable[[int], None]
-) -> bytes:
-    # Refuse by the declared length at once; a body without one is counted while it is read.
-    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-    if declared.isdigit() and int(declared) > limit:
-        raise _build_too_long_error(limit)
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientDisconnected
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            raise _build_too_long_error(limit)
-        # Counted as it arrives and not by the declared length: a client that announces much and sends nothing
-        # would otherwise use up the memory of its user.
-        reserve_bytes(len(part))
-        parts.append(part)
-        if not message.get("more_body", False):
-            return b"".join(parts)
-
-
 def _has_too_many_values(body: bytes) -> bool:
     """Estimate, without parsing, whether a JSON body exceeds the number of values.
 
@@ -210,7 +203,7 @@ def _has_too_many_values(body: bytes) -> bool:
     meaning: if the first count is too high, it is repeated without strings, unless there are too many strings
     already.
     """
-    if len(body) <= _MAX_JSON_VALUES or _count_value_marks(body) <= _MAX_JSON_VALUES:
+    if _count_value_marks(body) <= _MAX_JSON_VALUES:
         return False
     # Without escapes, every second part between quotes is outside of strings. A regular expression over the
     # whole body would be much slower.

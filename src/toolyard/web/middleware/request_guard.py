@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.config.settings.table import Settings
 from toolyard.config.value_checks import HOST_WITH_PORT
-from toolyard.web.access.request_context import RequestContext
+from toolyard.web.access.request_context import RESPONSE_STATUS_KEY, RequestContext
 from toolyard.web.middleware.refusals import RequestRefusal, build_refusal_response
 
 __all__ = ["AllowedHosts", "HostHeader", "RequestGuard", "parse_origin"]
@@ -185,22 +185,27 @@ class RequestGuard:
             return _BAD_HOST_REFUSAL
         if not self._hosts.is_allowed(host, local_address):
             return _build_foreign_host_refusal(host.name)
-        own_origin = host.origin(_resolve_scheme(scope, headers, trusted))
+        # Any client could send the forwarded scheme; only a trusted proxy is believed.
+        scheme: str = scope["scheme"].replace("ws", "http")
+        if trusted and headers.get(b"x-forwarded-proto") in (["http"], ["https"]):
+            scheme = headers[b"x-forwarded-proto"][0]
+        own_origin = host.origin(scheme)
         if any(
             not self._hosts.is_own_origin(origin.lower(), own_origin) for origin in headers.get(b"origin", ())
         ):
             return _build_foreign_origin_refusal(own_origin)
-        if not _is_allowed_by_fetch_metadata(scope, headers):
+        if b"sec-fetch-site" in headers and not _is_allowed_by_fetch_metadata(scope, headers):
             return _CROSS_SITE_REFUSAL
-        return RequestContext(
-            peer, trusted, self._proxies.client_address(peer, headers.get(b"x-forwarded-for", [])), own_origin
-        )
+        address = self._proxies.client_address(peer, headers.get(b"x-forwarded-for", [])) if trusted else peer
+        return RequestContext(peer, trusted, address, own_origin)
 
     def _wrap_send(self, send: Send, scope: Scope, cookies: Iterable[str]) -> Send:
         is_static = scope["path"].startswith(_STATIC_PREFIX)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
+                # For the middleware around and inside of this one.
+                scope[RESPONSE_STATUS_KEY] = message["status"]
                 given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
                 headers = [pair for pair in given if pair[0].lower() not in self._replaced_headers]
                 headers += self._response_headers
@@ -236,23 +241,12 @@ def _collect_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list
     return values
 
 
-def _resolve_scheme(scope: Scope, headers: Mapping[bytes, list[str]], trusted: bool) -> str:
-    # Any client could send the header; only a trusted proxy is believed.
-    if trusted:
-        forwarded = headers.get(b"x-forwarded-proto", ())
-        if len(forwarded) == 1 and forwarded[0] in ("http", "https"):
-            return forwarded[0]
-    scheme: str = scope["scheme"].replace("ws", "http")
-    return scheme
-
-
 def _is_allowed_by_fetch_metadata(scope: Scope, headers: Mapping[bytes, list[str]]) -> bool:
     """Check the Fetch Metadata that browsers send: same origin, a user action, or a top-level navigation.
 
     ``same-site`` is not enough: other ports of this machine and other hosts of the domain are not trusted.
     """
-    fetch_site = headers.get(b"sec-fetch-site")
-    if fetch_site is None or fetch_site in (["same-origin"], ["none"]):
+    if headers[b"sec-fetch-site"] in (["same-origin"], ["none"]):
         return True
     is_navigation = headers.get(b"sec-fetch-mode") == ["navigate"]
     is_top_level = headers.get(b"sec-fetch-dest", []) in ([], ["document"])

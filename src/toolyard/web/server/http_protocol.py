@@ -81,19 +81,22 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         # that the flags may change there, and one piece of data may span several phases.
         is_new_request = not self._in_head and not self._in_body and self._is_answered
         if is_new_request:
-            self._cancel_timer()
+            if self._timer is not None:
+                self._cancel_timer()
             self._in_head, self._received_bytes = True, 0
             if self.limits is not None:
                 self.limits.mark_busy(self)
         self._received_bytes += len(data)
-        super().data_received(_mask_upgrade_header(data) if self._in_head else data)
+        if self._in_head and _UPGRADE_HEADER_PATTERN.search(data) is not None:
+            data = _mask_upgrade_header(data)
+        super().data_received(data)
         if self.transport.is_closing():
             return
         if self._in_head:
             # Most heads arrive in one piece, so that the timer is started only for incomplete ones.
             if is_new_request:
                 self._schedule_close(self.head_seconds)
-            if self._received_bytes > MAX_REQUEST_HEAD_BYTES:
+            if self._received_bytes > MAX_REQUEST_HEAD_BYTES or len(self.headers or ()) > self.max_headers:
                 self._close_transport()
         elif self._in_body:
             if self._is_answered and self._received_bytes > self.max_discarded_bytes:
@@ -106,19 +109,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Limit the number of headers: each takes many times its transmitted size in memory."""
-        if len(self.headers) >= self.max_headers:
-            # An error in a callback makes the parser fail, and uvicorn respond with 400.
-            raise ValueError("too many headers")
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        """Switch from the head to the body; limit the number of pipelined requests."""
+        """Switch from the head to the body; limit the number of headers and of pipelined requests."""
+        # An error in a callback makes the parser fail, and uvicorn respond with 400. Each header takes many
+        # times its transmitted size in memory.
+        if len(self.headers) > self.max_headers:
+            raise ValueError("too many headers")
         if len(self.pipeline) >= self.max_pipelined:
             raise ValueError("too many pipelined requests")
         self._in_head, self._in_body = False, True
-        self._cancel_timer()
+        if self._timer is not None:
+            self._cancel_timer()
         super().on_headers_complete()
         if self.expect_100_continue:
             # The client may or may not send the body, so that the next request could not be told from it.
@@ -127,7 +128,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Note the end of the body."""
         self._in_body = False
-        self._cancel_timer()
+        if self._timer is not None:
+            self._cancel_timer()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -171,7 +173,5 @@ def _mask_upgrade_header(data: bytes) -> bytes:
     Java's client offers an upgrade to HTTP/2, for example. We never accept one, but the parser would stop at
     the end of such a head and leave the body to the other protocol.
     """
-    if _UPGRADE_HEADER_PATTERN.search(data) is None:
-        return data
     head, end, body = data.partition(b"\r\n\r\n")
     return _UPGRADE_HEADER_PATTERN.sub(b"\r\nX-Upgrade:", head) + end + body

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard import __version__
 from toolyard.types.call import CallRecord
 from toolyard.types.status import State, Status
+from toolyard.web.access.request_context import RESPONSE_STATUS_KEY
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -128,7 +129,7 @@ class _DurationHistogram:
 
 
 class MetricsMiddleware:
-    """Count and time every request."""
+    """Count and time every request, outside of the request guard, which notes the status."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -138,22 +139,15 @@ class MetricsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = 0
-
-        async def send_and_note_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
         metrics, started = self._metrics, time.perf_counter()
         metrics.open_requests += 1
         try:
-            await self._app(scope, receive, send_and_note_status)
+            await self._app(scope, receive, send)
         finally:
             metrics.open_requests -= 1
             method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
-            metrics.record_response(method, get_route_template(scope), status, time.perf_counter() - started)
+            status, seconds = scope.get(RESPONSE_STATUS_KEY, 0), time.perf_counter() - started
+            metrics.record_response(method, get_route_template(scope), status, seconds)
 
 
 def get_route_template(scope: Scope) -> str:
