@@ -25,12 +25,14 @@ from typing import Any
 
 import toolyard
 from harness.processes import BENCH
+from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.config import load_config, load_settings
+from toolyard.core.services import Services
 from toolyard.types.account import Right, Role, TokenScope
 from toolyard.web.app import make_app
+from toolyard.web.public_urls import PublicUrls
 from toolyard.web.server.run import HttpServer
 from toolyard.web.server.socket import open_listener
-from toolyard.web.services import Services
 
 SOURCE = str(Path(toolyard.__file__).parent)
 WARM_CALLS = 50
@@ -103,7 +105,9 @@ async def measure(folder: Path, cpu_calls: int) -> None:
     configuration = load_config(folder / "mcp.json", data_dir=folder, cwd=folder, env=dict(os.environ))
     settings = load_settings(folder, env={}, overrides={"people_mode": "password"})
     listener = open_listener("127.0.0.1", 0)
-    services = await Services.open(configuration, settings, folder, (), address=listener.address)
+    links = PublicUrls(settings).build_links(listener.address)
+    agents = LoadedAgents(folder / "AGENTS.md", ())
+    services = await Services.open(configuration, settings, folder, agents, links)
     running = HttpServer(make_app(services), listener)
     await running.start()
     try:

@@ -17,7 +17,7 @@ import pytest
 from tests.processes import below_us, lives
 from tests.tool_calls import call_tool
 
-from toolyard.clients import Callbacks, ConnectionManager, EraCache, connection
+from toolyard.clients import Callbacks, ConnectionManager, EraCache, backoff
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, CallTimeout, OutcomeUnknown, RpcError, ServerError, Unreachable
 from toolyard.transports.memory import MemoryTransport
@@ -719,7 +719,7 @@ async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
 async def test_a_server_that_may_restart_comes_back_by_itself(
     bad: Bad, journal: Journal, beside: Beside, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_RESTART_DELAYS_SECONDS", (0.5, 0.5))
+    monkeypatch.setattr(backoff, "_RESTART_DELAYS_SECONDS", (0.5, 0.5))
     async with beside(bad("crashes-once", restart=RestartPolicy.ON_FAILURE)) as manager:
         with pytest.raises(OutcomeUnknown):
             await call_tool(manager, "bad", "echo")
@@ -747,7 +747,7 @@ async def test_a_crash_loop_is_left_alone_in_the_end(
     until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "_RESTART_DELAYS_SECONDS", (0.02, 0.02, 0.02))
+    monkeypatch.setattr(backoff, "_RESTART_DELAYS_SECONDS", (0.02, 0.02, 0.02))
     async with beside(bad("crashes-when-ready", restart=RestartPolicy.ON_FAILURE)) as manager:
         await manager.connect(["bad"])
         words = "crashed 4 times in a row; the last time it exited with code 5: lost the licence server"

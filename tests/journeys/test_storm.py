@@ -93,7 +93,7 @@ async def test_every_call_over_http_ends_and_none_runs_twice(
 async def test_every_call_over_stdio_ends_and_none_runs_twice(
     leaks: None, sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolyard.clients.connection._RESTART_DELAYS_SECONDS", (0.05,) * 100)
+    monkeypatch.setattr("toolyard.clients.backoff._RESTART_DELAYS_SECONDS", (0.05,) * 100)
     journal = tmp_path / "journal"
     journal.touch()
     spec = StdioSpec(PYTHONS[sdk], (str(SDK_SERVER), "stdio", "--journal", str(journal)))

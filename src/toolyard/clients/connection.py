@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolyard.auth import AuthProvider
+from toolyard.clients.backoff import Backoff, IdleTimer
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connector import Connector
 from toolyard.clients.input_required import InputRequiredLoop
@@ -44,11 +45,6 @@ from toolyard.types.status import State, Status
 __all__ = ["Connection", "initial_status"]
 
 log = logging.getLogger("toolyard.connection")
-
-_RESTART_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds before each consecutive restart. After the last one the server is no longer restarted."""
-_STABLE_AFTER_SECONDS = 60.0
-"""Seconds in state READY after which earlier crashes are forgotten."""
 
 
 class Connection:
@@ -96,17 +92,10 @@ class Connection:
         self._replaced_sessions: set[McpSession] = set()
         """Retired sessions with calls still running on them."""
         self._header_params: dict[str, tuple[HeaderParam, ...]] = {}
-        self._permanent_failure: str | None = None
-        self._crash_count = 0
+        self._backoff = Backoff(connector.traffic_limits.reconnect_delays)
         self._restart_timer: asyncio.TimerHandle | None = None
-        self._flood_count = 0
-        self._blocked_until = 0.0
-        """Time before which connecting is refused, in seconds since the epoch: the server exceeded the
-        traffic limits."""
-        self._idle_timer: asyncio.TimerHandle | None = None
-        self._idle_timeout = stop_when_idle if server.stop_when_idle is None else server.stop_when_idle
-        self._idle_since = 0.0
-        """End of the last call, on the clock of the event loop."""
+        seconds = stop_when_idle if server.stop_when_idle is None else server.stop_when_idle
+        self._idle_timer = None if seconds is None else IdleTimer(seconds)
         self._auth_provider: AuthProvider | None = None
         self._status = initial_status(server, principal)
         self._state_since = time.monotonic()
@@ -160,8 +149,8 @@ class Connection:
                         session.on_lost(Unreachable("was replaced"))
         finally:
             status.in_flight -= 1
-            if self._idle_timeout is not None and status.in_flight == 0:
-                self._start_idle_timer(self._idle_timeout)
+            if self._idle_timer is not None and status.in_flight == 0:
+                self._idle_timer.restart(self._stop_if_idle)
 
     async def ensure_connected(self) -> HandshakeResult:
         """Connect if needed and return the handshake result."""
@@ -242,14 +231,15 @@ class Connection:
             or self._session is not None
             or self._restart_timer is not None
         )
-        return not busy and self._permanent_failure is None and time.monotonic() >= self._blocked_until
+        return not busy and self._backoff.permanent_failure is None and self._backoff.blocked_seconds <= 0
 
     @property
     def idle_since(self) -> float | None:
         """Time since which a running session is idle, on the clock of the event loop. None if it is in use,
         not running, or not subject to the idle timeout."""
-        is_idle = self._idle_timeout is not None and self._session is not None and self._status.in_flight == 0
-        return self._idle_since if is_idle else None
+        if self._idle_timer is None or self._session is None or self._status.in_flight:
+            return None
+        return self._idle_timer.idle_since
 
     async def stop_idle(self) -> None:
         """Stop an idle session before its timeout. The next call connects again."""
@@ -282,9 +272,7 @@ class Connection:
     async def restart(self) -> None:
         """Close the session and forget earlier failures and credentials. The next call connects again."""
         await self._end_sessions("was restarted")
-        self._crash_count = self._flood_count = 0
-        self._blocked_until = 0.0
-        self._permanent_failure = None
+        self._backoff.reset()
         if self._status.state not in (State.DISABLED, State.CLOSED):
             self._status.restarts += 1
             self._set_state(State.IDLE)
@@ -314,10 +302,10 @@ class Connection:
             raise self._with_server_id(Unreachable(cause, hint="enable it in the configuration"))
         if state is State.CLOSED:
             raise self._with_server_id(Unreachable("the connection is closed"))
-        if self._permanent_failure is not None:
+        if (failure := self._backoff.permanent_failure) is not None:
             hint = 'restart it, or set "restart": "on-failure"'
-            raise self._with_server_id(Unreachable(self._permanent_failure, hint=hint))
-        if (left := self._blocked_until - time.monotonic()) > 0:
+            raise self._with_server_id(Unreachable(failure, hint=hint))
+        if (left := self._backoff.blocked_seconds) > 0:
             hint = f"the first call after {math.ceil(left)} s connects again; or restart it now"
             raise self._with_server_id(Unreachable(self._status.cause or "sent too much", hint=hint))
 
@@ -445,8 +433,8 @@ class Connection:
             status.protocol_version = handshake.version
             status.server_info, status.capabilities = handshake.info, handshake.capabilities
             status.instructions = handshake.instructions
-        if self._idle_timeout is not None and status.in_flight == 0:
-            self._start_idle_timer(self._idle_timeout)
+        if self._idle_timer is not None and status.in_flight == 0:
+            self._idle_timer.restart(self._stop_if_idle)
 
     # Failure and recovery.
 
@@ -459,11 +447,8 @@ class Connection:
         self._session = None
         if self._status.state is State.CLOSED:
             return
-        ready_for = time.monotonic() - self._state_since
-        # A session that was ready for a while proves that the server works: older crashes and floods are
-        # forgotten.
+        self._backoff.forget_if_stable(time.monotonic() - self._state_since)
         if session.has_exceeded_traffic_limits:
-            self._flood_count = 0 if ready_for > _STABLE_AFTER_SECONDS else self._flood_count
             self._block_after_flood(error)
             return
         # A lost HTTP connection is nothing unusual: the next call connects again. A process that ended has
@@ -474,32 +459,26 @@ class Connection:
         self._set_state(State.FAILED, error)
         log.error("server '%s' %s", self.server.id, self._status.cause)
         if self.server.restart is RestartPolicy.NEVER:
-            self._permanent_failure = error.cause
+            self._backoff.permanent_failure = error.cause
             return
-        self._crash_count = 0 if ready_for > _STABLE_AFTER_SECONDS else self._crash_count
         self._schedule_restart(error)
 
     def _block_after_flood(self, error: ServerError) -> None:
         """Refuse to connect for a while, longer after each flood. The first call after that connects."""
-        delays = self._connector.traffic_limits.reconnect_delays
-        delay = delays[min(self._flood_count, len(delays) - 1)]
-        self._flood_count += 1
+        delay = self._backoff.block_after_flood()
         self._set_state(State.FAILED, error)
         self._status.next_retry = time.time() + delay
-        self._blocked_until = time.monotonic() + delay
         log.error("server '%s' %s; not connecting for %g s", self.server.id, self._status.cause, delay)
 
     def _schedule_restart(self, error: ServerError) -> None:
-        if self._crash_count >= len(_RESTART_DELAYS_SECONDS):
-            self._permanent_failure = (
-                f"crashed {self._crash_count + 1} times in a row; the last time it {error.cause}"
-            )
-            self._set_state(State.FAILED, Unreachable(self._permanent_failure))
+        delay = self._backoff.count_crash()
+        if delay is None:
+            failure = f"crashed {self._backoff.crashes + 1} times in a row; the last time it {error.cause}"
+            self._backoff.permanent_failure = failure
+            self._set_state(State.FAILED, Unreachable(failure))
             return
         # The timer starts the attempt without a caller. A call in between starts it at once and cancels the
         # timer.
-        delay = _RESTART_DELAYS_SECONDS[self._crash_count]
-        self._crash_count += 1
         self._status.restarts += 1
         self._status.next_retry = time.time() + delay
         self._restart_timer = asyncio.get_running_loop().call_later(delay, self._start_connecting)
@@ -512,7 +491,7 @@ class Connection:
         log.warning("server '%s' cannot be used: %s", self.server.id, self._status.cause)
         # Only after a crash: a server that never started, such as one with a wrong command, fails its callers
         # and is tried again by the next call, not by a timer.
-        if self._crash_count and self.server.restart is RestartPolicy.ON_FAILURE:
+        if self._backoff.crashes and self.server.restart is RestartPolicy.ON_FAILURE:
             self._schedule_restart(error)
 
     async def _recover_for_retry(self, session: McpSession, error: ServerError, repeatable: bool) -> bool:
@@ -530,7 +509,7 @@ class Connection:
         if isinstance(error, OutcomeUnknown):
             # Not if this side ended the session: repeating the call would connect again to a server that was
             # just closed or restarted.
-            alive = self._permanent_failure is None and self._status.state is not State.CLOSED
+            alive = self._backoff.permanent_failure is None and self._status.state is not State.CLOSED
             return repeatable and alive and not session.is_closed_by_us
         if self._session is session and not session.is_over:
             if isinstance(error, SignInNeeded):
@@ -561,7 +540,7 @@ class Connection:
         for timer in (self._restart_timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()
-        self._restart_timer = self._idle_timer = None
+        self._restart_timer = None
         # Later connects must fetch new credentials.
         provider, self._auth_provider = self._auth_provider, None
         sessions = list(self._replaced_sessions)
@@ -588,24 +567,9 @@ class Connection:
             if close is not None:
                 await close()
 
-    def _start_idle_timer(self, seconds: float) -> None:
-        """Note the end of a call and make sure that the idle timer runs."""
-        loop = asyncio.get_running_loop()
-        self._idle_since = loop.time()
-        # One timer that checks again when it fires is cheaper than cancelling and creating one per call.
-        if self._idle_timer is None:
-            self._idle_timer = loop.call_later(seconds, self._stop_if_idle, seconds)
-
-    def _stop_if_idle(self, seconds: float) -> None:
-        self._idle_timer = None
-        if self._status.in_flight or self._session is None:
-            return
-        loop = asyncio.get_running_loop()
-        left = self._idle_since + seconds - loop.time()
-        if left > 0:
-            self._idle_timer = loop.call_later(left, self._stop_if_idle, seconds)
-            return
-        self._stop_session(self._session)
+    def _stop_if_idle(self) -> None:
+        if not self._status.in_flight and self._session is not None:
+            self._stop_session(self._session)
 
     def _stop_session(self, session: McpSession) -> None:
         self._session = None

@@ -89,13 +89,13 @@ class CallApprovals:
 
     async def _require_approval(self, question: ApprovalRequest) -> bool:
         approval = await self._find_or_create(question)
-        told = f"'{approval.name}' needs an approval: {approval.reason}"
+        cause = f"'{approval.name}' needs an approval: {approval.reason}"
         if self._page_url is None:
             hint = "use a client that can ask you (elicitation), or set write_tools to 'allow'"
-            raise ApprovalNeeded(told, approval=approval.id, hint=hint)
+            raise ApprovalNeeded(cause, approval=approval.id, hint=hint)
         link = f"{self._page_url}#{approval.id}"
         hint = f"approve it at {link}, then make the same call again"
-        raise ApprovalNeeded(told, approval=approval.id, link=link, hint=hint)
+        raise ApprovalNeeded(cause, approval=approval.id, link=link, hint=hint)
 
     async def _find_or_create(self, question: ApprovalRequest) -> Approval:
         """Return the open approval of this call, and record one if there is none."""

@@ -277,8 +277,8 @@ def _supported_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     for key in _ALL_CAPABILITIES:
         if (given := capabilities.get(key)) is None:
             continue
-        told = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-        carried[key] = {flag: True for flag in _CAPABILITY_FLAGS.get(key, ()) if told.get(flag) is True}
+        declared = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        carried[key] = {flag: True for flag in _CAPABILITY_FLAGS.get(key, ()) if declared.get(flag) is True}
     if "tools" in carried:
         # Long results are read as resources, so we offer resources even if no server does.
         carried.setdefault("resources", {})

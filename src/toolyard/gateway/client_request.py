@@ -43,7 +43,7 @@ def as_object(value: object) -> dict[str, Any]:
 
 
 def forwardable_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the client capabilities that servers are told: those that we can forward."""
+    """Return the client capabilities to declare to servers: those that we can forward."""
     return {
         key: capabilities[key] for key in _FORWARDABLE_CAPABILITIES if isinstance(capabilities.get(key), dict)
     }
@@ -66,7 +66,7 @@ class ClientRequest:
     era: Era
     send_to_client: SendToClient
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Capabilities of the client that servers may be told."""
+    """Capabilities of the client to declare to servers."""
     log_level: str | None = None
     """Log level of a request without a session; a session has its own."""
     progress_token: RequestId | None = None

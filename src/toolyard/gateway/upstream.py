@@ -1,10 +1,12 @@
-"""Chooses the connection of a request, so that a server is told exactly the capabilities of its client.
+"""Chooses the connection of a request, so that exactly the capabilities of its client are declared to a
+server.
 
 A client without capabilities shares the principal's usual connection. If that connection declared
-capabilities, because of a chat, a second one that declares none is used. A legacy session with capabilities
-has dedicated connections. A modern request carries its capabilities: a modern server gets them with the
-request, over the usual connection. A legacy server gets dedicated connections that declared exactly these
-capabilities, one call at a time on each, so that a question always belongs to that call.
+capabilities, because of a chat, a second one that declares none is used. A session with capabilities has
+dedicated connections. A request without a session carries its capabilities: a server that has none either
+gets them with the request, over the usual connection. A server with sessions gets dedicated connections that
+declared exactly these capabilities, one call at a time on each, so that a question always belongs to that
+call.
 """
 
 from __future__ import annotations
@@ -73,20 +75,22 @@ class _ConnectionPool:
         free = self._idle_connections.get(kind, [])
         # A connection may have been closed while it was free, by its idle timeout or a change of the server.
         while free:
-            lane = free.pop()
-            if lane.connection is not None and lane.connection.state is not State.CLOSED:
-                return lane, lane.connection
-        lane = _DedicatedConnection(f"lane-{next(self._connection_numbers)}")
+            dedicated = free.pop()
+            if dedicated.connection is not None and dedicated.connection.state is not State.CLOSED:
+                return dedicated, dedicated.connection
+        dedicated = _DedicatedConnection(f"dedicated-{next(self._connection_numbers)}")
         callbacks = _check_questions(
-            _make_callbacks(lane, capabilities), self._manager.find(server_id, principal)
+            _make_callbacks(dedicated, capabilities), self._manager.find(server_id, principal)
         )
-        lane.connection = self._manager.dedicated_connection(server_id, principal, lane.key, callbacks)
-        return lane, lane.connection
+        dedicated.connection = self._manager.dedicated_connection(
+            server_id, principal, dedicated.key, callbacks
+        )
+        return dedicated, dedicated.connection
 
-    def release(self, kind: _PoolKey, lane: _DedicatedConnection) -> None:
-        lane.call = None
-        if lane.connection is not None and lane.connection.state is not State.CLOSED:
-            self._idle_connections.setdefault(kind, []).append(lane)
+    def release(self, kind: _PoolKey, dedicated: _DedicatedConnection) -> None:
+        dedicated.call = None
+        if dedicated.connection is not None and dedicated.connection.state is not State.CLOSED:
+            self._idle_connections.setdefault(kind, []).append(dedicated)
 
     def forget_servers(self, server_ids: Collection[str]) -> None:
         """Drop the connections of servers that were removed."""
@@ -106,13 +110,13 @@ class Upstream:
         """Connections for clients without capabilities."""
 
     def choose(self, request: ClientRequest) -> ConnectionStrategy:
-        """Return the connections for a request of a legacy client, or of a client without capabilities."""
+        """Return the connections for a request with a session, or of a client without capabilities."""
         if request.session is not None and request.session.needs_dedicated_connections:
             return _SessionConnections(self._manager, request, request.session)
         return self.without_capabilities
 
     def choose_for_rounds(self, call: MultiRoundCall, params: Mapping[str, Any]) -> ConnectionStrategy:
-        """Return the connections for a call of a modern client that may take several rounds.
+        """Return the connections for a call without a session that may take several rounds.
 
         ``params`` are those of a continued request: the client's answers, and the server's state.
         """
@@ -130,8 +134,8 @@ class Upstream:
 class _WithoutCapabilities:
     """Connections for clients without capabilities, where the usual ones may have declared some.
 
-    A modern server is told with each request that the client has none. A legacy server gets a connection that
-    declared none.
+    Each request declares that the client has none. A server with sessions gets a connection that declared
+    none.
     """
 
     def __init__(self, manager: ConnectionManager) -> None:
@@ -156,7 +160,7 @@ class _WithoutCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class _SessionConnections:
-    """Connections dedicated to a legacy session, which answers the questions of servers itself."""
+    """Connections dedicated to a session, which answers the questions of servers itself."""
 
     manager: ConnectionManager
     client_request: ClientRequest
@@ -176,10 +180,10 @@ class _SessionConnections:
 
 @dataclass(frozen=True, slots=True)
 class _SuspendableConnections:
-    """Connections for one call of a modern client with capabilities, or with a log level.
+    """Connections for one call without a session, of a client with capabilities or a log level.
 
-    The result is ``input_required`` if a modern server asks a question. That of a legacy server suspends the
-    call.
+    The result is ``input_required`` if the server asks in its result. A question in a request of the server
+    suspends the call.
     """
 
     manager: ConnectionManager
@@ -200,29 +204,33 @@ class _SuspendableConnections:
                 shared = self.manager.connection(server_id, principal)
                 return check_input_requests(shared.server, await shared.request(request, declared))
         kind = (server_id, principal.id, encode(dict(client.capabilities)))
-        lane, connection = self.pool.acquire(kind, server_id, principal, client.capabilities)
-        lane.call = self.call
+        dedicated, connection = self.pool.acquire(kind, server_id, principal, client.capabilities)
+        dedicated.call = self.call
         try:
             if client.log_level is not None:
-                lane.log_level_mark = await _set_log_level(connection, client.log_level, lane.log_level_mark)
+                dedicated.log_level_mark = await _set_log_level(
+                    connection, client.log_level, dedicated.log_level_mark
+                )
             result = check_input_requests(connection.server, await connection.request(request, declared))
         except ServerError:
-            self.pool.release(kind, lane)
+            self.pool.release(kind, dedicated)
             raise
         except BaseException:
             # A cancelled call may still send messages. They must not be taken for messages of the next call.
-            lane.call = None
-            await self.manager.close_dedicated_connections(lane.key)
+            dedicated.call = None
+            await self.manager.close_dedicated_connections(dedicated.key)
             raise
-        self.pool.release(kind, lane)
+        self.pool.release(kind, dedicated)
         return result
 
 
-async def _set_log_level(connection: Connection, level: str, told: tuple[int, str] | None) -> tuple[int, str]:
-    """Set the log level on a legacy server, once per connection."""
+async def _set_log_level(
+    connection: Connection, level: str, previous: tuple[int, str] | None
+) -> tuple[int, str]:
+    """Set the log level on a server with sessions, once per connection."""
     facts = await connection.ensure_connected()
     now = (connection.status().connects, level)
-    if now != told and facts.era.has_sessions and "logging" in facts.capabilities:
+    if now != previous and facts.era.has_sessions and "logging" in facts.capabilities:
         # A server that cannot set a level logs as it likes; unwanted messages are filtered here.
         with contextlib.suppress(ServerError):
             await connection.request(McpRequest("logging/setLevel", {"level": level}))
@@ -241,7 +249,7 @@ def _check_questions(callbacks: Callbacks, server: Server | None) -> Callbacks:
     return replace(callbacks, elicitation=answer)
 
 
-def _make_callbacks(lane: _DedicatedConnection, capabilities: Mapping[str, Any]) -> Callbacks:
+def _make_callbacks(dedicated: _DedicatedConnection, capabilities: Mapping[str, Any]) -> Callbacks:
     """Return callbacks that declare the client's capabilities and are answered by the current call."""
 
     def answerer_for(method: str) -> ServerRequestHandler | None:
@@ -249,15 +257,15 @@ def _make_callbacks(lane: _DedicatedConnection, capabilities: Mapping[str, Any])
             return None
 
         async def answer(_: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-            if lane.call is None:
+            if dedicated.call is None:
                 raise CapabilityNotOffered(method)
-            return await lane.call.ask_client(method, params)
+            return await dedicated.call.ask_client(method, params)
 
         return answer
 
     def forward_log(_: str, params: Mapping[str, Any]) -> None:
-        if lane.call is not None:
-            lane.call.request.send_log(params)
+        if dedicated.call is not None:
+            dedicated.call.request.send_log(params)
 
     return Callbacks(
         elicitation=answerer_for("elicitation/create"),

@@ -1,9 +1,9 @@
 """Continuation of suspended calls on another replica: answers go there as messages, and the outcome comes
 back.
 
-A call to a legacy server is suspended in the process that made it (``suspended_call``), and the client's next
-round may reach any other process. The host of the call writes at least every few seconds while it works on a
-round; if it is silent for longer, it is gone, and so is the call.
+A call to a server with sessions is suspended in the process that made it (``suspended_call``), and the
+client's next round may reach any other process. The host of the call writes at least every few seconds while
+it works on a round; if it is silent for longer, it is gone, and so is the call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolyard.concurrency.tasks import BackgroundTasks, cancel_tasks
 from toolyard.errors import RpcError, ServerError, ToolyardError
 from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse, error_to_failure
-from toolyard.gateway.input_required.suspended_call import MultiRoundCall, SuspendedCalls
+from toolyard.gateway.input_required.suspended_call import CALL_ID_KEY, MultiRoundCall, SuspendedCalls
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.protocol.eras import ERAS, find_era
@@ -44,6 +44,8 @@ _SHUTDOWN_SECONDS = 2.0
 """Time for sending the last messages when this process ends."""
 _MAX_UNSENT_NOTIFICATIONS = 1000
 """Maximum number of unsent notifications; further ones are dropped."""
+_NOTIFICATIONS_KEY = "told"
+"""Key of the notifications in a message between replicas, which may run different versions."""
 
 
 class PostMessage(Protocol):
@@ -71,8 +73,8 @@ class RemoteRoundExecutor:
 
     def handle_messages(self, messages: Sequence[bytes]) -> None:
         """Handle requests of other replicas."""
-        for letter in messages:
-            order: dict[str, Any] = decode(letter)
+        for message in messages:
+            order: dict[str, Any] = decode(message)
             round_id = str(order.get("round"))
             if "left" not in order:
                 task = asyncio.get_running_loop().create_task(self._run_round(round_id, order))
@@ -87,28 +89,28 @@ class RemoteRoundExecutor:
             log.warning("a request of another replica could not be answered", exc_info=error)
 
     async def _run_round(self, round_id: str, order: dict[str, Any]) -> None:
-        told: list[Message] = []
+        unsent: list[Message] = []
         more = asyncio.Event()
 
         def queue_message(message: Message) -> None:
-            if len(told) < _MAX_UNSENT_NOTIFICATIONS:
-                told.append(message)
+            if len(unsent) < _MAX_UNSENT_NOTIFICATIONS:
+                unsent.append(message)
             more.set()
 
         request = _decode_request(order, queue_message)
         try:
             end = asyncio.ensure_future(
-                self._await_outcome(self._suspended_calls.find(order["parked"]), request)
+                self._await_outcome(self._suspended_calls.find(order[CALL_ID_KEY]), request)
             )
             try:
                 # The first message is sent at once, even if empty. It tells the other side that this process
                 # lives.
                 while not end.done():
-                    letter = encode({"told": told})
+                    message = encode({_NOTIFICATIONS_KEY: unsent})
                     # More notifications may be added while these are written.
-                    told.clear()
+                    unsent.clear()
                     more.clear()
-                    await self._post_message(round_id, letter)
+                    await self._post_message(round_id, message)
                     waking = asyncio.ensure_future(more.wait())
                     await asyncio.wait(
                         (end, waking), timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
@@ -117,20 +119,20 @@ class RemoteRoundExecutor:
             except BaseException:
                 end.cancel()
                 raise
-            await self._post_message(round_id, encode({"told": told, "end": end.result()}))
+            await self._post_message(round_id, encode({_NOTIFICATIONS_KEY: unsent, "end": end.result()}))
         finally:
             request.is_finished = True
 
-    async def _await_outcome(self, parked: MultiRoundCall | None, request: ClientRequest) -> dict[str, Any]:
+    async def _await_outcome(self, call: MultiRoundCall | None, request: ClientRequest) -> dict[str, Any]:
         """Return the outcome of a round, encoded for the replica that asked."""
-        if parked is None or parked.task is None:
+        if call is None or call.task is None:
             return {"gone": True}
-        parked.receive_round(request)
+        call.receive_round(request)
         try:
-            result = await parked.wait_for_outcome(parked.task)
+            result = await call.wait_for_outcome(call.task)
         except asyncio.CancelledError:
             # The call was cancelled here, by a timeout or a shutdown, not this round.
-            if parked.task.cancelled():
+            if call.task.cancelled():
                 return {"gone": True}
             raise
         except (ToolyardError, RpcErrorResponse) as error:
@@ -141,7 +143,7 @@ class RemoteRoundExecutor:
             log.exception("%s failed unexpectedly", request.method)
             words = f"unexpected error: {type(error).__name__}"
             return {"failure": [INTERNAL_ERROR, words, None]}
-        return {"asks": parked.input_requests()} if result is None else {"result": result}
+        return {"asks": call.input_requests()} if result is None else {"result": result}
 
     def _to_failure(self, error: ToolyardError | RpcErrorResponse) -> RpcFailure:
         if isinstance(error, RpcErrorResponse):
@@ -251,10 +253,10 @@ class RemoteCalls:
                 await asyncio.wait_for(heard.wait(), HEARTBEAT_SECONDS)
             heard.clear()
             # A notification may be lost, a message is not: read the mailbox in any case.
-            for letter in await mail.take(round_id):
+            for data in await mail.take(round_id):
                 # Any message counts as a sign of life, also one without notifications.
-                last, said = time.monotonic(), decode(letter)
-                for message in said["told"]:
+                last, said = time.monotonic(), decode(data)
+                for message in said[_NOTIFICATIONS_KEY]:
                     request.send_to_client(message)
                 if (end := said.get("end")) is not None:
                     return _decode_outcome(end)
@@ -278,12 +280,12 @@ class RemoteCalls:
 
     async def _read_messages(self, mail: Mailbox) -> None:
         try:
-            letters = await mail.take(self.replica_id)
+            messages = await mail.take(self.replica_id)
         except ToolyardError as error:
             log.warning("messages of other replicas cannot be read: %s", error.cause)
         else:
             assert self.call_host is not None
-            self.call_host.handle_messages(letters)
+            self.call_host.handle_messages(messages)
 
     async def close(self) -> None:
         """Send what is left to send."""
@@ -301,10 +303,10 @@ def _call_lost_error() -> RpcErrorResponse:
     )
 
 
-def _encode_round(round_id: str, parked_id: object, request: ClientRequest) -> dict[str, Any]:
+def _encode_round(round_id: str, call_id: object, request: ClientRequest) -> dict[str, Any]:
     return {
         "round": round_id,
-        "parked": parked_id,
+        CALL_ID_KEY: call_id,
         "method": request.method,
         "params": request.params,
         "capabilities": dict(request.capabilities),

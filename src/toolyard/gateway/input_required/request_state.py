@@ -1,4 +1,4 @@
-"""The encrypted state that a modern client carries between two rounds of one request.
+"""The encrypted state that a client carries between two rounds of one request.
 
 It is bound to the caller and the request, and expires. A state that was changed, is too old or belongs to
 another request is rejected.

@@ -11,7 +11,7 @@ from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.input_required.remote_calls import RoundOutcome
-from toolyard.gateway.input_required.suspended_call import MultiRoundCall
+from toolyard.gateway.input_required.suspended_call import CALL_ID_KEY, MultiRoundCall
 from toolyard.protocol.constants import INVALID_PARAMS
 from toolyard.protocol.server import build_input_required_result
 from toolyard.types.call import Caller, McpRequest
@@ -76,18 +76,18 @@ class InputRequiredRunner:
     ) -> tuple[RoundOutcome, Mapping[str, Any]]:
         """Return the outcome of this round, and where the call is suspended if it continues."""
         gateway = self._gateway
-        if "parked" not in content:
-            parked = self._start_call(request, content, work)
-        elif (parked := gateway.suspended_calls.find(content["parked"])) is not None:
-            parked.receive_round(request)
+        if CALL_ID_KEY not in content:
+            call = self._start_call(request, content, work)
+        elif (call := gateway.suspended_calls.find(content[CALL_ID_KEY])) is not None:
+            call.receive_round(request)
         else:
             return await gateway.remote_calls.continue_call(
-                content.get("at"), content["parked"], request
+                content.get("at"), content[CALL_ID_KEY], request
             ), content
-        assert parked.task is not None
-        result = await parked.wait_for_outcome(parked.task)
-        return RoundOutcome(result, parked.input_requests()), {
-            "parked": parked.id,
+        assert call.task is not None
+        result = await call.wait_for_outcome(call.task)
+        return RoundOutcome(result, call.input_requests()), {
+            CALL_ID_KEY: call.id,
             "at": gateway.remote_calls.replica_id,
         }
 

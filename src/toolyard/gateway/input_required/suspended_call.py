@@ -1,6 +1,6 @@
-"""Calls of modern clients to legacy servers, suspended until the client answers a question.
+"""Calls of clients without sessions to servers with sessions, suspended until the client answers a question.
 
-A legacy server asks and waits for the answer. A modern client gets ``input_required``, and sends a new
+Such a server asks and waits for the answer. Such a client gets ``input_required``, and sends a new
 request with its answers and the state. In between the call continues here.
 """
 
@@ -16,8 +16,11 @@ from toolyard.clients.callbacks import INPUT_NAME_META_KEY
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.gateway.client_request import ClientRequest
 
-__all__ = ["MultiRoundCall", "SuspendedCalls"]
+__all__ = ["CALL_ID_KEY", "MultiRoundCall", "SuspendedCalls"]
 
+CALL_ID_KEY = "parked"
+"""Key of the call's id in the state that clients carry, and in messages between replicas. It keeps its value,
+since both may cross an upgrade."""
 _SETTLE_SECONDS = 0.03
 """Time after a question in which further questions are collected into the same round."""
 
@@ -133,20 +136,20 @@ class SuspendedCalls:
         self, request: ClientRequest, work: Callable[[MultiRoundCall], Awaitable[dict[str, Any]]]
     ) -> MultiRoundCall:
         """Start a call."""
-        parked = MultiRoundCall(request)
-        parked.task = asyncio.ensure_future(work(parked))
-        self._calls[parked.id] = parked
-        parked.task.add_done_callback(lambda task: self._on_call_done(parked, task))
-        return parked
+        call = MultiRoundCall(request)
+        call.task = asyncio.ensure_future(work(call))
+        self._calls[call.id] = call
+        call.task.add_done_callback(lambda task: self._on_call_done(call, task))
+        return call
 
-    def _on_call_done(self, parked: MultiRoundCall, task: asyncio.Task[dict[str, Any]]) -> None:
-        if parked.request.is_finished:
+    def _on_call_done(self, call: MultiRoundCall, task: asyncio.Task[dict[str, Any]]) -> None:
+        if call.request.is_finished:
             # The call ended between two rounds. Its outcome is kept for the next round, if one comes.
-            asyncio.get_running_loop().call_later(60.0, self._calls.pop, parked.id, None)
+            asyncio.get_running_loop().call_later(60.0, self._calls.pop, call.id, None)
             if not task.cancelled():
                 task.exception()
         else:
-            self._calls.pop(parked.id, None)
+            self._calls.pop(call.id, None)
 
     def find(self, call_id: object) -> MultiRoundCall | None:
         """Return the call that is suspended in this process, if there is one."""
@@ -154,5 +157,5 @@ class SuspendedCalls:
 
     async def close(self) -> None:
         """End all calls."""
-        await cancel_tasks(parked.task for parked in self._calls.values() if parked.task is not None)
+        await cancel_tasks(call.task for call in self._calls.values() if call.task is not None)
         self._calls.clear()

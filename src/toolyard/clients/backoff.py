@@ -1,0 +1,90 @@
+"""When a connection may be made again: after crashes, after floods of messages, and after it was idle."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+__all__ = ["Backoff", "IdleTimer"]
+
+_RESTART_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds before each consecutive restart. After the last one the server is no longer restarted."""
+_STABLE_AFTER_SECONDS = 60.0
+"""Seconds in use after which earlier crashes and floods are forgotten."""
+
+
+class Backoff:
+    """Counts consecutive crashes and floods of one server, and the delays that follow from them."""
+
+    def __init__(self, flood_delays: Sequence[float]) -> None:
+        """``flood_delays`` are seconds, for the first flood and each one after."""
+        self._flood_delays = flood_delays
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all failures."""
+        self.permanent_failure: str | None = None
+        """Reason why the server is not started again by a call."""
+        self.crashes = 0
+        self._floods = 0
+        self._blocked_until = 0.0
+
+    def forget_if_stable(self, seconds: float) -> None:
+        """Forget earlier failures if the connection worked for so long, which proves that the server does."""
+        if seconds > _STABLE_AFTER_SECONDS:
+            self.crashes = self._floods = 0
+
+    def count_crash(self) -> float | None:
+        """Count a crash. Return the seconds before the next start, or None if there were too many."""
+        if self.crashes >= len(_RESTART_DELAYS_SECONDS):
+            return None
+        self.crashes += 1
+        return _RESTART_DELAYS_SECONDS[self.crashes - 1]
+
+    def block_after_flood(self) -> float:
+        """Refuse connections for a while, longer after each flood. Return the seconds."""
+        delay = self._flood_delays[min(self._floods, len(self._flood_delays) - 1)]
+        self._floods += 1
+        self._blocked_until = time.monotonic() + delay
+        return delay
+
+    @property
+    def blocked_seconds(self) -> float:
+        """Seconds for which connections are still refused; negative or zero if they are not."""
+        return self._blocked_until - time.monotonic()
+
+
+class IdleTimer:
+    """Calls a function when a connection has been unused for ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._handle: asyncio.TimerHandle | None = None
+        self.idle_since = 0.0
+        """Time of the last ``restart``, on the clock of the event loop."""
+
+    def restart(self, on_idle: Callable[[], None]) -> None:
+        """Note the end of a call, and make sure that the timer runs.
+
+        Only a running timer refers to ``on_idle``: a connection that is closed is freed at once.
+        """
+        loop = asyncio.get_running_loop()
+        self.idle_since = loop.time()
+        # One timer that checks again when it fires is cheaper than cancelling and creating one per call.
+        if self._handle is None:
+            self._handle = loop.call_later(self._seconds, self._check, on_idle)
+
+    def _check(self, on_idle: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        left = self.idle_since + self._seconds - loop.time()
+        if left > 0:
+            self._handle = loop.call_later(left, self._check, on_idle)
+        else:
+            self._handle = None
+            on_idle()
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
