@@ -9,7 +9,7 @@ from starlette.types import Scope
 __all__ = ["RESPONSE_STATUS_KEY", "RequestContext", "get_request_context"]
 
 _SCOPE_KEY = "toolyard.passage"
-RESPONSE_STATUS_KEY = "toolyard.status"
+RESPONSE_STATUS_KEY = "response_status"
 """Key of the scope with the status of the response, once the response has started."""
 
 
