@@ -34,9 +34,9 @@ async def run(only: str) -> tuple[list[Outcome], str, bool]:
     others = sum(outcome.others for outcome in outcomes)
     took = time.monotonic() - began
     counted = (
-        f"{len(outcomes)} faults in {took:.0f} s; {others:,} calls of others beside them, all"
-        f" answered rightly. At the end: {len(more)} tasks, descriptors and processes more than at the start;"
-        f" memory {memory_before / 1e6:.0f} MB before, {memory() / 1e6:.0f} MB after."
+        f"{len(outcomes)} faults in {took:.0f} s; meanwhile {others:,} calls to a healthy server, all"
+        f" answered correctly. At the end: {len(more)} more tasks, descriptors and processes than at the"
+        f" start; memory {memory_before / 1e6:.0f} MB before, {memory() / 1e6:.0f} MB after."
     )
     return outcomes, counted, not more and not any(outcome.wrong for outcome in outcomes)
 
@@ -44,7 +44,7 @@ async def run(only: str) -> tuple[list[Outcome], str, bool]:
 def table(outcomes: list[Outcome], counted: str) -> str:
     lines = [counted, ""]
     for group in dict.fromkeys(outcome.case.group for outcome in outcomes):
-        lines += [f"## {group}", "", "| fault | what the caller sees |", "|---|---|"]
+        lines += [f"### {group}", "", "| fault | what the caller sees |", "|---|---|"]
         for outcome in (each for each in outcomes if each.case.group == group):
             told = re.sub(r":\d{4,5}\b", ":PORT", "; ".join(outcome.wrong) or outcome.seen)
             lines.append(f"| {outcome.case.fault} | {' '.join(told.replace('|', '/').split())} |")

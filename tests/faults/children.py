@@ -12,7 +12,7 @@ from tests.faults.suite import Room, beside, call, case, child, seen
 
 from toolyard import Toolyard
 
-GROUP = "Children"
+GROUP = "Child processes"
 
 
 def pid_of(yard: Toolyard) -> int:

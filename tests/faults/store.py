@@ -25,7 +25,7 @@ from tests.faults.writer import KEY, PROMISE, SECRET
 
 from toolyard.store import Database
 
-GROUP = "Store"
+GROUP = "Database"
 WRITER = ROOT / "tests/faults/writer.py"
 
 

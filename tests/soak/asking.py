@@ -125,7 +125,7 @@ class Line:
 def broken(error: Exception, replica: Replica, began: float) -> Exception:
     """What to make of a connection that broke."""
     if replica.disturbed(began):
-        return Told("the connection broke")
+        return Told("the connection was lost")
     return Wrong(f"replica {replica.number}: {type(error).__name__}: {error}")
 
 

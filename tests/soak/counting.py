@@ -21,8 +21,8 @@ class Outcome(StrEnum):
     """As it should be."""
     REFUSED = "refused"
     """With the refusal that was expected."""
-    TOLD = "told"
-    """It failed because its replica was restarted, and the caller was told so."""
+    INTERRUPTED = "interrupted"
+    """Failed because its replica was restarted, in a way that the client could recognise."""
     FAILED = "failed"
     """In any other way."""
     UNANSWERED = "unanswered"
@@ -80,7 +80,7 @@ class Tally:
             self._end(kind, Outcome.REFUSED)
         except Told as told:
             self.told[str(told)] += 1
-            self._end(kind, Outcome.TOLD)
+            self._end(kind, Outcome.INTERRUPTED)
         except Exception as error:
             self._end(kind, Outcome.FAILED, f"{type(error).__name__}: {error}")
         else:

@@ -65,7 +65,7 @@ class Listener:
                     return
             if not replica.disturbed(began):
                 raise Wrong(f"chat {self._chat.id}: the stream ended before the turn did")
-            raise Told("a stream ended, and was taken up again")
+            raise Told("a stream ended and was resumed")
         except Told as told:
             self._line.tally.told[str(told)] += 1
             await asyncio.sleep(0.1)

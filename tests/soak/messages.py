@@ -82,7 +82,7 @@ async def send(
             raise line.odd(response.status, text, replica, began)
         answer = await response.json()
         if replica.disturbed(began) and says_closed(answer):
-            raise Told("the replica said that it is closed")
+            raise Told("the replica reported that it is closed")
         return [answer], response.headers
 
 

@@ -77,7 +77,7 @@ class Panel:
         if self.restarted is not None:
             x = self.x(self.restarted)
             yield f'<path class="mark" d="M{x:.1f} {self.top + _HEAD}V{self.base}"/>'
-            yield _text(x + 4, self.base - 6, "one is restarted", "start")
+            yield _text(x + 4, self.base - 6, "replica restarts", "start")
         for line in self.lines:
             points = " ".join(f"{self.x(at):.1f},{self.y(value):.1f}" for at, value in line.points)
             yield f'<polyline class="{line.colour}" points="{points}"/>'

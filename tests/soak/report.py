@@ -57,7 +57,7 @@ def lines(found: Found) -> list[str]:
     return [
         f"{SHAPES[found.shape]}: {_counts(found)}",
         *(f"  {told[each.met]:9} {each.what}: {each.told}" for each in found.verdicts),
-        *(f"  told: {why}: {count}" for why, count in tally.told.most_common()),
+        *(f"  interrupted: {why}: {count}" for why, count in tally.told.most_common()),
         *(f"  {each}" for each in tally.wrong[:30]),
     ]
 
@@ -68,8 +68,8 @@ def _counts(found: Found) -> str:
     rate = tally.total / found.seconds
     streamed = tally.events["streamed"]
     return (
-        f"{tally.total:,} requests in {found.seconds:.0f} s ({rate:.0f} a second): {counts};"
-        f" {streamed:,} events of chats"
+        f"{tally.total:,} requests in {found.seconds:.0f} s ({rate:.0f} per second): {counts};"
+        f" {streamed:,} chat events"
     )
 
 
@@ -77,8 +77,8 @@ def page(founds: Sequence[Found], plan: Plan, where: dict[str, str]) -> str:
     """The part of the documentation."""
     about = "; ".join(f"{key} {value}" for key, value in where.items())
     parts = [
-        f"{datetime.datetime.now(datetime.UTC).date()}: {plan.users} people for {plan.minutes:g} minutes in"
-        f" each shape, seed {plan.seed}. {about}.",
+        f"{datetime.datetime.now(datetime.UTC).date()}: {plan.users} users for {plan.minutes:g} minutes in"
+        f" each setup, seed {plan.seed}. {about}.",
         "![Memory of each process and requests per second over time](soak.svg)",
     ]
     for found in founds:
@@ -88,11 +88,11 @@ def page(founds: Sequence[Found], plan: Plan, where: dict[str, str]) -> str:
 
 
 def _verdicts(found: Found) -> str:
-    words = {True: "met", False: "not met", None: "too short to tell"}
+    words = {True: "met", False: "not met", None: "run too short to judge"}
     rows = [f"- {each.what}: {words[each.met]} ({each.told})" for each in found.verdicts]
     if found.tally.told:
         why = ", ".join(f"{count} × {each}" for each, count in found.tally.told.most_common())
-        rows.append(f"- told by the replica that was restarted: {why}")
+        rows.append(f"- interrupted by the restart of a replica: {why}")
     return "\n".join(rows)
 
 

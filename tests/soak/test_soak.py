@@ -138,7 +138,7 @@ def test_memory_that_grows_is_seen_and_a_short_run_tells_nothing() -> None:
     assert verdicts(Tally(1.0), growing) == ["memory steady"]
     (memory,) = [each for each in judge(Tally(1.0), growing, [], Ending([])) if each.what == "memory steady"]
     assert "grew by 1.80 MB a minute" in memory.told
-    assert "0.30 MB for each 1,000 of its requests" in memory.told
+    assert "0.30 MB per 1,000 requests" in memory.told
     short = judge(Tally(1.0), growing[:30], [], Ending([]))
     assert Verdict("memory steady", None, "") in [replace(each, told="") for each in short]
 
@@ -181,8 +181,8 @@ def test_what_is_not_given_back_is_seen() -> None:
     assert verdicts(tally, list(life(0)), ending) == [
         "unanswered requests",
         "events lost, repeated or changed",
-        "descriptors given back",
-        "children given back",
+        "descriptors closed",
+        "child processes ended",
         "requests still open at the end",
         "tracebacks in the logs",
     ]

@@ -49,11 +49,11 @@ class Memory:
     def __str__(self) -> str:
         name = f"process {self.replica + 1}"
         if self.steady is None:
-            return f"{name}: {self.last / 1e6:.0f} MB at its end: too short to tell"
+            return f"{name}: {self.last / 1e6:.0f} MB at the end; ran too briefly to judge"
         return (
             f"{name}: {self.middle / 1e6:.0f} MB in the middle third and {self.last / 1e6:.0f} MB "
-            f"in the last, which grew by {self.per_minute / 1e6:.2f} MB a minute, "
-            f"{self.per_thousand / 1e6:.2f} MB for each 1,000 of its requests: "
+            f"in the last third, in which it grew by {self.per_minute / 1e6:.2f} MB a minute "
+            f"({self.per_thousand / 1e6:.2f} MB per 1,000 requests): "
             f"{'steady' if self.steady else 'growing'}"
         )
 
@@ -112,14 +112,15 @@ def judge(tally: Tally, samples: Sequence[Sample], start: Sequence[Sample], endi
     """``start``: each process before the first request."""
     memories = memory_of(samples)
     told = [each.steady for each in memories if each.steady is not None]
-    lost = {what: tally.events[what] for what in ("lost", "twice", "changed")}
+    events = tally.events
+    lost = {"lost": events["lost"], "repeated": events["twice"], "changed": events["changed"]}
     return [
         _none("unanswered requests", tally.count(Outcome.UNANSWERED)),
         _none("failed requests", tally.count(Outcome.FAILED)),
         Verdict("events lost, repeated or changed", not any(lost.values()), _words(lost)),
         Verdict("memory steady", all(told) if told else None, "; ".join(map(str, memories))),
-        _returned("descriptors", start, ending.held, SPARE_DESCRIPTORS),
-        _returned("children", start, ending.held, 0),
+        _returned("descriptors", "descriptors closed", start, ending.held, SPARE_DESCRIPTORS),
+        _returned("children", "child processes ended", start, ending.held, 0),
         _none("requests still open at the end", ending.still_open),
         _none("tracebacks in the logs", ending.tracebacks),
     ]
@@ -133,9 +134,9 @@ def _words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
-def _returned(what: str, start: Sequence[Sample], end: Sequence[Sample], spare: int) -> Verdict:
-    before = {each.replica: getattr(each, what) for each in start}
-    after = {each.replica: getattr(each, what) for each in end}
+def _returned(field: str, what: str, start: Sequence[Sample], end: Sequence[Sample], spare: int) -> Verdict:
+    before = {each.replica: getattr(each, field) for each in start}
+    after = {each.replica: getattr(each, field) for each in end}
     told = ", ".join(f"{before[replica]} before, {after.get(replica, 0)} after" for replica in before)
     met = all(after.get(replica, 0) <= count + spare for replica, count in before.items())
-    return Verdict(f"{what} given back", met, told)
+    return Verdict(what, met, told)
