@@ -1,9 +1,9 @@
-"""Chats: how soon a model's words reach a page and at what cost, many turns at once, and long chats.
+"""Measure chats: latency and cost of a model's tokens on their way to a page, concurrent turns, long chats.
 
 python bench/chat.py [--quick] [--json FILE] [--write-docs] [--strict]
 
-The floor is a bare relay of the same model's stream, which keeps nothing and checks nothing. Between the two
-stands a relay of what pydantic-ai reads from the stream, on which the loop of chats is built.
+The floor is a bare relay of the same model's stream, which stores and checks nothing. A second relay reads
+the stream with pydantic-ai, on which the chat loop is built.
 """
 
 from __future__ import annotations
@@ -327,8 +327,8 @@ def report(found: dict[str, Any], sizes: Sizes) -> str:
         crowd.append([name, *(f"{number:.2f}" for number in numbers)])
     added = (ours["p50"] - floor["p50"]) * millis
     said = [
-        f"- From the model's first byte to the page's: {added:.1f} ms more than the bare relay.",
-        f"- {sizes.turns} turns at once, {sizes.turn_tokens} tokens each: no event lost, order kept.",
+        f"- Time from the model's first byte to the page's: {added:.1f} ms more than through the bare relay.",
+        f"- {sizes.turns} concurrent turns, {sizes.turn_tokens} tokens each: no event lost, order preserved.",
         *(f"- {verdict}" for verdict, _ in verdicts(found)),
     ]
     return "\n\n".join(["\n".join(said), table(lines), table(crowd)])
@@ -339,7 +339,7 @@ def verdicts(found: dict[str, Any]) -> list[tuple[str, bool]]:
     grown = found["memory"]
     told = [
         (
-            f"memory, for each 10,000 events that are read: {grown / 1e6:+.2f} MB, bar {GROWTH / 1e6:.0f} MB",
+            f"memory growth per 10,000 events read: {grown / 1e6:+.2f} MB, bar {GROWTH / 1e6:.0f} MB",
             grown <= GROWTH,
         )
     ]

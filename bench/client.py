@@ -1,9 +1,9 @@
-"""Toolyard's client beside its peers, on the same servers, by turns, in one run.
+"""Compare Toolyard's client with its peers on the same servers, taking turns in one run.
 
 python bench/client.py [--quick] [--json FILE] [--write-docs] [--strict]
 
-The peers have environments of their own (``make bench-envs``). A peer that is missing or fails fails the
-run; a bar that is missed is said, and fails the run only with ``--strict``.
+Each peer has its own environment (``make bench-envs``). The run fails if a peer is missing or fails. A missed
+bar is reported, and fails the run only with ``--strict``.
 """
 
 from __future__ import annotations
@@ -124,12 +124,13 @@ def report(run: Run, machine: dict[str, str]) -> str:
     medians = run.medians
     about = ", ".join(f"{what} {value}" for what, value in machine.items())
     lines = [
-        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {about}. Servers speak: {run.era}.",
-        f"Medians of up to {run.sizes.rounds} rounds by turns; in brackets the ratio to `mcp`.",
+        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {about}. Protocol of the servers: {run.era}.",
+        f"Medians of up to {run.sizes.rounds} rounds, in which the peers take turns; ratios to `mcp` in"
+        " parentheses.",
         "",
     ]
     lines += [f"- {peer}: {_versions(packages)}" for peer, packages in run.hellos.items() if packages]
-    lines += ["", "### What the client promises", "", verdict_table(judge(medians))]
+    lines += ["", "### Targets of the client", "", verdict_table(judge(medians))]
     for section in SECTIONS:
         if any(column.measure in medians for column in section.columns):
             lines += ["", f"### {section.title}", "", peer_table(section, run.peers, medians)]

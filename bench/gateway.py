@@ -1,18 +1,18 @@
-"""The gateway beside its peers, in front of the same origins: latency, CPU, calls per second, memory.
+"""Compare the gateway with its peers in front of the same origins: latency, CPU, calls per second, memory.
 
 python bench/gateway.py [--quick] [--json FILE] [--write-docs] [--strict]
 
-``direct`` is an origin alone, ``forwarder`` the least that can stand in front of several. Toolyard runs as
+``direct`` is an origin without a gateway, ``forwarder`` the simplest possible gateway. Toolyard runs as
 ``toolyard serve`` with accounts, an API token, policy, audit and metrics. mcp-proxy and supergateway cannot
-speak for a server that has an address, so they start the origin's twin on standard streams. All are asked by
-the same clients, in turns: a bare one, which costs next to nothing, an ordinary one, and one of the official
-SDK, which takes longer than most of what it asks.
+connect to a server by URL, so they start the origin's equivalent on stdio. All of them get requests from the
+same clients in turns: a bare one, which costs next to nothing, an ordinary one, and one of the official SDK,
+which takes longer than most of the gateways.
 
-``supergateway`` is as it comes: HTTP with SSE, one server for all clients, whose every answer goes to each of
-them, so every client has an id of its own. ``supergateway, stateful`` speaks streamable HTTP, as the others
-do, and starts a server for each session. Both are measured, since either is how one may have it. The rows
-``SDK server`` have one made with the official SDK behind them, as most are that are started, and supergateway
-its logs on, as it has them: there the server takes most of the time.
+``supergateway`` runs with its defaults: HTTP with SSE, and one server for all clients. It sends every
+response to every client, so clients must use different request ids. ``supergateway, stateful`` uses
+streamable HTTP, as the others do, and starts a server for each session. The rows ``SDK server`` have a server
+built with the official SDK, like most servers that a gateway starts, and supergateway logs as it does by
+default. There the server takes most of the time.
 """
 
 from __future__ import annotations

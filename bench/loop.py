@@ -1,9 +1,9 @@
-"""The longest time for which the worst inputs of servers and callers keep other tasks waiting.
+"""Measure how long the worst inputs of servers and callers block the event loop.
 
 python bench/loop.py [NAME…]
 
-Each case runs with a task beside it that counts the turns of the event loop. The time is CPU time of this
-process between two turns, so that other processes on the machine do not falsify it.
+In each case, a second task counts the iterations of the event loop. The time is this process's CPU time
+between two iterations, so that other processes on the machine do not distort it.
 """
 
 from __future__ import annotations

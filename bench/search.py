@@ -1,9 +1,10 @@
-"""Tool search: what is found, how fast, and what an answer costs, beside FTS5, BM25F and FastMCP's BM25.
+"""Compare tool search with FTS5, BM25F and FastMCP's BM25: recall, speed, and tokens per answer.
 
 python bench/search.py --data DIR [--quick] [--peers …] [--json FILE] [--write-docs] [--strict]
 
-DIR holds sets: ``<set>/queries.jsonl`` with ``query`` and ``gold`` (groups of ids, any id answers its group),
-and ``<set>/tools.jsonl``, or another set's tools where DIR's README says so. None of it is part of Toolyard.
+DIR contains sets: ``<set>/queries.jsonl`` with ``query`` and ``gold`` (groups of ids, of which any id
+counts), and ``<set>/tools.jsonl``, or another set's tools if DIR's README says so. The sets are not part of
+Toolyard.
 """
 
 from __future__ import annotations
@@ -289,7 +290,7 @@ def report(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any], j
         rows = [[each, *(f"{row[name][measure]:.3f}" for name in names)] for each, row in found.items()]
         parts += [f"### {measure}", table([["set", *names], *rows])]
     rows = [[f"{int(size):,} tools", *(timing(row[name]) for name in names)] for size, row in timed.items()]
-    parts += ["### Index, CPU s; query, ms: p50 / p95, and asked once more", table([["", *names], *rows])]
+    parts += ["### Indexing, CPU s; queries, ms: p50 / p95, first and repeated", table([["", *names], *rows])]
     how = cost["counted by"]
     heads = ["tools of", "tools", "all definitions", "an answer", "a task", "saved"]
     rows = [

@@ -1,8 +1,8 @@
-"""The web app under load: pages and API at one and at 64 connections, CPU per request, memory.
+"""Measure the web app: pages and API with 1 and 64 connections, CPU per request, memory.
 
 python bench/web.py [--quick] [--json FILE] [--write-docs] [--strict]
 
-The floor is a bare ASGI application on the same uvicorn, asked by the same clients.
+The floor is a bare ASGI application on the same uvicorn, with the same clients.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def table(measured: dict[str, Measured], memory: dict[str, float]) -> str:
         cells = [*numbers, f"{one.rate:.0f}", f"{1000 * one.cpu:.2f}", f"{one.cpu / floor.cpu:.1f} ×"]
         lines.append(f"| {says} | " + " | ".join(cells) + " |")
     before, after = (f"{memory[when] / 1e6:.0f} MB" for when in ("start", "end"))
-    said = f"Memory of the process alone: {before} before, {after} after."
+    said = f"Private memory of the process: {before} before, {after} after."
     return "\n".join([*lines, "", said])
 
 

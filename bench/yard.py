@@ -1,4 +1,4 @@
-"""The whole way of a call through the library beside the raw SDK client, and what the doors cost.
+"""Compare calls through the library with the raw SDK client, and measure the cost of startup.
 
 python bench/yard.py [--quick] [--json FILE] [--write-docs] [--strict]
 """
@@ -45,7 +45,7 @@ BARS = (
 )
 SECTIONS = (
     Section(
-        "Calls, the whole way",
+        "Calls through the library",
         (
             Column("http.call.cpu", "HTTP, CPU, ms", decimals=3),
             Column("http.call.wall", "HTTP, wall, ms", decimals=3),

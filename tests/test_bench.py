@@ -211,7 +211,7 @@ async def test_the_benchmark_of_chats_measures_every_part_and_checks_what_it_hea
     assert all(each["cpu"] >= 0 for each in (*found["answer"].values(), *found["many"].values()))
     assert len(found["paint"]) == 2
     text = chat.report(found, sizes)
-    assert "3 turns at once, 5 tokens each: no event lost, order kept." in text
+    assert "3 concurrent turns, 5 tokens each: no event lost, order preserved." in text
     assert len([line for line in text.splitlines() if line.startswith("| toolyard ")]) == 2
 
 

@@ -1,4 +1,4 @@
-"""The whole way of a call through ``Toolyard``: name, agent, policy, call, shaping, record."""
+"""Calls through the whole library: name, agent, policy, call, result shape, audit record."""
 
 from __future__ import annotations
 
