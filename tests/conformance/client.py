@@ -26,15 +26,16 @@ OUT_OF_SCOPE = re.compile(r"sep-2640|dpop|wif-|cross-app|enterprise-managed")
 
 EXPECTED = {
     ("0.1.16", "auth/2025-03-26-oauth-metadata-backcompat"): (
-        "the suite's server publishes metadata whose issuer is not the address that it is served from, which "
-        "RFC 8414 section 3.3 forbids to use; 0.2.0-alpha.12 corrects the scenario, and there it passes"
+        "the issuer in the metadata of the suite's server differs from the server's address, and RFC 8414 "
+        "section 3.3 forbids using such metadata; 0.2.0-alpha.12 corrects the scenario, and Toolyard "
+        "passes it"
     ),
     ("0.1.16", "auth/basic-cimd"): (
         "a warning: Toolyard uses a document only with authorization servers that promise iss, as "
         "anybody can present it elsewhere, and the suite's server does not promise it (decision 0033)"
     ),
 }
-"""What fails because the suite is wrong, or because we decided otherwise, with the evidence."""
+"""Failures for which the suite or a decision of ours is the reason, with the evidence."""
 
 _LISTED = re.compile(r"^\s+- (\S+) \[([^\]]*)\]")
 _COUNTS = re.compile(r"Passed: (\d+)/(\d+), (\d+) failed, (\d+) warnings")

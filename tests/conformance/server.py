@@ -1,11 +1,11 @@
 """Run every server scenario of the official suite through the gateway, each alone, and print the table.
 
 ``server.py --modules FOLDER [--backend WORD ...] [--only WORD] [--suite VERSION] [--together]
-[--write-docs]``. An origin made with the official SDK has the suite's fixtures. It is tested directly, and
-behind ``toolyard serve`` at ``/mcp/servers/origin``, spoken to in the legacy era, in the modern one, and as
-it likes best. A run counts as passed only if the suite says so and its process ends with 0 before the
-deadline. With ``--together`` one process of the suite runs all scenarios of a revision, which is a tenth of
-the work.
+[--write-docs]``. An origin server built with the official SDK provides the suite's fixtures. It is tested
+directly, and behind ``toolyard serve`` at ``/mcp/servers/origin``, which uses the legacy era, the modern era,
+or the era that it detects. A run passes only if the suite reports so and its process exits with code 0 before
+the deadline. With ``--together`` one process of the suite runs all scenarios of a revision, which is a tenth
+of the work.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def table(outcomes: list[Outcome]) -> str:
     """How many scenarios pass, by backend; and one line for each that does not everywhere."""
     titles = [" ".join(filter(None, column)) for column in COLUMNS]
     lines = ["| origin | " + " | ".join(titles) + " |", "|---|" + "---|" * len(COLUMNS)]
-    names = {"direct": "directly", "legacy": "as legacy", "modern": "as modern", "auto": "as it likes"}
+    names = {"direct": "directly", "legacy": "as legacy", "modern": "as modern", "auto": "automatic"}
     for backend in dict.fromkeys(o.run.backend for o in outcomes):
         cells: list[str] = []
         for suite, revision in COLUMNS:
