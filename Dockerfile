@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # Toolyard in a container: `docker build -t toolyard .`, then see compose.yaml.
 
-# For a build that can be repeated, give the image with its digest: --build-arg PYTHON_IMAGE=python@sha256:…
+# For a reproducible build, pin the base image by digest: --build-arg PYTHON_IMAGE=python@sha256:…
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS build
@@ -17,7 +17,7 @@ RUN /build/backend/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -
     && /opt/toolyard/bin/pip install --no-cache-dir --no-deps /build/wheel/*.whl
 
 FROM ${PYTHON_IMAGE}
-# Node brings npx, which many stdio servers are started with.
+# Node provides npx, which starts many stdio servers.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends nodejs npm \
@@ -26,7 +26,7 @@ RUN apt-get update \
     && useradd --create-home --uid 10001 --gid 10001 toolyard \
     && install -d -o toolyard -g toolyard -m 700 /data
 COPY --from=build /opt/toolyard /opt/toolyard
-# What comes to a published port does not arrive over loopback, whatever the browser calls it.
+# Connections to a published port do not arrive over loopback, even if the browser uses the name localhost.
 ENV PATH=/opt/toolyard/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     TOOLYARD_DATA_DIR=/data \
@@ -40,6 +40,6 @@ VOLUME /data
 EXPOSE 8420
 HEALTHCHECK --interval=15s --timeout=3s --start-period=20s --retries=3 \
     CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8420/healthz', timeout=2)"]
-# No init of another program before it: that would keep the secrets of the environment where servers can read them.
+# Do not put another init program in front of it: its environment, with our secrets, would be readable for servers.
 ENTRYPOINT ["toolyard"]
 CMD ["serve"]
