@@ -44,9 +44,11 @@ def test_every_variable_in_them_is_a_setting() -> None:
 def test_everything_that_is_copied_into_the_image_is_there() -> None:
     lines = re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(), re.MULTILINE)
     assert lines
+    sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for line in lines:
         for source in line.split()[:-1]:
             assert (ROOT / source).exists(), source
+            assert source in sent, f".dockerignore keeps {source} from the build"
 
 
 @pytest.mark.parametrize("name", ["localhost:8420", "127.0.0.1:8420", "[::1]:8420"])
