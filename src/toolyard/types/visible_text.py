@@ -7,8 +7,9 @@ questions, differences between definitions, configuration files.
 from __future__ import annotations
 
 import re
+from functools import cache
 
-__all__ = ["HIDDEN_CHARACTERS", "visible"]
+__all__ = ["hidden_characters", "visible"]
 
 _IDEOGRAPH_RANGES = r"\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SYMBOL_RANGES = r"\xa9\xae\u203c-\u3299\U0001f000-\U0001faff"
@@ -52,9 +53,21 @@ def _compile_hidden_run(always_hidden_ranges: str) -> re.Pattern[str]:
     return re.compile(rf"{one}(?:{one})*+")
 
 
-HIDDEN_CHARACTERS = _compile_hidden_run(_ALWAYS_HIDDEN_RANGES)
+# Compiled on first use, because that takes long.
+
+
+@cache
+def hidden_characters() -> re.Pattern[str]:
+    """Return the pattern for runs of hidden characters."""
+    return _compile_hidden_run(_ALWAYS_HIDDEN_RANGES)
+
+
+@cache
+def _hidden_or_space() -> re.Pattern[str]:
+    return _compile_hidden_run(_ALWAYS_HIDDEN_RANGES + _LOOKALIKE_SPACE_RANGES)
+
+
 _ASCII_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]++")
-_HIDDEN_OR_SPACE = _compile_hidden_run(_ALWAYS_HIDDEN_RANGES + _LOOKALIKE_SPACE_RANGES)
 _LATIN_1_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x100)}
 """Escapes of characters that the codec's error handler would write as ``\\x00``."""
 
@@ -67,7 +80,9 @@ def visible(text: object, *, spaces: bool = False) -> str:
     With ``spaces``, spaces that look like U+0020 are escaped, too, for text in which every character counts.
     """
     plain = str(text).replace("\r\n", "\n")
-    pattern = _ASCII_HIDDEN if plain.isascii() else _HIDDEN_OR_SPACE if spaces else HIDDEN_CHARACTERS
+    if plain.isascii():
+        return _ASCII_HIDDEN.sub(_escape_run, plain)
+    pattern = _hidden_or_space() if spaces else hidden_characters()
     return pattern.sub(_escape_run, plain)
 
 

@@ -7,7 +7,7 @@ import re
 import sys
 from typing import Any
 
-from toolyard.types.visible_text import HIDDEN_CHARACTERS, visible
+from toolyard.types.visible_text import hidden_characters, visible
 
 __all__ = ["format_age", "format_count", "format_duration", "make_printable", "one_line", "print_json"]
 
@@ -46,7 +46,7 @@ def format_age(seconds: float) -> str:
 def print_json(value: Any) -> None:
     """Print one JSON document on standard output, with hidden characters escaped as JSON escapes them."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=_to_jsonable)
-    sys.stdout.write(HIDDEN_CHARACTERS.sub(_escape_for_json, text) + "\n")
+    sys.stdout.write(hidden_characters().sub(_escape_for_json, text) + "\n")
 
 
 def _escape_for_json(match: re.Match[str]) -> str:

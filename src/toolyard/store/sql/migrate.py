@@ -1,6 +1,7 @@
 """Schema migrations, run by the first process that opens a database.
 
-Alembic is imported only if a migration is needed; opening an up-to-date database costs one query.
+Alembic is imported only if a migration is needed: opening an up-to-date database costs one query, and a new
+SQLite file gets its tables at once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import cast
 from sqlalchemy import Connection, inspect, text
 
 from toolyard.store.errors import DatabaseNewer, DatabaseUnusable
+from toolyard.store.sql.tables import metadata
 
 __all__ = ["HEAD", "migrate", "read_schema_version"]
 
@@ -68,11 +70,26 @@ def _run_migrations(connection: Connection) -> None:
         raise DatabaseUnusable(
             "the database contains tables of another program", hint="use a separate database for Toolyard"
         )
-    _upgrade_schema(connection, version)
+    if version is None and connection.dialect.name == "sqlite":
+        _create_schema(connection)
+    else:
+        _upgrade_schema(connection, version)
+
+
+def _create_schema(connection: Connection) -> None:
+    """Create the tables of a new file at once, without Alembic, as the migrations would make them."""
+    metadata.create_all(connection)
+    connection.execute(
+        text(
+            "CREATE TABLE alembic_version ("
+            "version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+        )
+    )
+    connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
 
 
 def _upgrade_schema(connection: Connection, version: str | None) -> None:
-    # Importing Alembic takes half a second, which only new and outdated databases need to spend.
+    # Importing Alembic takes half a second, which only outdated and new PostgreSQL databases need to spend.
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
