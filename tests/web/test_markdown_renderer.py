@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,15 @@ async def test_long_texts_are_rendered_by_the_child_and_kept(
         ]
         assert renderer.texts_sent == 2
     assert in_process == []
+
+
+async def test_a_text_is_rendered_once_the_child_can_be_started(
+    renderer: MarkdownRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/nonexistent/python")
+        assert await renderer.render([LONG]) == [render_preformatted(LONG)]
+    assert await renderer.render([LONG]) == [render_markdown(LONG)]
 
 
 async def test_short_texts_need_no_child(renderer: MarkdownRenderer, in_process: list[str]) -> None:

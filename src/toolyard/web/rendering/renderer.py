@@ -28,6 +28,10 @@ _CHILD_START_SECONDS = 60.0
 _PLACEHOLDER_PATTERN = re.compile("\x00([0-9]+)\x00")
 
 
+class _ChildUnavailable(Exception):
+    """Raised if the child process cannot be started."""
+
+
 class MarkdownRenderer:
     """Cache of rendered texts, with a child process that renders missing ones."""
 
@@ -99,8 +103,9 @@ class MarkdownRenderer:
                             html_by_text |= self._cache_batch([text], await self._render_batch([text]))
                     else:
                         html_by_text |= self._cache_batch(batch, rendered)
-        except TimeoutError:
-            # The time of the page is over. Texts without a result are shown unrendered.
+        except (TimeoutError, _ChildUnavailable):
+            # The time of the page is over, or the next page may find a child that starts. Texts without a
+            # result are shown unrendered.
             pass
         return html_by_text
 
@@ -125,14 +130,17 @@ class MarkdownRenderer:
         }
 
     async def _render_batch(self, texts: Sequence[str]) -> list[str] | None:
-        """Render texts in the child. Return None if it failed or took too long."""
+        """Render texts in the child. Return None if it failed or took too long.
+
+        Raises _ChildUnavailable.
+        """
         message = json.dumps(list(texts)).encode()
         async with self._lock:
             # An idle child exits after a while, so that a lost child is replaced once.
             for is_new in (self._child is None, True):
                 child = await self._ensure_child()
                 if child is None:
-                    return None
+                    raise _ChildUnavailable
                 self.texts_sent += len(texts)
                 try:
                     async with asyncio.timeout(self._batch_seconds):
