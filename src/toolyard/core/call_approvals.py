@@ -15,11 +15,15 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from toolyard.agents.chat.approval_grants import Approver, arguments_match, create_grant
+from toolyard.agents.chat.approval_grants import (
+    Approver,
+    arguments_match,
+    create_grant,
+)
 from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.catalog.hashes import definition_hash
 from toolyard.errors import ApprovalNeeded, ToolRefused
-from toolyard.types.approval import Approval, Grant
+from toolyard.types.approval import Approval, Grant, select_usable_grants
 from toolyard.types.call import ApprovalRequest
 from toolyard.types.tool import JsonObject
 
@@ -202,10 +206,8 @@ class MemoryApprovalStore:
         chat_id: str | None,
         now: float,
     ) -> Grant | None:
-        for grant in await self.list_grants(owner, now):
-            same = (grant.tool, grant.definition_hash) == (tool, definition_hash)
-            if not same or grant.chat_id not in (None, chat_id) or not fits(grant.predicate):
-                continue
+        found = await self.list_grants(owner, now)
+        for grant in select_usable_grants(found, tool, definition_hash, fits, chat_id):
             if grant.uses is not None and grant.uses <= 1:
                 del self._grants[grant.id]
             elif grant.uses is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from toolyard.types.tool import JsonObject
 
-__all__ = ["Approval", "Grant"]
+__all__ = ["Approval", "Grant", "select_usable_grants"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +51,21 @@ class Grant:
     """Valid in this chat only; None: everywhere."""
     uses: int | None = None
     """Number of calls left; None: unlimited."""
+
+
+def select_usable_grants(
+    grants: Iterable[Grant],
+    tool: str,
+    definition_hash: str,
+    fits: Callable[[JsonObject], bool],
+    chat_id: str | None,
+) -> list[Grant]:
+    """Return the grants that cover a call, unlimited ones before those with a number of uses."""
+    fitting = (
+        grant
+        for grant in grants
+        if (grant.tool, grant.definition_hash) == (tool, definition_hash)
+        and grant.chat_id in (None, chat_id)
+        and fits(grant.predicate)
+    )
+    return sorted(fitting, key=lambda grant: (grant.uses is not None, grant.expires_at))

@@ -16,7 +16,7 @@ from toolyard.store.sql.dialects import violated_constraint
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.json_text import json_text
 from toolyard.store.sql.tables import approvals, grants
-from toolyard.types.approval import Approval, Grant
+from toolyard.types.approval import Approval, Grant, select_usable_grants
 from toolyard.types.clock import CLOCK_SKEW_SECONDS
 from toolyard.types.tool import JsonObject
 
@@ -125,18 +125,10 @@ class SqlApprovalStore:
         chat_id: str | None,
         now: float,
     ) -> Grant | None:
-        """Use a grant that fits, preferring unlimited ones over those with a number of uses."""
-        in_chat = or_(grants.c.chat_id.is_(None), grants.c.chat_id == chat_id)
-        same_tool = and_(
-            grants.c.tool == _clean_tool_name(tool), grants.c.definition_hash == definition_hash, in_chat
-        )
-        fitting = [
-            grant
-            for grant in await self._read_grants(_valid_grants_condition(owner, now) & same_tool)
-            if fits(grant.predicate)
-        ]
+        tool = _clean_tool_name(tool)
+        found = await self._read_grants(_valid_grants_condition(owner, now) & (grants.c.tool == tool))
         # A concurrent request may use up a grant between the query and its use; then try the next one.
-        for grant in sorted(fitting, key=lambda grant: (grant.uses is not None, grant.expires_at)):
+        for grant in select_usable_grants(found, tool, definition_hash, fits, chat_id):
             if (used := await self._use_once(grant)) is not None:
                 return used
         return None
