@@ -147,7 +147,6 @@ class _Decoder:
         """The innermost open container; None before the value begins and after it has ended."""
         self._outer_containers: list[Any] = []
         self._name = ""
-        self._outer_names: list[str] = []
         self._expected = _VALUE
 
     def run(self) -> Generator[None, None, None]:
@@ -270,7 +269,7 @@ class _Decoder:
             self._begin_container({}, _NAME | _OBJECT_END)
         else:
             self._require_token(_LIST_END if mark == b"]" else _OBJECT_END)
-            self._container, self._name = self._outer_containers.pop(), self._outer_names.pop()
+            self._container = self._outer_containers.pop()
             self._expected = self._tokens_after_value()
 
     def _begin_container(self, container: Any, expected: int) -> None:
@@ -280,7 +279,6 @@ class _Decoder:
         if len(self._outer_containers) == _MAX_DEPTH:
             raise ValueError("nested too deeply")
         self._outer_containers.append(self._container)
-        self._outer_names.append(self._name)
         self._container, self._expected = container, expected
 
     def _add_value(self, value: Any) -> None:

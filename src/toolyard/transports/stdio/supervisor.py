@@ -167,7 +167,11 @@ class ProcessSupervisor:
 
 
 def _set_marker_limit(pid: int, marker: str) -> None:
-    """Mark a process and its future descendants with a resource limit, where possible (see ``watchdog``)."""
+    """Mark a process and its future descendants with a resource limit, where possible (see ``watchdog``).
+
+    The child has run for a moment by then, as for ``_set_descriptor_limit``. A process that it starts in this
+    moment carries the marker in its environment only.
+    """
     if sys.platform == "linux":
         import resource
 
