@@ -81,8 +81,8 @@ def _create_schema(connection: Connection) -> None:
     metadata.create_all(connection)
     connection.execute(
         text(
-            "CREATE TABLE alembic_version ("
-            "version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+            "CREATE TABLE alembic_version ( "
+            "version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num) )"
         )
     )
     connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
