@@ -15,11 +15,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from toolyard.agents.chat.approval_grants import (
-    Approver,
-    arguments_match,
-    create_grant,
-)
+from toolyard.agents.chat.approval_grants import Approver, arguments_match, create_grant
 from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.catalog.hashes import definition_hash
 from toolyard.errors import ApprovalNeeded, ToolRefused
