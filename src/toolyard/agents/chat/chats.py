@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolyard.agents.chat.approval_grants import GrantScope
 from toolyard.agents.chat.elicitation import ServerQuestions
@@ -19,7 +19,7 @@ from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
 from toolyard.agents.chat.human_answers import HumanAnswers
 from toolyard.agents.chat.result_event import FullResult, read_full_result
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
-from toolyard.agents.chat.storage import ApprovalStore, ChatStore
+from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.agents.chat.tool_set import ChatBackend, ToolSet, ToolView, list_tool_views
 from toolyard.agents.chat.turn import MODEL_MODULES, TurnServices, resolve_model_id
 from toolyard.agents.chat.turn_end import ChatLimits
@@ -37,6 +37,9 @@ from toolyard.types.chat import (
     UserMessage,
 )
 from toolyard.types.tool import JsonObject
+
+if TYPE_CHECKING:
+    from toolyard.store.repositories.chats import SqlChatStore
 
 __all__ = ["UNCHANGED", "ChatService", "FullResult", "GrantScope", "OpenChat", "ToolView", "Unchanged"]
 
@@ -72,7 +75,7 @@ class ChatService:
 
     def __init__(
         self,
-        store: ChatStore,
+        store: SqlChatStore,
         approvals: ApprovalStore,
         models: Models,
         backend: ChatBackend,

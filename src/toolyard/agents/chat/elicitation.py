@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
@@ -24,13 +24,15 @@ from toolyard.agents.chat.elicitation_request import (
     is_private_page,
     parse_elicitation,
 )
-from toolyard.agents.chat.storage import ChatStore
 from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.errors import ToolyardError
 from toolyard.types.chat import ChatEvent, NewChatEvent, Question, QuestionAnswer
 from toolyard.types.server import Server
 from toolyard.types.tool import JsonObject
+
+if TYPE_CHECKING:
+    from toolyard.store.repositories.chats import SqlChatStore
 
 __all__ = [
     "CANCEL_RESULT",
@@ -80,7 +82,7 @@ Requests on a server's notification stream arrive outside of it.
 class ServerQuestions:
     """Sends servers' questions to the users whose calls are running."""
 
-    def __init__(self, store: ChatStore, limits: ChatLimits) -> None:
+    def __init__(self, store: SqlChatStore, limits: ChatLimits) -> None:
         self._store = store
         self._limits = limits
         self._active_calls: list[ActiveCall] = []

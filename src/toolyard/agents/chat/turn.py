@@ -19,7 +19,7 @@ from toolyard.agents.chat.elicitation import ActiveCall, Declined, ServerQuestio
 from toolyard.agents.chat.elicitation_request import SamplingRequest
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.result_event import failure_event, result_event
-from toolyard.agents.chat.storage import ApprovalStore, ChatStore
+from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.agents.chat.tool_set import OfferedTools, ToolSet
 from toolyard.agents.chat.turn_end import (
     ChatLimits,
@@ -51,6 +51,7 @@ from toolyard.types.tool import JsonObject
 
 if TYPE_CHECKING:
     from toolyard.agents.chat.model_conversation import ModelConversation
+    from toolyard.store.repositories.chats import SqlChatStore
 
 __all__ = ["MODEL_MODULES", "Turn", "TurnServices", "close_turn", "resolve_model_id"]
 
@@ -71,7 +72,7 @@ _Candidate: TypeAlias = tuple[CallSnapshot, UnapprovedCall]
 class TurnServices:
     """Services shared by all turns of a process."""
 
-    store: ChatStore
+    store: SqlChatStore
     approvals: ApprovalStore
     models: Models
     questions: ServerQuestions

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.sanitize import sanitize_text
-from toolyard.agents.chat.storage import ChatStore
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.errors import ToolyardError
 from toolyard.types.chat import (
@@ -23,6 +22,9 @@ from toolyard.types.chat import (
     TextDelta,
     TurnState,
 )
+
+if TYPE_CHECKING:
+    from toolyard.store.repositories.chats import SqlChatStore
 
 __all__ = ["TurnLog", "read_chat_events", "read_turn"]
 
@@ -41,7 +43,7 @@ class TurnLog:
     written even if the caller is cancelled meanwhile.
     """
 
-    def __init__(self, store: ChatStore, chat_id: str, runner: str) -> None:
+    def __init__(self, store: SqlChatStore, chat_id: str, runner: str) -> None:
         self.chat_id = chat_id
         self.snapshot = TurnSnapshot()
         """State of the turn, without streamed pieces and progress."""
@@ -204,7 +206,7 @@ def _finite_number_or_none(value: object) -> int | float | None:
 
 
 async def read_chat_events(
-    store: ChatStore, chat_id: str, *, after: int = 0, before: int | None = None
+    store: SqlChatStore, chat_id: str, *, after: int = 0, before: int | None = None
 ) -> list[ChatEvent]:
     """Return the events of a chat after and before two sequence numbers, in order."""
     events: list[ChatEvent] = []
@@ -216,7 +218,7 @@ async def read_chat_events(
         after = page[-1].seq
 
 
-async def read_turn(store: ChatStore, chat_id: str, turn: int) -> TurnSnapshot:
+async def read_turn(store: SqlChatStore, chat_id: str, turn: int) -> TurnSnapshot:
     """Return the state of one turn."""
     events = await read_chat_events(store, chat_id, after=turn - 1)
     return TurnSnapshot.from_events(event for event in events if event.turn == turn)

@@ -51,7 +51,7 @@ _log = logging.getLogger("toolyard.store.chats")
 
 
 class SqlChatStore:
-    """ChatStore in SQL tables.
+    """Storage of chats and their events. Methods that take an owner ignore the chats of other users.
 
     Concurrent appends share transactions. A runner's claim is checked in the transaction that appends, so a
     runner that lost its chat cannot write to it, whatever it assumes.
@@ -124,6 +124,11 @@ class SqlChatStore:
         before: tuple[float, str] | None = None,
         limit: int = 50,
     ) -> Sequence[Chat]:
+        """Return the owner's chats, most recently changed first.
+
+        ``search_text`` is searched in titles and messages. ``before`` is ``(updated_at, id)`` of the last
+        chat of the previous page.
+        """
         query = SELECT_CHATS.where(chats.c.owner == owner, *build_search_conditions(search_text or ""))
         if before is not None:
             at, chat_id = before
@@ -136,6 +141,10 @@ class SqlChatStore:
         return [chat_from_row(row) for row in rows]
 
     async def change(self, chat: Chat) -> bool:
+        """Store title, agent, model and choice of the owner's chat, nothing else.
+
+        Return False if there is no such chat.
+        """
         statement = update(chats).where(_owner_condition(chat.owner, chat.id)).values(**chat_values(chat))
         return await self._executor.write(lambda connection: connection.execute(statement).rowcount) > 0
 
@@ -151,6 +160,7 @@ class SqlChatStore:
     # Events.
 
     async def list_events(self, chat_id: str, *, after: int = 0, limit: int = 1_000) -> Sequence[ChatEvent]:
+        """Return events in order. The caller has checked that the user owns the chat."""
         rows = await self._executor.read_or_default(
             lambda c: read_events(c, chat_id, after, _clamp_limit(limit)), ()
         )
@@ -159,18 +169,31 @@ class SqlChatStore:
     async def list_latest_events(
         self, chat_id: str, *, before: int | None = None, limit: int = 200
     ) -> Sequence[ChatEvent]:
+        """Return the last ``limit`` events before a sequence number, in order, for a page that opens at the
+        end.
+
+        The result starts with the first event of a turn, so it may contain more events than ``limit``, or
+        slightly fewer.
+        """
         rows = await self._executor.read_or_default(
             lambda c: read_latest_events(c, chat_id, before, _clamp_limit(limit)), ()
         )
         return [event_from_row(row) for row in rows]
 
     async def wait_for_events(self, chat_id: str, after: int, seconds: float) -> Sequence[ChatEvent]:
+        """Return events after a sequence number, in order, as soon as there are any; none after ``seconds``.
+
+        Events appended by this process are returned at once, those of other processes after a short delay.
+        Raises NoSuchChat as soon as the chat does not exist.
+        """
         return await self._waiters.wait(chat_id, after, seconds)
 
     async def get_kept_data(self, chat_id: str, seq: int) -> bytes | None:
+        """Return the data stored beside an event."""
         return (await self.get_kept_data_by_seq(chat_id, [seq])).get(seq)
 
     async def get_kept_data_by_seq(self, chat_id: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
+        """Return the data stored beside events, by sequence number; events without data are omitted."""
         return await self._executor.read_or_default(
             lambda connection: read_kept(connection, chat_id, seqs), dict[int, bytes]()
         )
@@ -186,6 +209,11 @@ class SqlChatStore:
         *,
         new_turn: bool,
     ) -> Sequence[ChatEvent] | None:
+        """Take a chat that is in ``expected_state`` and append events to it; with ``new_turn``, the first one
+        starts a turn.
+
+        Return None if the chat is in another state or does not exist.
+        """
         return await self._submit_append(
             chat_id, events, runner=runner, expected_state=expected_state, new_turn=new_turn
         )
@@ -198,10 +226,15 @@ class SqlChatStore:
         *,
         next_state: TurnState = TurnState.RUNNING,
     ) -> Sequence[ChatEvent]:
+        """Append events durably to a chat that the runner holds. Raises NotHeld.
+
+        A ``next_state`` other than RUNNING releases the chat in the same write. Concurrent appends share one
+        write.
+        """
         return await self._submit_append(chat_id, events, runner=runner, next_state=next_state) or ()
 
     async def append_without_claim(self, chat_id: str, events: Sequence[NewChatEvent]) -> Sequence[ChatEvent]:
-        """Append events regardless of the runner. Raises NoSuchChat."""
+        """Append a user's answers to the last turn, whichever runner holds the chat. Raises NoSuchChat."""
         return await self._submit_append(chat_id, events) or ()
 
     async def _submit_append(
@@ -234,6 +267,8 @@ class SqlChatStore:
         return outcomes
 
     async def record_heartbeat(self, runner: str) -> None:
+        """Record that the runner is alive, for all chats that it holds."""
+
         def work(connection: Connection) -> None:
             statement = update(chats).where(chats.c.runner == runner)
             connection.execute(statement.values(beat_at=database_time(connection, self._clock())))
@@ -241,6 +276,8 @@ class SqlChatStore:
         await self._executor.write(work)
 
     async def find_abandoned(self, is_gone: Callable[[str, float], bool]) -> Sequence[Chat]:
+        """Return running chats for which ``is_gone(runner, seconds since its last heartbeat)`` is true."""
+
         def work(connection: Connection) -> Sequence[Any]:
             # The absolute value, since the clock may have been set back: a heartbeat far in the future is as
             # old as one far in the past.
@@ -255,6 +292,7 @@ class SqlChatStore:
         return [chat_from_row(row) for row in rows if is_gone(row.runner, float(row.silence or 0.0))]
 
     async def find_resumable(self) -> Sequence[Chat]:
+        """Return waiting chats that have no unanswered approval."""
         open_approvals = select(approvals.c.id).where(
             approvals.c.chat_id == chats.c.id, approvals.c.answered_at.is_(None)
         )
@@ -265,6 +303,8 @@ class SqlChatStore:
         return [chat_from_row(row) for row in rows]
 
     async def take_over(self, chat_id: str, runner: str, previous_runner: str) -> bool:
+        """Hold a running chat in place of a dead runner. Return False if another process took it first."""
+
         def work(connection: Connection) -> bool:
             running = (chats.c.id == chat_id) & (chats.c.state == TurnState.RUNNING.value)
             # Compare and swap: of several replicas that found the same dead runner, one gets the chat.
@@ -275,6 +315,7 @@ class SqlChatStore:
         return await self._executor.write_or_default(work, False)
 
     async def get_runner(self, chat_id: str) -> str | None:
+        """Return the id of the runner that holds the chat."""
         query = select(chats.c.runner).where(chats.c.id == chat_id)
         return await self._executor.read_or_default(
             lambda connection: connection.execute(query).scalar(), None
@@ -284,6 +325,8 @@ class SqlChatStore:
     # up. So a runner that missed the signal still finds the request.
 
     async def request_stop(self, chat_id: str) -> None:
+        """Notify the runner that holds the chat, in any process."""
+
         def work(connection: Connection) -> None:
             running = (chats.c.id == chat_id) & chats.c.runner.is_not(None)
             if connection.execute(update(chats).where(running).values(stop_asked=True)).rowcount:
