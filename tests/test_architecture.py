@@ -29,14 +29,21 @@ PACKAGES = [
     "registry",
     "core",
     "yard",
-    "yard_sync",
     "adapters",
     "gateway",
     "web",
     "cli",
 ]
-LIBRARY_INTERFACE = {("yard", "yard_sync"), ("yard", "adapters"), ("adapters", "yard")}
-"""The library is three packages that may import each other."""
+LIBRARY_INTERFACE = {("yard", "adapters"), ("adapters", "yard")}
+"""The library is two packages that may import each other."""
+ENTRY_MODULES = {
+    "yard.py",
+    "cli/chat/chat_app.py",
+    "gateway/stdio/local_gateway.py",
+    "web/app.py",
+    "web/server/startup.py",
+}
+"""The modules in which an interface receives the services of the composition root."""
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 MAX_LINES = 800
 MAX_MODULES_IN_A_FOLDER = 26
@@ -84,6 +91,89 @@ def import_violations(path: Path) -> Iterator[str]:
 def test_a_package_imports_only_packages_before_it() -> None:
     assert len(modules()) > 200
     assert [violation for path in modules() for violation in import_violations(path)] == []
+
+
+def imports_by_module() -> dict[str, set[str]]:
+    """Return the modules of this project that each module imports, also for types or inside a function."""
+    names = {".".join(("toolyard", *path.relative_to(SRC).with_suffix("").parts)): path for path in modules()}
+    paths = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    found: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        targets: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                members = [f"{node.module}.{alias.name}" for alias in node.names]
+                targets |= {member if member in paths else node.module for member in members}
+        found[module] = targets & paths.keys() - {module}
+    return found
+
+
+def import_circles(imports: dict[str, set[str]]) -> list[set[str]]:
+    """Return the sets of modules that import each other, directly or through others of the set."""
+    reachable = {module: set(targets) for module, targets in imports.items()}
+    changed = True
+    while changed:
+        changed = False
+        for found in reachable.values():
+            more = set[str]().union(*(reachable[each] for each in found)) - found
+            found |= more
+            changed = changed or bool(more)
+    in_circles = {module for module, found in reachable.items() if module in found}
+    circles = [
+        {other for other in in_circles if other in reachable[module] and module in reachable[other]}
+        for module in sorted(in_circles)
+    ]
+    return [circle for number, circle in enumerate(circles) if circle not in circles[:number]]
+
+
+def test_import_circles_are_found_through_several_modules() -> None:
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set[str](), "e": {"f"}, "f": {"e"}}
+    assert import_circles(imports) == [{"a", "b", "c"}, {"e", "f"}]
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    assert import_circles(imports_by_module()) == []
+
+
+def imported_names(path: Path) -> set[str]:
+    """Return the full names of everything that a module imports."""
+    return {
+        f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def test_only_entry_modules_hold_all_services() -> None:
+    """Handlers receive the services that they use."""
+    all_services = {
+        "toolyard.core.composition.Core",
+        "toolyard.core.composition.build_core",
+        "toolyard.core.services.Services",
+        "toolyard.core.composition",
+        "toolyard.core.services",
+    }
+    holders = {
+        str(path.relative_to(SRC))
+        for path in modules()
+        if imported_names(path) & all_services and package_of(path) != "core"
+    }
+    assert holders == ENTRY_MODULES
+
+
+def test_only_the_command_serve_imports_the_web_app_when_it_runs() -> None:
+    importers = {
+        path.relative_to(SRC / "cli").as_posix()
+        for path in (SRC / "cli").rglob("*.py")
+        if "web" in {package for _, package in imported_packages(path)}
+    }
+    assert importers == {"commands/serve.py"}
+    tree = ast.parse((SRC / "cli/commands/serve.py").read_text())
+    at_import = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert not [node for node in at_import if "toolyard.web" in ast.unparse(node)]
 
 
 def test_no_module_has_a_vague_name() -> None:

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from toolyard.types.server import Timeouts
     from toolyard.types.status import State, Status
     from toolyard.types.tool import Tool
+    from toolyard.types.version import __version__ as __version__
     from toolyard.yard import Toolyard
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AgentsError",
@@ -71,6 +70,7 @@ _MODULE_BY_NAME = {
     "State": "toolyard.types.status",
     "Status": "toolyard.types.status",
     "Tool": "toolyard.types.tool",
+    "__version__": "toolyard.types.version",
     "discover_config_path": "toolyard.config",
     "load_config": "toolyard.config",
     "parse_config": "toolyard.config",
@@ -79,7 +79,7 @@ _MODULE_BY_NAME = {
 
 def __getattr__(name: str) -> object:
     """Import a public name on first use, so that importing the package stays quick."""
-    if name not in __all__:
+    if name not in __all__ and name != "__version__":
         raise AttributeError(f"module 'toolyard' has no attribute '{name}'")
     value = getattr(import_module(_MODULE_BY_NAME.get(name, "toolyard.errors")), name)
     globals()[name] = value

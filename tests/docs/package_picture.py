@@ -15,7 +15,7 @@ LAYERS = {
     "connections": ("protocol", "transports", "clients", "meta"),
     "services": ("agents", "accounts", "registry"),
     "composition": ("core",),
-    "interfaces": ("yard", "yard_sync", "adapters", "gateway", "web", "cli"),
+    "interfaces": ("yard", "adapters", "gateway", "web", "cli"),
 }
 """The packages in their order, one row of the picture each."""
 SUMMARIES = {
@@ -38,7 +38,6 @@ SUMMARIES = {
     "store": "database",
     "core": "builds the services",
     "yard": "library",
-    "yard_sync": "blocking calls",
     "adapters": "frameworks",
     "gateway": "MCP endpoint",
     "web": "API, pages",
@@ -56,7 +55,7 @@ STYLE = """
     }"""
 CAPTION = (
     "A package imports packages in the rows below it and those to its left; "
-    "yard, yard_sync and adapters may import each other."
+    "yard and adapters may import each other."
 )
 WIDTH, LEFT, RIGHT, TOP, HEIGHT, GAP = 900, 150, 865, 12, 54, 10
 

@@ -13,7 +13,7 @@ from tests.web.conftest import Local
 from yarl import URL
 
 from toolyard.gateway import legacy_session
-from toolyard.gateway.legacy_session import CancellableRequests
+from toolyard.gateway.client_request import CancellableRequests
 
 
 async def begun(services: Local, http: aiohttp.ClientSession) -> Old:

@@ -16,11 +16,11 @@ from tests.web.conftest import environment, write_config
 
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import build_core
+from toolyard.gateway.client_request import LegacySession
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.event_streams import EventStream
 from toolyard.gateway.http.sessions import HttpSession, HttpSessions, UnreadResponses
-from toolyard.gateway.legacy_session import LegacySession
 from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
 from toolyard.types.decision import Surface
@@ -175,7 +175,14 @@ async def test_a_stream_that_is_read_keeps_few_bytes_for_a_client_that_returns()
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     core = build_core(Configuration({}), Settings(), data_dir=tmp_path)
-    made = Gateway(core)
+    made = Gateway(
+        core.manager,
+        core.tool_directory,
+        core.call_path,
+        core.meta_tools,
+        core.name_assigner,
+        core.locks,
+    )
     yield made
     await made.close()
     await core.close()

@@ -14,10 +14,9 @@ import pytest
 from toolyard.clients import Callbacks
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
-from toolyard.gateway.client_request import ClientRequest
+from toolyard.gateway.client_request import ClientRequest, LegacySession
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
-from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.eras import LEGACY, MODERN
 from toolyard.protocol.pending import RpcFailure
 from toolyard.types.call import Caller, ToolCall
@@ -110,10 +109,21 @@ async def told(
     return json.loads(answer["content"][0]["text"])
 
 
+def gateway_of(core: Core) -> Gateway:
+    return Gateway(
+        core.manager,
+        core.tool_directory,
+        core.call_path,
+        core.meta_tools,
+        core.name_assigner,
+        core.locks,
+    )
+
+
 @pytest.mark.parametrize("server", ["new", "old", "common"])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_server_is_told_what_the_client_can_do(core: Core, server: str, era: str) -> None:
-    gateway = Gateway(core)
+    gateway = gateway_of(core)
     for capabilities in ({}, FORMS, {}):
         found = await told(gateway, f"{server}_told", modern=era == "modern", capabilities=capabilities)
         assert found == capabilities
@@ -124,7 +134,7 @@ async def test_a_server_is_told_what_the_client_can_do(core: Core, server: str, 
 
 
 async def test_what_is_shared_is_not_started_for_each_who_comes(core: Core) -> None:
-    gateway = Gateway(core)
+    gateway = gateway_of(core)
     for caller in (ANN, BOB):
         assert await told(gateway, "common_told", caller, modern=True, capabilities={}) == {}
     assert len(core.manager.list_dedicated_connections("silent")) == 1
@@ -132,7 +142,7 @@ async def test_what_is_shared_is_not_started_for_each_who_comes(core: Core) -> N
 
 
 async def test_a_server_that_asks_one_who_cannot_answer_is_at_fault(core: Core) -> None:
-    gateway = Gateway(core)
+    gateway = gateway_of(core)
     for modern in (True, False):
         answer = await Endpoint(gateway, ANN).handle(request("new_ask", modern=modern, capabilities={}))
         assert isinstance(answer, RpcFailure)

@@ -32,7 +32,7 @@ from toolyard import (
 )
 from toolyard.types.call import ApprovalRequest
 from toolyard.types.decision import Verdict
-from toolyard.yard_sync import SyncToolyard
+from toolyard.yard import SyncToolyard
 
 Recorders = Callable[..., Any]
 

@@ -151,7 +151,7 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from toolyard import __version__
+        from toolyard.types.version import __version__
 
         click.echo(f"{PROGRAM_NAME} {__version__}")
         ctx.exit()

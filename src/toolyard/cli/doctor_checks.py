@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from toolyard import __version__
 from toolyard.auth import AuthProvider
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_validation import validate_tools
@@ -36,6 +35,7 @@ from toolyard.transports.stdio.supervisor import build_child_environment
 from toolyard.transports.transport import Receiver, Transport, TransportInfo
 from toolyard.types.call import McpRequest
 from toolyard.types.server import HttpSpec, Server, StdioSpec
+from toolyard.types.version import __version__
 
 __all__ = ["MachineCheck", "ServerCheck", "TraceStep", "TracedTransport", "check_machine", "check_server"]
 

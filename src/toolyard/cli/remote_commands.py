@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from toolyard.cli.input.arguments import coerce_key_values
+from toolyard.cli.input.arguments import CallRequest, coerce_key_values
 from toolyard.cli.input.options import Options
 from toolyard.cli.output.messages import show_error, show_note
 from toolyard.cli.output.progress import ProgressIndicator
@@ -25,9 +25,6 @@ from toolyard.results.shape import shape_result
 from toolyard.types.result import Result
 from toolyard.types.server import Trust
 from toolyard.types.tool import Definition, Tool
-
-if TYPE_CHECKING:
-    from toolyard.cli.commands.call import CallRequest
 
 __all__ = ["call_remotely", "restart_remotely", "show_remote_servers", "show_remote_tools"]
 

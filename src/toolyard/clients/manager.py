@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
-from toolyard import __version__
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connection import Connection, initial_status
@@ -28,6 +27,7 @@ from toolyard.types.call import Caller, McpRequest
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, StdioSpec
 from toolyard.types.status import State, Status
+from toolyard.types.version import __version__
 
 __all__ = ["CallbacksFor", "ConnectionManager", "OnServerNotification"]
 

@@ -58,7 +58,6 @@ class CallerView:
 
     def __init__(self, gateway: Gateway, caller: Caller, only_server_id: str | None) -> None:
         self.gateway = gateway
-        self.core = gateway.core
         self.caller = caller
         self.principal = caller.principal
         self.only_server_id = only_server_id
@@ -74,15 +73,15 @@ class CallerView:
         prevents listing it.
         """
         principal, only = self.principal, self.only_server_id
-        roster = self.core.tool_directory.known_listing(principal)
+        roster = self.gateway.tool_directory.known_listing(principal)
         wanted = [
             server
-            for server in self.core.manager.visible_servers(principal).values()
+            for server in self.gateway.manager.visible_servers(principal).values()
             if server.enabled and only in (None, server.id)
         ]
         old = [server for server in wanted if not self._is_fresh(server, roster)]
         if old:
-            rosters = self.core.tool_directory
+            rosters = self.gateway.tool_directory
             ask = rosters.refresh if wait_for_all or only is not None else rosters.refresh_within_deadline
             roster = await ask(principal, only=[server.id for server in old])
             self._last_listed_at = time.monotonic()
@@ -92,12 +91,12 @@ class CallerView:
 
     def missing_servers(self, method: str) -> dict[str, str]:
         """Return the servers whose part of a list is missing, each with the reason."""
-        roster = self.core.tool_directory.known_listing(self.principal)
+        roster = self.gateway.tool_directory.known_listing(self.principal)
         late = self.gateway.listing_cache.pending_server_ids(self.principal.id, method)
         missing: dict[str, str] = {}
         for server in self.reachable_servers():
             if (failure := roster.failures.get(server.id)) is not None:
-                self.core.call_path.redact_error(failure)
+                self.gateway.call_path.redact_error(failure)
             if server.id not in roster.catalogues:
                 missing[server.id] = "has not answered yet" if failure is None else failure.cause
             elif server.id in late:
@@ -108,7 +107,7 @@ class CallerView:
     def has_pending_listings(self) -> bool:
         """Return whether a listing for this caller is still in progress."""
         id = self.principal.id
-        return self.core.tool_directory.deferred.has_pending(id) or bool(
+        return self.gateway.tool_directory.deferred.has_pending(id) or bool(
             self.gateway.listing_cache.pending_server_ids(id)
         )
 
@@ -132,7 +131,7 @@ class CallerView:
 
     def reachable_servers(self) -> list[Server]:
         """Return the servers that this caller reaches, in the order of their ids."""
-        there = self.core.manager.visible_servers(self.principal)
+        there = self.gateway.manager.visible_servers(self.principal)
         return [
             there[server_id]
             for server_id in sorted(there)
@@ -145,7 +144,7 @@ class CallerView:
         Where an agent or a token names tools, one of them must belong to the server: otherwise its prompts
         and resources stay hidden too.
         """
-        if self.only_server_id not in (None, server_id) or not self.core.call_path.can_reach(
+        if self.only_server_id not in (None, server_id) or not self.gateway.call_path.can_reach(
             server_id, self.caller
         ):
             return False
@@ -153,7 +152,7 @@ class CallerView:
 
     def _has_named_tools(self, server_id: str) -> bool:
         """Return whether a server without tools is covered by the caller's tool patterns."""
-        tools = self.core.tool_directory.known_listing(self.principal).tools
+        tools = self.gateway.tool_directory.known_listing(self.principal).tools
         if self._servers_with_named_tools[0] is not tools:
             named: dict[str, bool] = {}
             for name, each in tools.items():
@@ -161,7 +160,7 @@ class CallerView:
             self._servers_with_named_tools = tools, named
         found = self._servers_with_named_tools[1].get(server_id)
         return (
-            self._allows_tool(f"{self.core.tool_directory.name_prefix(server_id)}any")
+            self._allows_tool(f"{self.gateway.tool_directory.name_prefix(server_id)}any")
             if found is None
             else found
         )
@@ -176,7 +175,7 @@ class CallerView:
         """
         if self.only_server_id is not None:
             with contextlib.suppress(ServerError):
-                await self.core.manager.ensure_connected(self.only_server_id, principal=self.principal)
+                await self.gateway.manager.ensure_connected(self.only_server_id, principal=self.principal)
 
     async def servers_with_capability(self, capability: str, *, wait_for_all: bool = False) -> list[Server]:
         """Return the servers with a capability, waiting for all with ``wait_for_all``.
@@ -218,7 +217,7 @@ class CallerView:
     # Our own server info.
 
     def _find_catalogue(self) -> Catalogue | None:
-        return self.core.tool_directory.known_listing(self.principal).catalogues.get(
+        return self.gateway.tool_directory.known_listing(self.principal).catalogues.get(
             self.only_server_id or ""
         )
 
@@ -250,13 +249,13 @@ class CallerView:
 
     def instructions(self) -> str | None:
         """Return the instructions of trusted servers, as far as the lock has accepted them."""
-        found = self.core.tool_directory.known_listing(self.principal).catalogues
+        found = self.gateway.tool_directory.known_listing(self.principal).catalogues
         said = [
             (server.label or server.id, text)
             for server in self.reachable_servers()
             if server.trust is Trust.TRUSTED
             and (catalogue := found.get(server.id)) is not None
-            and (text := self.core.locks.instructions(catalogue.contents))
+            and (text := self.gateway.locks.instructions(catalogue.contents))
         ]
         if self.only_server_id is not None:
             return said[0][1] if said else None

@@ -1,27 +1,44 @@
-"""One request of a client while it is being answered, and the client's capabilities."""
+"""One request of a client while it is being answered, and the session of a legacy client.
+
+A session is begun by ``initialize``, with cancellable requests in both directions.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
+from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered, ServerRequestHandler
+from toolyard.concurrency.lru_cache import LruCache
+from toolyard.errors import RpcError
+from toolyard.gateway.client_subscriptions import Subscription
+from toolyard.gateway.input_required.visible_questions import escape_hidden_in_params
 from toolyard.protocol.constants import LOG_LEVELS
 from toolyard.protocol.eras import Era
 from toolyard.protocol.mirrored_headers import HeaderParam
-from toolyard.protocol.pending import Message, RequestId, build_notification
+from toolyard.protocol.pending import (
+    Message,
+    PendingRequests,
+    RequestId,
+    RpcResponse,
+    as_object,
+    build_notification,
+    build_request,
+)
 from toolyard.protocol.server import RequestRejection, parse_request_metadata
 from toolyard.types.call import OnProgress
 
-if TYPE_CHECKING:
-    from toolyard.gateway.legacy_session import LegacySession
-
 __all__ = [
     "CURRENT_REQUEST",
+    "CancellableRequests",
     "ClientRequest",
+    "LegacySession",
     "SendToClient",
-    "as_object",
     "build_session_request",
     "discard_message",
     "forwardable_capabilities",
@@ -35,11 +52,6 @@ SendToClient: TypeAlias = Callable[[Message], None]
 """Sends a message to a client; never waits and never raises."""
 
 _FORWARDABLE_CAPABILITIES = ("elicitation", "sampling", "roots")
-
-
-def as_object(value: object) -> dict[str, Any]:
-    """Return the value if it is a JSON object, else an empty one."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def forwardable_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,3 +181,182 @@ def is_jsonrpc_message(body: Message) -> bool:
 def is_request_id(value: object) -> TypeGuard[RequestId]:
     """Return whether a value is a valid request id."""
     return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+_EARLY_CANCELLATION_SECONDS = 30.0
+"""Time for which a cancellation is kept for a request that has not arrived."""
+_MAX_REMEMBERED_IDS = 64
+"""Maximum number of kept cancellations, and of answered ids; the oldest are dropped first."""
+_MAX_ID_LENGTH = 128
+"""Maximum length of a remembered id, in characters or bits."""
+
+
+# The specification (2025-11-25, Cancellation) lets a receiver ignore a cancellation of an unknown request.
+# Over HTTP a request and its cancellation may use two connections, and the cancellation may be read first;
+# ignoring it would leave a request running that cannot be stopped. So it is kept for a short time, and the
+# request is not started.
+class CancellableRequests:
+    """The requests of one session by their ids, so that the client can cancel them, even before they arrive.
+
+    Like any cancelled request, one that was cancelled early gets no response. A client that reuses ids is not
+    harmed: recently answered ids are kept, and a late cancellation of one of them is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._running_tasks: dict[RequestId, asyncio.Task[Any]] = {}
+        self._early_cancellations: LruCache[RequestId, float] = LruCache(_MAX_REMEMBERED_IDS)
+        self._answered_ids: LruCache[RequestId, None] = LruCache(_MAX_REMEMBERED_IDS)
+
+    def begin(self, id: RequestId, task: asyncio.Task[Any]) -> None:
+        """Register a request and the task that answers it. Raises CancelledError if it has been cancelled
+        already."""
+        came = self._early_cancellations.pop(id, None) if self._early_cancellations else None
+        if came is not None and time.monotonic() - came < _EARLY_CANCELLATION_SECONDS:
+            raise asyncio.CancelledError
+        self._running_tasks[id] = task
+
+    def end(self, id: RequestId) -> None:
+        """Unregister a request that has been answered or cancelled."""
+        if self._running_tasks.pop(id, None) is not None:
+            _remember_id(self._answered_ids, id, None)
+
+    def cancel(self, id: RequestId) -> None:
+        """Cancel a request, or remember the cancellation if the request has not arrived."""
+        if (task := self._running_tasks.get(id)) is not None:
+            task.cancel()
+        elif id not in self._answered_ids:
+            _remember_id(self._early_cancellations, id, time.monotonic())
+
+    def close(self) -> None:
+        """Cancel all requests in progress."""
+        for task in list(self._running_tasks.values()):
+            task.cancel()
+
+
+def _remember_id(memory: LruCache[RequestId, Any], id: RequestId, value: object) -> None:
+    # The client chooses ids. Remembering long ones would let it fill the memory.
+    if (len(id) if isinstance(id, str) else id.bit_length()) <= _MAX_ID_LENGTH:
+        memory[id] = value
+
+
+_SESSION_NUMBERS = itertools.count(1)
+_ELICITATION_COMPLETE = "notifications/elicitation/complete"
+"""Notification that the person has completed a URL elicitation; the modern era has no equivalent."""
+
+
+class LegacySession:
+    """One legacy client. It answers questions of servers over its dedicated connections."""
+
+    def __init__(
+        self,
+        version: str,
+        capabilities: Mapping[str, Any],
+        client_info: Mapping[str, Any],
+        send_to_client: SendToClient | None = None,
+    ) -> None:
+        """``send_to_client`` sends messages that belong to no request; None while the client has no stream
+        for them."""
+        self.key = f"session-{next(_SESSION_NUMBERS)}"
+        self.version = version
+        self.client_info = client_info
+        self.capabilities = forwardable_capabilities(capabilities)
+        self.log_level: str | None = None
+        self.log_level_marks: dict[str, tuple[int, str]] = {}
+        """The log level that was set on each server, with the number of the connection it was set on."""
+        self.send_to_client = send_to_client
+        self.subscription: Subscription | None = None
+        """The subscription by which the client gets notifications."""
+        self.active_requests: list[ClientRequest] = []
+        """Requests in progress, the oldest first."""
+        self.cancellable_requests = CancellableRequests()
+        self._pending_requests: PendingRequests[asyncio.Future[dict[str, Any]]] = PendingRequests()
+        self.callbacks = self._make_callbacks()
+
+    @property
+    def needs_dedicated_connections(self) -> bool:
+        """Return whether dedicated connections are needed, because servers may ask this client or send it
+        logs."""
+        return bool(self.capabilities) or self.log_level is not None
+
+    def _make_callbacks(self) -> Callbacks:
+        def answerer_for(method: str) -> ServerRequestHandler | None:
+            if method.partition("/")[0] not in self.capabilities:
+                return None
+            return lambda _, params: self.ask_client(method, params)
+
+        return Callbacks(
+            elicitation=answerer_for("elicitation/create"),
+            sampling=answerer_for("sampling/createMessage"),
+            roots=answerer_for("roots/list"),
+            log=self._forward_log,
+            notification=self._forward_notification,
+            offers=self.capabilities,
+            name_inputs=True,
+        )
+
+    async def ask_client(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the client's answer to a question of a server.
+
+        Raises NotOffered if the client cannot be asked, and RpcError if it answers with an error.
+        """
+        tell = self._choose_sender()
+        if tell is None:
+            raise CapabilityNotOffered(method)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        id = self._pending_requests.register(answer, method)
+        tell(build_request(id, method, escape_hidden_in_params(method, params)))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            # The server has withdrawn its question, or its call has ended: a prompt that is open at the
+            # client should close.
+            tell(build_notification("notifications/cancelled", {"requestId": id}))
+            raise
+        finally:
+            self._pending_requests.discard(id)
+
+    def receive_response(self, message: Message) -> None:
+        """Handle a response of the client. Responses to unknown requests are dropped."""
+        event = self._pending_requests.receive(message)
+        if not isinstance(event, RpcResponse) or event.token.done():
+            return
+        if event.failure is None:
+            event.token.set_result(event.result or {})
+        else:
+            failure = event.failure
+            event.token.set_exception(RpcError(failure.code, failure.message, failure.data))
+
+    def notify(self, message: Message) -> None:
+        """Send the client a message that belongs to no request, if it has a stream for that."""
+        if self.send_to_client is not None:
+            self.send_to_client(message)
+
+    def _forward_log(self, _: str, params: Mapping[str, Any]) -> None:
+        if is_at_or_above_level(params, self.log_level) and (tell := self._choose_sender()) is not None:
+            tell(build_notification("notifications/message", dict(params)))
+
+    def _forward_notification(self, _: str, method: str, params: Mapping[str, Any]) -> None:
+        """Forward the notifications that belong to a server's question; others are handled elsewhere."""
+        if method == _ELICITATION_COMPLETE and (tell := self._choose_sender()) is not None:
+            tell(build_notification(method, dict(params)))
+
+    def _choose_sender(self) -> SendToClient | None:
+        """Return the sender for a message that a server sends while it works.
+
+        Prefers the request that it works on, if known, then the latest request, then the session's own
+        stream.
+        """
+        current = CURRENT_REQUEST.get()
+        if current is not None and current.session is self and not current.is_finished:
+            return current.send_to_client
+        return self.active_requests[-1].send_to_client if self.active_requests else self.send_to_client
+
+    def end(self) -> None:
+        """End the session; later questions are not answered."""
+        self.cancellable_requests.close()
+        for waiting in self._pending_requests.tokens():
+            if not waiting.done():
+                waiting.cancel()
+        # Both refer back to the session. Dropping them frees it by reference counting, without the garbage
+        # collector.
+        self.send_to_client, self.callbacks = None, Callbacks()

@@ -9,13 +9,12 @@ from typing import Any, TypeAlias, cast
 
 from toolyard.errors import ServerError, ToolyardError
 from toolyard.gateway.caller_view import CallerView
-from toolyard.gateway.client_request import ClientRequest, SendToClient, as_object
+from toolyard.gateway.client_request import ClientRequest, LegacySession, SendToClient
 from toolyard.gateway.client_subscriptions import Subscription
 from toolyard.gateway.error_responses import RpcErrorResponse, error_to_failure, method_not_found
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
 from toolyard.gateway.input_required.visible_questions import escape_hidden_in_requests
-from toolyard.gateway.legacy_session import LegacySession
 from toolyard.gateway.surface.prompts import PromptHandlers
 from toolyard.gateway.surface.resources import ResourceHandlers
 from toolyard.gateway.surface.tools import ToolHandlers
@@ -27,6 +26,7 @@ from toolyard.protocol.pending import (
     Message,
     RequestId,
     RpcFailure,
+    as_object,
     build_error_message,
     build_notification,
     build_result_message,
@@ -124,7 +124,7 @@ class Endpoint:
             return refusal.failure
         except ToolyardError as error:
             if isinstance(error, ServerError):
-                self.gateway.core.call_path.redact_error(error)
+                self.gateway.call_path.redact_error(error)
             return error_to_failure(error)
         except Exception as error:
             # The outermost boundary of a request: a bug must not end the client's session.

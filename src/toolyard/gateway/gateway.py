@@ -7,10 +7,13 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from toolyard import __version__
+from toolyard.catalog.exposed_names import NameAssigner
+from toolyard.catalog.lock.combined_locks import CombinedLocks
+from toolyard.clients import ConnectionManager
+from toolyard.clients.call_path import CallPath
 from toolyard.clients.deferred_listings import DeferredListingKey
+from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core.call_approvals import CallApprovals
-from toolyard.core.composition import Core
 from toolyard.gateway.client_subscriptions import ClientSubscriptions
 from toolyard.gateway.input_required.remote_calls import Mailbox, RemoteCalls
 from toolyard.gateway.input_required.request_state import RequestStateSealer
@@ -18,10 +21,12 @@ from toolyard.gateway.input_required.suspended_call import SuspendedCalls
 from toolyard.gateway.surface.list_repair import repair_tool
 from toolyard.gateway.surface.listing_cache import ListingCache
 from toolyard.gateway.upstream import Upstream
+from toolyard.meta import MetaTools
 from toolyard.protocol.codec import JsonFragment, encode_fragment
 from toolyard.protocol.eras import Era
 from toolyard.types.principal import Principal
 from toolyard.types.tool import Definition
+from toolyard.types.version import __version__
 
 __all__ = ["SERVER_INFO", "Gateway"]
 
@@ -37,7 +42,13 @@ class Gateway:
 
     def __init__(
         self,
-        core: Core,
+        manager: ConnectionManager,
+        tool_directory: ToolDirectory,
+        call_path: CallPath,
+        meta_tools: MetaTools,
+        name_assigner: NameAssigner,
+        locks: CombinedLocks,
+        *,
         sealer: RequestStateSealer | None = None,
         approvals: CallApprovals | None = None,
         mailbox: Mailbox | None = None,
@@ -47,25 +58,28 @@ class Gateway:
         ``approvals`` is the approver of the core's call path, where clients can be asked. ``mailbox`` reaches
         the other replicas, if there are any.
         """
-        self.core = core
+        self.manager = manager
+        self.tool_directory = tool_directory
+        self.call_path = call_path
+        self.meta_tools = meta_tools
+        self.name_assigner = name_assigner
+        self.locks = locks
         self.approvals = approvals
         self.sealer = sealer or RequestStateSealer()
-        self.upstream = Upstream(core.manager)
+        self.upstream = Upstream(manager)
         self.suspended_calls = SuspendedCalls()
-        self.remote_calls = RemoteCalls(self.suspended_calls, mailbox, core.call_path.redact_error)
+        self.remote_calls = RemoteCalls(self.suspended_calls, mailbox, call_path.redact_error)
         self.listing_cache = ListingCache(
-            core.manager,
+            manager,
             self._notify_clients,
-            list_deadline=core.tool_directory.deferred.deadline_seconds,
+            list_deadline=tool_directory.deferred.deadline_seconds,
         )
         self.tools_changed_at: dict[str, float] = {}
         """Time of the last ``list_changed`` per server, in seconds since the epoch."""
         # The cache is cleared before subscribers are notified, so that their next request gets the new list.
-        self._unsubscribe_notifications = core.manager.subscribe(self._on_notification)
-        self._unsubscribe_deferred_listings = core.tool_directory.deferred.subscribe(
-            self._on_deferred_listing
-        )
-        self.client_subscriptions = ClientSubscriptions(core.manager)
+        self._unsubscribe_notifications = manager.subscribe(self._on_notification)
+        self._unsubscribe_deferred_listings = tool_directory.deferred.subscribe(self._on_deferred_listing)
+        self.client_subscriptions = ClientSubscriptions(manager)
         self.shutdown = asyncio.Event()
         self._encoded_tools: dict[tuple[str, str, Era], tuple[Definition, JsonFragment]] = {}
 
@@ -85,7 +99,7 @@ class Gateway:
     def on_servers_changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
         """Notify subscribers of changed definitions, for one principal or for everyone, and drop data of
         removed servers."""
-        gone = {id for id in server_ids if id not in self.core.manager.servers}
+        gone = {id for id in server_ids if id not in self.manager.servers}
         if gone:
             self._forget_servers(gone)
         self.client_subscriptions.notify_servers_changed(principal, server_ids)
@@ -102,7 +116,7 @@ class Gateway:
         self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]
     ) -> None:
         self.listing_cache.on_notification(server_id, principal_id, method, params)
-        if method == "notifications/tools/list_changed" and server_id in self.core.manager.servers:
+        if method == "notifications/tools/list_changed" and server_id in self.manager.servers:
             self.tools_changed_at[server_id] = time.time()
 
     def _notify_clients(

@@ -22,10 +22,9 @@ from toolyard.clients.call_path import ConnectionStrategy
 from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered, ServerRequestHandler
 from toolyard.clients.connection import Connection
 from toolyard.errors import BadAnswer, ServerError
-from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest
+from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest, LegacySession
 from toolyard.gateway.input_required.suspended_call import MultiRoundCall
 from toolyard.gateway.input_required.visible_questions import check_elicitation, check_input_requests
-from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.codec import encode
 from toolyard.types.call import Caller, DeclaredClient, McpRequest
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal

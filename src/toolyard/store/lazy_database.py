@@ -6,14 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolyard.store.sql.key_file import DATABASE_FILE_NAME
+
 if TYPE_CHECKING:
     from toolyard.auth.storage import AuthStorage
     from toolyard.config.settings.table import Settings
     from toolyard.store.database import Database
 
-__all__ = ["DATABASE_FILE_NAME", "LazyDatabase"]
-
-DATABASE_FILE_NAME = "toolyard.db"
+__all__ = ["LazyDatabase"]
 
 
 class LazyDatabase:

@@ -8,12 +8,12 @@ from fastapi import FastAPI, Request, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolyard import __version__
 from toolyard.accounts.browser_sessions import DeviceCookies
 from toolyard.core.services import Services
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.gateway.input_required.request_state import RequestStateSealer
+from toolyard.types.version import __version__
 from toolyard.web import api, ui
 from toolyard.web.access.cookies import CsrfKey
 from toolyard.web.access.dependencies import is_page_request
@@ -101,10 +101,15 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
     metrics = Metrics(core.manager.statuses)
     services.call_observers.append(metrics.record_call)
     gateway = Gateway(
-        core,
-        RequestStateSealer(database.cipher.derive_key("gateway requestState 1")),
-        services.approvals,
-        database.mailbox,
+        core.manager,
+        core.tool_directory,
+        core.call_path,
+        core.meta_tools,
+        core.name_assigner,
+        core.locks,
+        sealer=RequestStateSealer(database.cipher.derive_key("gateway requestState 1")),
+        approvals=services.approvals,
+        mailbox=database.mailbox,
     )
     services.notifier.on_servers_changed = gateway.on_servers_changed
     services.notifier.on_tools_changed = gateway.client_subscriptions.notify_tools_changed

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from toolyard import __version__
 from toolyard.agents.builtin_tools.dispatch import NativeLimits, NativeTools
 from toolyard.agents.builtin_tools.tool_definitions import build_list_entry
 from toolyard.agents.builtin_tools.web_fetch import PageFetcher
@@ -33,6 +32,7 @@ from toolyard.protocol.server import (
 from toolyard.transports.memory import MemoryTransport
 from toolyard.types.catalog import Catalogue, RawListing
 from toolyard.types.server import NATIVE_SERVER_ID, ProtocolEra, Server, StdioSpec, Timeouts
+from toolyard.types.version import __version__
 
 __all__ = ["SERVER_INFO", "NativeServer", "NativeServerSetup", "build_native_server"]
 

@@ -14,7 +14,6 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 from types import TracebackType
 
-import toolyard
 from toolyard.agents.builtin_tools.tool_error import NativeToolError
 from toolyard.transports.stdio.supervisor import build_child_environment
 
@@ -44,7 +43,7 @@ class WorkerProcess:
         self._process: Process | None = None
 
     async def __aenter__(self) -> WorkerProcess:
-        import_path = str(Path(toolyard.__file__).parent.parent)
+        import_path = str(Path(__file__).parents[3])
         if self._with_site_packages:
             import_path = os.pathsep.join((import_path, *filter(None, sys.path)))
         command = (

@@ -13,11 +13,12 @@ from toolyard.agents.models.local_model import LOCAL_MODEL_ID, LocalModel
 from toolyard.agents.models.model_ref import (
     ModelChoice,
     ModelRef,
+    ModelRequest,
     ProviderAccess,
     can_take_audio,
     can_take_images,
 )
-from toolyard.agents.models.model_request import ModelRequest, ModelStreamContext
+from toolyard.agents.models.model_request import ModelStreamContext
 from toolyard.agents.models.providers import ProviderClients
 from toolyard.config.settings.model_providers import MODEL_PROVIDERS
 from toolyard.config.settings.models import ModelEntry, model_ref_fault

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from toolyard.config.settings.model_providers import MODEL_PROVIDERS, ModelProvider
 from toolyard.results.redaction import redact_secrets
 from toolyard.transports.transport import to_single_line
 
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.tools import ToolDefinition
+
 __all__ = [
     "ModelChoice",
     "ModelRef",
+    "ModelRequest",
     "ProviderAccess",
     "can_take_audio",
     "can_take_images",
@@ -128,3 +135,14 @@ def can_take_images(model_name: str) -> bool:
 def can_take_audio(model_name: str) -> bool:
     """Return whether a model of this name is known to accept audio."""
     return bool(_AUDIO_MODEL_PATTERN.search(model_name))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """Content of a request to a model."""
+
+    messages: Sequence[ModelMessage]
+    tools: Sequence[ToolDefinition]
+    instructions: str | None
+    temperature: float | None
+    max_tokens: int | None = None

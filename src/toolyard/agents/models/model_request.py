@@ -6,37 +6,23 @@ Separate from ``response_stream``, because it must not import pydantic-ai.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from toolyard.agents.models.errors import ModelError
-from toolyard.agents.models.model_ref import ModelRef
+from toolyard.agents.models.model_ref import ModelRef, ModelRequest
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model
-    from pydantic_ai.tools import ToolDefinition
 
     from toolyard.agents.models.response_stream import ModelStream
 
-__all__ = ["ModelRequest", "ModelStreamContext"]
+__all__ = ["ModelStreamContext"]
 
 _MAX_ATTEMPTS = 2
 _CLOSE_TIMEOUT_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
-    """Content of a request to a model."""
-
-    messages: Sequence[ModelMessage]
-    tools: Sequence[ToolDefinition]
-    instructions: str | None
-    temperature: float | None
-    max_tokens: int | None = None
 
 
 class ModelStreamContext(AbstractAsyncContextManager["ModelStream"]):

@@ -31,8 +31,7 @@ from pydantic_ai.settings import ModelSettings
 
 from toolyard.agents.models import provider_errors
 from toolyard.agents.models.errors import ModelError
-from toolyard.agents.models.model_ref import ModelRef
-from toolyard.agents.models.model_request import ModelRequest
+from toolyard.agents.models.model_ref import ModelRef, ModelRequest
 
 __all__ = ["AnswerDelta", "ModelStream", "stream_request"]
 

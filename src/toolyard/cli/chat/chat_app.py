@@ -30,7 +30,7 @@ from toolyard.policy import select_bundles
 from toolyard.registry import Registry
 from toolyard.registry.credentials import AuthProviderFactory
 from toolyard.store import Database
-from toolyard.store.lazy_database import DATABASE_FILE_NAME
+from toolyard.store.sql.key_file import DATABASE_FILE_NAME
 from toolyard.types.agent import Agent
 from toolyard.types.audit import AuditEntry
 from toolyard.types.call import Caller, CallRecord

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.input.arguments import coerce_key_values, needs_schema, read_json_arguments
+from toolyard.cli.input.arguments import CallRequest, coerce_key_values, needs_schema, read_json_arguments
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_tools
 from toolyard.cli.input.options import Options, PositiveSeconds, RemoteCommand
 from toolyard.cli.input.prompts import ask_yes_no_async, format_arguments_for_approval
@@ -33,17 +32,6 @@ _UNLIMITED_RESULT_CHARACTERS = 2**31
 """People and pipes get the whole result: the limit is for models."""
 _MAX_INLINE_ARGUMENT_CHARACTERS = 500
 """Maximum length of arguments that are shown within the question."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallRequest:
-    """The tool to call, and the caller."""
-
-    name: str
-    argument_words: tuple[str, ...]
-    agent: str | None
-    bundles: tuple[str, ...]
-    timeout: float | None
 
 
 @click.command("call", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["call"])

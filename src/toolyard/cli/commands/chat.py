@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -185,12 +187,33 @@ async def list_chats(options: Options) -> int:
             else await database.chats.list_chats(LOCAL_OWNER_ID, limit=_MAX_LISTED_CHATS)
         )
     if options.json:
-        from toolyard.web.api.chat_models import build_chat_model  # as the API shows them
-
-        print_json([build_chat_model(chat).model_dump(mode="json") for chat in chats])
+        print_json([chat_json(chat) for chat in chats])
         return 0
     _show_chats(chats)
     return 0
+
+
+def chat_json(chat: Chat) -> dict[str, Any]:
+    """Return a chat as in the API."""
+    times = {"created_at": _format_time(chat.created_at), "updated_at": _format_time(chat.updated_at)}
+    names = ("id", "title", "agent", "model", "choice", "state", "turn", "last")
+    return {name: getattr(chat, name) for name in names} | times
+
+
+def event_json(event: ChatEvent) -> dict[str, Any]:
+    """Return an event as in the API."""
+    return {
+        "seq": event.seq,
+        "turn": event.turn,
+        "kind": event.kind.value,
+        "at": _format_time(event.at),
+        "part": event.part,
+        "body": dict(event.body),
+    }
+
+
+def _format_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _show_chats(chats: Sequence[Chat]) -> None:
@@ -230,9 +253,7 @@ class JsonLinesDisplay:
 
     def show(self, event: ChatEvent) -> None:
         """Print one event."""
-        from toolyard.web.api.chat_models import build_event_model  # one shape for all who read events
-
-        sys.stdout.write(build_event_model(event).model_dump_json() + "\n")
+        sys.stdout.write(json.dumps(event_json(event), ensure_ascii=False, separators=(",", ":")) + "\n")
         sys.stdout.flush()
 
     def end_line(self) -> None:

@@ -26,7 +26,7 @@ def command(options: Options) -> int:
     secret.key, run this command, and start the server again. People stay signed in. The SQLite file is not
     changed. Either everything is copied or nothing.
     """
-    from toolyard.store.lazy_database import DATABASE_FILE_NAME
+    from toolyard.store.sql.key_file import DATABASE_FILE_NAME
 
     settings, file = load_settings(options.resolved_data_dir), options.resolved_data_dir / DATABASE_FILE_NAME
     if settings.database_url is None:

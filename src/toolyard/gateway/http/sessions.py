@@ -9,9 +9,9 @@ import time
 from collections import Counter, OrderedDict
 
 from toolyard.concurrency.tasks import BackgroundTasks
+from toolyard.gateway.client_request import LegacySession
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.http.event_streams import EventStream
-from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.pending import Message
 
 __all__ = ["HttpSession", "HttpSessions", "UnreadResponses"]

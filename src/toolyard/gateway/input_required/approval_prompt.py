@@ -10,9 +10,10 @@ from toolyard.agents.chat.argument_review import review_text
 from toolyard.clients.callbacks import CapabilityNotOffered
 from toolyard.core.call_approvals import CallApprovals
 from toolyard.errors import ApprovalNeeded, RpcError, ToolRefused
-from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest, as_object
+from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest
 from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
+from toolyard.protocol.pending import as_object
 from toolyard.protocol.server import build_input_required_result
 from toolyard.results.readable_json import estimate_characters
 from toolyard.types.account import Right

@@ -158,7 +158,15 @@ async def serve_local(
     core = build_core(
         configuration, settings, data_dir=data_dir, approve=approvals, on_list_changed=handle_list_changed
     )
-    gateway = Gateway(core, approvals=approvals)
+    gateway = Gateway(
+        core.manager,
+        core.tool_directory,
+        core.call_path,
+        core.meta_tools,
+        core.name_assigner,
+        core.locks,
+        approvals=approvals,
+    )
     try:
         await core.tool_directory.load_stored(caller.principal)
         await serve_streams(Endpoint(gateway, caller, server, mode), source, sink)

@@ -9,6 +9,7 @@ from typing import Any, cast
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.gateway.client_request import (
     ClientRequest,
+    LegacySession,
     SendToClient,
     as_object,
     build_session_request,
@@ -17,7 +18,6 @@ from toolyard.gateway.client_request import (
 )
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.error_responses import RpcErrorResponse
-from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.constants import INVALID_REQUEST, PARSE_ERROR
 from toolyard.protocol.eras import detect_era
 from toolyard.protocol.pending import (
@@ -128,9 +128,7 @@ class StdioSession:
             if is_request_id(id) and (task := self._running_tasks.get(id)) is not None:
                 task.cancel()
         elif method == "notifications/roots/list_changed" and self._session is not None:
-            for connection in self._endpoint.gateway.core.manager.list_dedicated_connections(
-                self._session.key
-            ):
+            for connection in self._endpoint.gateway.manager.list_dedicated_connections(self._session.key):
                 connection.notify(method)
 
     def _send_error(self, id: RequestId | None, code: int, message: str, data: object = None) -> None:

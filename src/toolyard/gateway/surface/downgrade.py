@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from toolyard.gateway.client_request import ClientRequest, as_object
+from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.surface.result_links import supports_resource_links
+from toolyard.protocol.pending import as_object
 from toolyard.results.readable_json import to_readable_json
 
 __all__ = ["downgrade_prompt", "downgrade_result"]

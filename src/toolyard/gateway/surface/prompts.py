@@ -33,7 +33,7 @@ class PromptHandlers:
         if self._view.only_server_id is not None:
             return paginate_items("prompts", [each for _, listed in found for each in listed], request.params)
         # In a thread, because servers may list tens of thousands of prompts.
-        prompts = await asyncio.to_thread(_rename_prompts, self._view.core.name_assigner, found)
+        prompts = await asyncio.to_thread(_rename_prompts, self._view.gateway.name_assigner, found)
         return paginate_items("prompts", prompts, request.params)
 
     async def get(self, request: ClientRequest) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class PromptHandlers:
         if offering.only_server_id is not None:
             await offering.servers_with_capability("prompts")
             return offering.only_server_id, name
-        naming = offering.core.name_assigner
+        naming = offering.gateway.name_assigner
         found = await self._list_prompts()
         target = (await asyncio.to_thread(build_prompt_names, naming, found)).find(name)
         if target is None and offering.has_pending_listings:

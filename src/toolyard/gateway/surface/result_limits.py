@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from toolyard.gateway.caller_view import CallerView
-from toolyard.gateway.client_request import ClientRequest, as_object
+from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.surface.result_links import (
     describe_read,
     make_media_link,
     make_result_link,
     supports_resource_links,
 )
+from toolyard.protocol.pending import as_object
 from toolyard.results.content_blocks import ParsedBlock, parse_block
 from toolyard.results.media import store_media_block
 from toolyard.results.readable_json import estimate_characters, to_readable_json
@@ -127,8 +128,8 @@ class ResultLimiter:
         self, view: CallerView, request: ClientRequest, server: Server, *, has_result_read: bool
     ) -> None:
         """``has_result_read``: the client has the meta tool ``result_read``."""
-        self._result_store = view.core.call_path.result_store(view.principal)
-        self._limits = view.core.call_path.limits
+        self._result_store = view.gateway.call_path.result_store(view.principal)
+        self._limits = view.gateway.call_path.limits
         self._supports_links = supports_resource_links(request)
         self._tool_name = str(request.params.get("name"))
         self._server = server

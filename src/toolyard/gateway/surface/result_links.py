@@ -12,7 +12,8 @@ import re
 from typing import Any
 
 from toolyard.gateway.caller_view import CallerView
-from toolyard.gateway.client_request import ClientRequest, as_object
+from toolyard.gateway.client_request import ClientRequest
+from toolyard.protocol.pending import as_object
 from toolyard.results.partial_read import read_range
 from toolyard.results.result_store import StoredResult
 from toolyard.types.result import Media, Result
@@ -83,8 +84,8 @@ async def read_stored_result(uri: object, view: CallerView) -> dict[str, Any] | 
     found = _RESULT_URI.fullmatch(uri) if isinstance(uri, str) else None
     if found is None:
         return None
-    kept = await view.core.call_path.result_store(view.principal).read(found["handle"])
-    if kept is None or not view.core.call_path.is_in_token_scope(kept.server, view.caller):
+    kept = await view.gateway.call_path.result_store(view.principal).read(found["handle"])
+    if kept is None or not view.gateway.call_path.is_in_token_scope(kept.server, view.caller):
         return None
     length = min(int(found["length"] or _MAX_READ_LENGTH), _MAX_READ_LENGTH)
     return {

@@ -15,7 +15,7 @@ from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import ConnectionStrategy
 from toolyard.errors import ApprovalNeeded, ToolRefused, ToolyardError
 from toolyard.gateway.caller_view import CallerView
-from toolyard.gateway.client_request import ClientRequest, as_object
+from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.input_required.approval_prompt import ApprovalPrompt
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
@@ -32,6 +32,7 @@ from toolyard.protocol.codec import JsonFragment
 from toolyard.protocol.constants import INVALID_PARAMS
 from toolyard.protocol.eras import Era
 from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
+from toolyard.protocol.pending import as_object
 from toolyard.results.readable_json import is_large
 from toolyard.types.call import Caller, McpRequest, ToolCall
 from toolyard.types.result import Result
@@ -67,8 +68,8 @@ class ToolHandlers:
         self._view = view
         self._runner = runner
         self._approval_prompt = ApprovalPrompt(view.gateway.approvals, view.caller, runner)
-        self._core = view.core
-        self._limits = view.core.call_path.limits
+        self._gateway = view.gateway
+        self._limits = view.gateway.call_path.limits
         self._encoded_lists: dict[Era, tuple[_DefinitionMap, _DefinitionMap, Sequence[JsonFragment]]] = {}
         """Encoded lists for the clients of each era."""
         self._snapshots: dict[Era, _ListSnapshot] = {}
@@ -119,10 +120,10 @@ class ToolHandlers:
         mode = self._mode
         if mode is None and self._view.only_server_id is not None:
             mode = "direct"
-        return self._core.meta_tools.offer_tools(roster, self._view.caller, mode)
+        return self._gateway.meta_tools.offer_tools(roster, self._view.caller, mode)
 
     def _visible_tools(self, roster: ToolListing) -> Mapping[str, Definition]:
-        return self._core.call_path.visible_tools(roster, self._view.caller)
+        return self._gateway.call_path.visible_tools(roster, self._view.caller)
 
     async def call(self, request: ClientRequest) -> dict[str, Any]:
         """Handle ``tools/call`` through the common call path."""
@@ -152,7 +153,7 @@ class ToolHandlers:
             return self._refusal_result(error, name, exposed)
 
     async def _call_tool(self, call: ToolCall, request: ClientRequest) -> dict[str, Any]:
-        call_path, caller = self._core.call_path, self._view.caller
+        call_path, caller = self._gateway.call_path, self._view.caller
         result = await self._runner.run(
             request, lambda connections: call_path.call_raw(call, caller, connections)
         )
@@ -170,7 +171,7 @@ class ToolHandlers:
         self, exposed: str, result: dict[str, Any], request: ClientRequest
     ) -> dict[str, Any]:
         """Return the result, shortened with a link if it is too long for a model."""
-        rosters, principal = self._core.tool_directory, self._view.principal
+        rosters, principal = self._gateway.tool_directory, self._view.principal
         located = await rosters.locate_tool(exposed, principal)
         if located is None:
             return result
@@ -194,7 +195,7 @@ class ToolHandlers:
     async def _call_meta_tool(self, call: ToolCall, request: ClientRequest) -> dict[str, Any]:
         """Return a meta tool's answer. Results of called tools are shaped for a model; media are added beside
         the text."""
-        meta, caller = self._core.meta_tools, self._view.caller
+        meta, caller = self._gateway.meta_tools, self._view.caller
 
         async def made() -> dict[str, Any]:
             if call.name == TOOLS_CALL_NAME:
@@ -226,12 +227,12 @@ class ToolHandlers:
         Returns the server's question as it came, if there is one, else the result, shaped for a model.
         """
         meta_connections = _MetaToolConnections(
-            self._core.manager,
+            self._gateway.manager,
             connections,
             self._view.gateway.upstream.without_capabilities,
             may_ask=needs_dedicated_connection(request),
         )
-        result = await self._core.meta_tools.call_for_result(
+        result = await self._gateway.meta_tools.call_for_result(
             call, self._view.caller, meta_connections, raise_approval_needed=True
         )
         return meta_connections.question or _build_meta_result(result, request)
@@ -240,7 +241,7 @@ class ToolHandlers:
         """Return the exposed name of a tool of the only server; one that does not exist for an unknown
         tool."""
         only = cast("str", self._view.only_server_id)
-        rosters, principal = self._core.tool_directory, self._view.principal
+        rosters, principal = self._gateway.tool_directory, self._view.principal
         found = rosters.known_listing(principal).names.exposed_name(only, name)
         if found is None:
             found = (await self._view.fetch_tool_listing()).names.exposed_name(only, name)
@@ -253,7 +254,7 @@ class ToolHandlers:
         tool does not exist, under the name that the client used.
         """
         only = self._view.only_server_id
-        shown = self._visible_tools(self._core.tool_directory.known_listing(self._view.principal))
+        shown = self._visible_tools(self._gateway.tool_directory.known_listing(self._view.principal))
         if exposed in shown:
             return {"content": [{"type": "text", "text": str(error)}], "isError": True}
         if only is None:
@@ -265,7 +266,7 @@ class ToolHandlers:
         up, since the call will report why."""
         if not isinstance(name, str):
             return ()
-        directory, principal = self._core.tool_directory, self._view.principal
+        directory, principal = self._gateway.tool_directory, self._view.principal
         try:
             exposed = name if self._view.only_server_id is None else await self._find_exposed_name(name)
             if exposed in META_TOOLS:

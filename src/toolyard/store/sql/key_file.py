@@ -13,8 +13,10 @@ from toolyard.config.file_writer import write_private_file
 from toolyard.errors import ConfigError
 from toolyard.store.errors import KeyMissing, KeyUnusable
 
-__all__ = ["KEY_FILE_NAME", "make_key", "read_key"]
+__all__ = ["DATABASE_FILE_NAME", "KEY_FILE_NAME", "make_key", "read_key"]
 
+DATABASE_FILE_NAME = "toolyard.db"
+"""Name of the SQLite database beside the key file."""
 KEY_FILE_NAME = "secret.key"
 
 _log = logging.getLogger("toolyard.store.keyfile")

@@ -12,7 +12,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from toolyard.config.file_writer import ensure_private_file
 from toolyard.store.errors import DatabaseUnusable, KeyMissing, Unreadable, WrongKey
-from toolyard.store.lazy_database import DATABASE_FILE_NAME
 from toolyard.store.locks.file_locks import hold_file_lock
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import (
@@ -27,7 +26,7 @@ from toolyard.store.sql.dialects import (
     schema_change_transaction,
 )
 from toolyard.store.sql.executor import unavailable_error
-from toolyard.store.sql.key_file import KEY_FILE_NAME, make_key, read_key
+from toolyard.store.sql.key_file import DATABASE_FILE_NAME, KEY_FILE_NAME, make_key, read_key
 from toolyard.store.sql.migrate import HEAD, migrate, read_schema_version
 from toolyard.store.sql.tables import keys
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
-from toolyard import __version__
+from toolyard.types.version import __version__
 from toolyard.web.problem_details import ProblemDetails
 
 __all__ = ["build_openapi_document", "router"]

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolyard import __version__
 from toolyard.types.account import Role, User
+from toolyard.types.version import __version__
 from toolyard.web.account_admin import Invitation
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolyard import __version__
 from toolyard.types.call import CallRecord
 from toolyard.types.status import State, Status
+from toolyard.types.version import __version__
 from toolyard.web.access.request_context import RESPONSE_STATUS_KEY
 
 if TYPE_CHECKING:
