@@ -12,7 +12,7 @@ from tests.gateway.conftest import Old, odd
 from tests.web.conftest import Local
 from yarl import URL
 
-from toolyard.gateway import legacy_session
+from toolyard.gateway import client_request
 from toolyard.gateway.client_request import CancellableRequests
 
 
@@ -94,6 +94,6 @@ async def test_a_flood_fills_nothing_and_what_is_old_does_not_count(monkeypatch:
     with pytest.raises(asyncio.CancelledError):
         held.begin(9_999, task)
     assert not task.cancelled()
-    monkeypatch.setattr(legacy_session, "_EARLY_CANCELLATION_SECONDS", 0.0)
+    monkeypatch.setattr(client_request, "_EARLY_CANCELLATION_SECONDS", 0.0)
     held.begin(9_998, task)
     await task
