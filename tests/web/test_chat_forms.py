@@ -366,6 +366,14 @@ async def test_a_tool_that_begins_a_chat_reads_the_instances_once(console: Yard)
     assert reads(console) == before + 1
 
 
+async def test_each_request_of_the_api_that_begins_a_chat_reads_the_instances_once(yard: Yard) -> None:
+    client, before = yard.local.client(), reads(yard)
+    chat = (await client.post("/api/v1/chats", {})).json["id"]
+    assert reads(yard) == before + 1
+    assert (await client.post(f"/api/v1/chats/{chat}/messages", {"text": "say Hello."})).status == 202
+    assert reads(yard) == before + 2
+
+
 async def test_a_form_that_begins_no_chat_leaves_none_behind(console: Yard) -> None:
     tool = await console.browser.get("/ui/chat/console?tool=playground_plan_trip")
     page = await console.browser.send(tool, tool.form_with("tool"), {})

@@ -174,6 +174,14 @@ def test_how_far_a_turn_is_stands_in_its_events() -> None:
     assert functools.reduce(lambda turn, each: turn.apply([each]), events, TurnSnapshot()) == standing
 
 
+def test_items_that_did_not_change_stay_the_same_objects() -> None:
+    """By that a page that follows a turn knows what to send again."""
+    before = turn({"a": 1}, {"a": 2}, asks=[{"a": 3}], steps=2)
+    after = before.apply([event(300, Kind.PROGRESS, "c0", id="c0", progress=1)])
+    changed = [new.key for old, new in zip(before.items, after.items, strict=True) if old is not new]
+    assert changed == ["c200"]
+
+
 # How it is written down.
 
 
