@@ -176,8 +176,10 @@ async def _deltas(request: Request, state: State) -> AsyncIterator[Json | str]:
 def _call_pieces(index: int, name: str, arguments: str) -> Iterator[Json]:
     function = {"name": name, "arguments": ""}
     yield {"index": index, "id": f"call_{next(NUMBERS)}", "type": "function", "function": function}
-    for start in range(0, len(arguments), 7):
-        yield {"index": index, "function": {"arguments": arguments[start : start + 7]}}
+    # Each piece costs the reader about as much, however long it is.
+    size = max(7, len(arguments) // 500)
+    for start in range(0, len(arguments), size):
+        yield {"index": index, "function": {"arguments": arguments[start : start + size]}}
 
 
 def _broken(kind: str) -> Iterator[Json | str]:

@@ -237,8 +237,8 @@ async def test_an_answer_to_a_server_has_the_length_that_it_requests_and_a_limit
 
 
 async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(opened: Opening, model: Model) -> None:
-    # The request of the turn itself has about 31,000 tokens, and each request of the server 10,000.
-    house = await opened(rules={"token_budget": 35_000})
+    # The request of the turn itself has about 21,000 tokens, and each request of the server 10,000.
+    house = await opened(rules={"token_budget": 25_000})
     calls = [f"call s_think {json.dumps({'text': str(number) + 'x' * 40_000})}" for number in (1, 2)]
     chat, turn, events = await asking(house, *calls, "then", "say Ok.")
     events = await house.until(chat, turn, lambda found: len(only(found, Kind.QUESTION)) == 2)
@@ -248,7 +248,7 @@ async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(opened: Ope
         events = await house.until(chat, turn, lambda found, n=number: len(only(found, Kind.RESULT)) == n)
     first, second = (body["text"] for body in only(events, Kind.RESULT))
     assert "You said" in first
-    assert "tokens; the limit is 35,000" in second
+    assert "tokens; the limit is 25,000" in second
     events = await house.over(chat, turn)
     assert only(events, Kind.END)[0]["why"] == "limit"
     assert len(await model.journal()) == before + 1
