@@ -243,7 +243,9 @@ async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(opened: Ope
     chat, turn, events = await asking(house, *calls, "then", "say Ok.")
     events = await house.until(chat, turn, lambda found: len(only(found, Kind.QUESTION)) == 2)
     before = len(await model.journal())
-    for number, question in enumerate(only(events, Kind.QUESTION), 1):
+    # Over standard streams both questions may count for the second call, whose end would cancel the other.
+    questions = sorted(only(events, Kind.QUESTION), key=lambda question: "2xx" in question["request"])
+    for number, question in enumerate(questions, 1):
         await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
         events = await house.until(chat, turn, lambda found, n=number: len(only(found, Kind.RESULT)) == n)
     first, second = (body["text"] for body in only(events, Kind.RESULT))
