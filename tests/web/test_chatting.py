@@ -19,6 +19,7 @@ from toolyard.web.account_admin import AccountAdmin
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
+    from tests.web.conftest import Local
 
 Opening = Callable[..., Awaitable[Any]]
 
@@ -121,3 +122,11 @@ async def test_turns_that_run_end_when_the_site_does(open_site: Opening, model: 
     await local.services.end_work()
     events = await local.services.chats.list_events("local", chat.id, after=turn - 1)
     assert only(events, Kind.END)[0]["why"] == "interrupted"
+
+
+async def test_one_tool_of_a_chat_is_found_as_it_is_in_the_whole_list(alone: Local) -> None:
+    chats = alone.services.chats
+    tools = await chats.list_tools("local", None)
+    (wanted,) = [each for each in tools if each.name == "demo_weekday"]
+    assert await chats.list_tools("local", None, only="demo_weekday") == [wanted]
+    assert await chats.list_tools("local", None, only="missing") == []

@@ -375,18 +375,20 @@ class ChatService:
         kept_data = await self._store.get_kept_data(chat_id, seq) if events[0].has_kept else None
         return read_full_result(result, kept_data)
 
-    async def list_tools(self, owner: str, chat: str | OpenChat | None) -> Sequence[ToolView]:
+    async def list_tools(
+        self, owner: str, chat: str | OpenChat | None, *, only: str | None = None
+    ) -> Sequence[ToolView]:
         """Return every known tool, and for a hidden tool the reason given by the rule that hides it.
 
         ``chat`` is the id of a chat, whose selection of tools is ignored; a draft; or None for the tools that
-        a chat without an agent would have.
+        a chat without an agent would have. ``only`` limits the tools to those of this name.
         """
         if isinstance(chat, OpenChat):
             tool_set = chat.tool_set
         else:
             stored = None if chat is None else replace(await self.get(owner, chat), choice=None)
             tool_set = await self._backend.load_tool_set(owner, stored)
-        return await list_tool_views(tool_set if self.models.choices else tool_set.for_operator())
+        return await list_tool_views(tool_set if self.models.choices else tool_set.for_operator(), only)
 
 
 def _make_title(text: str, max_characters: int = _MAX_TITLE_CHARACTERS) -> str:

@@ -310,15 +310,20 @@ class ToolView:
     """Each call needs an approval."""
 
 
-async def list_tool_views(tool_set: ToolSet) -> list[ToolView]:
-    """Return all tools sorted by name. ``tool_set`` must belong to a chat without a selection."""
+async def list_tool_views(tool_set: ToolSet, only: str | None = None) -> list[ToolView]:
+    """Return all tools sorted by name, or those named ``only``.
+
+    ``tool_set`` must belong to a chat without a selection.
+    """
     listing = await tool_set.fetch_listing()
-    views = [*_view_listed_tools(tool_set, listing), *_view_quarantined_tools(tool_set, listing)]
+    tools = {name: each for name, each in listing.tools.items() if only in (None, name)}
+    rejected = [each for each in _view_quarantined_tools(tool_set, listing) if only in (None, each.name)]
+    views = [*_view_listed_tools(tool_set, tools), *rejected]
     return sorted(views, key=lambda each: (each.name, each.id))
 
 
-def _view_listed_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator[ToolView]:
-    for name, definition in listing.tools.items():
+def _view_listed_tools(tool_set: ToolSet, tools: Mapping[str, Definition]) -> Iterator[ToolView]:
+    for name, definition in tools.items():
         try:
             decision = tool_set.explain(name)
         except ToolRefused:

@@ -144,7 +144,7 @@ def _device_cookie_name(settings: Settings) -> str:
 
 
 def _xor_bytes(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+    return (int.from_bytes(one) ^ int.from_bytes(other)).to_bytes(len(one))
 
 
 def _is_https(settings: Settings) -> bool:

@@ -106,7 +106,8 @@ def _redirect_to_console(chat: Chat, form: SubmittedForm) -> ActionRedirect:
 async def _read_tool_form(
     chats: ChatService, me: RequestUser, chat: str | OpenChat | None, form: SubmittedForm
 ) -> ToolConsole:
-    tool = find_tool(await chats.list_tools(me.user.id, chat), form.text("tool"))
+    wanted = form.text("tool")
+    tool = find_tool(await chats.list_tools(me.user.id, chat, only=wanted), wanted)
     filled = ToolForm.from_schema(tool.input_schema).with_submission(form)
     return ToolConsole(chat if isinstance(chat, str) else None, tool.name, tool=tool, form=filled)
 
