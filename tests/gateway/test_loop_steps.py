@@ -18,6 +18,7 @@ from toolyard.gateway import endpoint, gateway
 from toolyard.gateway.surface import listing_cache, prompts, result_limits, tools
 from toolyard.gateway.surface.resource_uris import ResourceMap
 from toolyard.web.api import tools as api_tools
+from toolyard.web.ui.components import render
 
 LISTS = """
 import json, sys
@@ -155,3 +156,13 @@ async def test_a_large_result_reaches_the_client_unchanged_and_its_parts_are_enc
     assert len(called.json["raw"]["content"][0]["text"]) == 3_000_000
     assert sum(sent) > 3_000_000
     assert max(sent) <= 1_000_000
+
+
+async def test_pages_with_texts_of_servers_are_rendered_in_threads(
+    open_site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = await open_site({"one": LISTING})
+    calls = note_threads(monkeypatch, (render, "render_page"))
+    for path in ("/ui/admin/mcp/files/one/contents", "/ui/admin/mcp/files/one/changes"):
+        assert (await local.client().get(path)).status == 200
+    assert calls == [("render_page", False)] * 2

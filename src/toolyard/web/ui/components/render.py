@@ -5,8 +5,9 @@ Static files have URLs with a content hash. The theme is stored in a cookie, so 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ __all__ = [
     "STATIC_FOLDER",
     "is_fragment_request",
     "read_theme",
+    "render_large_page",
     "render_macro",
     "render_page",
     "router",
@@ -73,6 +75,11 @@ def render_page(request: Request, template: str, *, status: int = 200, **context
     if flash is not None:
         clear_flash(response)
     return response
+
+
+async def render_large_page(request: Request, template: str, **context: Any) -> HTMLResponse:
+    """Render a page with long texts of servers in a thread: to escape hidden characters takes time."""
+    return await asyncio.to_thread(partial(render_page, request, template, **context))
 
 
 def render_macro(template: str, macro: str, *arguments: Any, **keywords: Any) -> Markup:

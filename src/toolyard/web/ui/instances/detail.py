@@ -35,7 +35,7 @@ from toolyard.web.service_dependencies import (
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form
-from toolyard.web.ui.components.render import is_fragment_request, render_page
+from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
 from toolyard.web.ui.instances.overview import InstanceRow, build_instance_row
 from toolyard.web.ui.registry.server_listing import ServerListing, fetch_server_listing
 from toolyard.web.ui.tools.page import ToolRow, build_tool_rows
@@ -144,7 +144,7 @@ async def show_instance_tools(
             server,
             _build_tools(callers, call_path, locks, me, instance, fetched, changes),
         )
-    return render_page(
+    return await render_large_page(
         request, "instance_tools.html" if is_fragment_request(request) else "instance.html", page=page
     )
 

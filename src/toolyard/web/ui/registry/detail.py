@@ -46,7 +46,7 @@ from toolyard.web.tool_acceptance import (
 )
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
-from toolyard.web.ui.components.render import is_fragment_request, render_page
+from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
 from toolyard.web.ui.registry.server_listing import fetch_server_listing
 from toolyard.web.ui.tools.page import ToolRow, build_plain_row, build_tool_rows
 
@@ -180,8 +180,8 @@ async def show_contents(
         unconfirmed,
     )
     if is_fragment_request(request):
-        return render_page(request, "server_contents.html", contents=contents)
-    return render_page(
+        return await render_large_page(request, "server_contents.html", contents=contents)
+    return await render_large_page(
         request, "server.html", page=await _build_page(registry, tool_acceptance, server_id, contents)
     )
 
@@ -282,11 +282,11 @@ async def show_file_contents(
         redirect_uri = client_identity.redirect_uri_for(issuer.issuer) if interactive else ""
         contents = replace(contents, file_issuer=issuer, redirect_uri=redirect_uri)
     if is_fragment_request(request):
-        return render_page(request, "server_contents.html", contents=contents)
+        return await render_large_page(request, "server_contents.html", contents=contents)
     page = await _build_file_page(
         callers, config, tool_acceptance, server_sign_ins, server_records, me, server_id, contents
     )
-    return render_page(request, "file_server.html", page=page)
+    return await render_large_page(request, "file_server.html", page=page)
 
 
 async def _build_page(

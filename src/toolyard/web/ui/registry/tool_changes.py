@@ -31,7 +31,7 @@ from toolyard.web.service_dependencies import (
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count, one_line
 from toolyard.web.ui.components.forms import read_submitted_form
-from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components.render import render_large_page
 from toolyard.web.ui.registry.server_listing import fetch_server_listing
 
 __all__ = ["router"]
@@ -237,7 +237,7 @@ async def _render_changes_page(
         # Diffs of many long definitions take time. Yield to the event loop between two.
         await asyncio.sleep(0)
     more = len(changes) - len(shown)
-    return render_page(
+    return await render_large_page(
         request, "changes.html", page=ChangesPage(name, back, whom, shown, problem, more, everyone)
     )
 
