@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import psutil
 import pytest
+from playwright.async_api import Browser, expect
 from tests import prefork
 from tests.ports import free_port
 from tests.processes import lives
@@ -153,6 +154,26 @@ async def test_servers_are_warmed_after_it_listens_and_never_before(
         ]:
             await asyncio.sleep(0.02)
     assert found["off"]["state"] == "disabled"
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_first_page_comes_before_a_server_answers_and_fills_itself(
+    serve: Starting, tmp_path: Path, demo: dict[str, Any], chromium: Browser
+) -> None:
+    go = tmp_path / "go"
+    waits = f"while [ ! -e {go} ]; do sleep 0.05; done; exec {sys.executable} -I -S {demo['args'][2]}"
+    served = await serve({"slow": {"command": "sh", "args": ["-c", waits]}})
+    page = await chromium.new_page()
+    try:
+        await page.goto(f"{served.url}/ui/")
+        await expect(page.locator("#f-slow .pill")).to_have_text("Starting", timeout=30_000)
+        await expect(page.locator(".tile.starting b")).to_have_text("1")
+        go.touch()
+        await expect(page.locator("#f-slow .pill")).to_have_text("Ready", timeout=30_000)
+        await expect(page.locator("#f-slow .row-sub")).to_contain_text("3 tools", timeout=30_000)
+        await expect(page.locator(".tile.starting b")).to_have_text("0")
+    finally:
+        await page.close()
 
 
 async def test_nothing_is_started_where_the_setting_says_so(serve: Starting, demo: dict[str, Any]) -> None:

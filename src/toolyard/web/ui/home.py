@@ -37,7 +37,8 @@ _URGENCY_BY_STATE = {"needs_reauth": 0, "failed": 1, "pending": 2, "ready": 3, "
 _STATE_GROUPS = (
     ("ready", "Ready", ("ready",)),
     ("attention", "Need attention", ("failed", "needs_auth", "needs_reauth")),
-    ("resting", "Not connected", ("idle", "pending", "connecting", "closed")),
+    ("starting", "Starting", ("connecting",)),
+    ("resting", "Not connected", ("idle", "pending", "closed")),
     ("disabled", "Disabled", ("disabled",)),
 )
 
