@@ -139,10 +139,13 @@ types: .venv/.dev
 
 TESTED_WITH := .venv/.dev .envs/legacy/.done .envs/bench-fastmcp/.done .envs/node/.done .envs/conformance/.done .envs/local/.done .envs/browser.done .envs/nginx.done
 
+# Any failure fails the run. Only .ci/run sets RUNNER, to run a few failed tests once more.
+RUNNER := pytest
+
 # Four workers also on two cores, because tests often wait for processes, disks and clocks. Compiled modules are
 # cached, because otherwise each of hundreds of processes would compile its own.
 unit: $(TESTED_WITH)
-	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m tests.twice -q -n 4 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m $(RUNNER) -q -n 4 --dist loadfile --no-loadscope-reorder
 
 # The type checker runs in parallel with the tests: it takes one core for a minute. Prerequisites of both come first.
 test: lint $(TESTED_WITH)

@@ -1,4 +1,4 @@
-"""What fails once is run again, and seen; what is broken stays broken."""
+"""Few failed tests run once more in CI, and are printed as defects; any failure fails ``make test``."""
 
 from __future__ import annotations
 
@@ -27,43 +27,43 @@ def test_once(word, mark=Path(__file__).parent / "mark"):
 MANY = """
 import pytest
 
-@pytest.mark.parametrize("number", range(11))
+@pytest.mark.parametrize("number", range(3))
 def test_many(number): raise AssertionError
 """
 
 
 def run(folder: Path, *options: str, **files: str) -> tuple[int, str]:
-    """The exit code and the words of a run of these files."""
+    """Return the exit code and the output of a run of these files."""
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text, "utf-8")
-    # Whoever runs this one may be a worker.
+    # This test may itself run in a worker of pytest.
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     env |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    words = [sys.executable, "-m", "tests.twice", "-q", *options]
+    words = [sys.executable, "-m", "tests.rerun", "-q", *options]
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     return done.returncode, done.stdout
 
 
-def test_a_good_run_is_run_once(tmp_path: Path) -> None:
+def test_a_run_without_failures_is_not_repeated(tmp_path: Path) -> None:
     code, said = run(tmp_path, good=GOOD)
     assert code == 0
     assert "====" not in said
 
 
-def test_what_fails_once_passes_and_is_named(tmp_path: Path) -> None:
+def test_tests_that_fail_once_are_printed_as_defects(tmp_path: Path) -> None:
     code, said = run(tmp_path, *WORKERS, good=GOOD, once=ONCE)
     assert code == 0
-    unsteady = said.partition("NOT STEADY")[2]
-    assert "test_once.py::test_once[a b]" in unsteady
-    assert r"test_once.py::test_once[[\xfc]::]" in unsteady
-    assert "test_good" not in unsteady
+    defects = said.partition("DEFECTS")[2]
+    assert "test_once.py::test_once[a b]" in defects
+    assert r"test_once.py::test_once[[\xfc]::]" in defects
+    assert "test_good" not in defects
 
 
-def test_what_fails_twice_fails(tmp_path: Path) -> None:
-    code, said = run(tmp_path, good=GOOD, once=ONCE, bad=BAD)
+def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
+    code, said = run(tmp_path, good=GOOD, bad=BAD)
     assert code == 1
     assert said.count("AssertionError: bad") >= 2
-    assert "NOT STEADY" not in said
+    assert "DEFECTS" not in said
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,19 @@ def test_what_fails_twice_fails(tmp_path: Path) -> None:
     ],
     ids=["many", "unreadable for a worker", "unreadable", "interrupted", "no option", "no test"],
 )
-def test_what_is_broken_gets_no_second_try(tmp_path: Path, options: list[str], files: dict[str, str]) -> None:
+def test_a_broken_run_is_not_repeated(tmp_path: Path, options: list[str], files: dict[str, str]) -> None:
     code, said = run(tmp_path, *options, **files)
     assert code != 0
     assert "====   test_" not in said
+
+
+@pytest.mark.parametrize(
+    ("command", "module"), [(["make"], "pytest"), (["make", "RUNNER=tests.rerun"], "tests.rerun")]
+)
+def test_only_the_runner_of_ci_repeats_tests(command: list[str], module: str) -> None:
+    assert "RUNNER=tests.rerun" in (ROOT / ".ci/run").read_text()
+    # This test may itself run below make, which hands its variables on.
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    words = [*command, "-n", "unit"]
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert f".venv/bin/python -m {module} -q" in done.stdout
