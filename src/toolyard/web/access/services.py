@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from fastapi import Depends, Request
@@ -27,7 +27,6 @@ def uses(kind: type[_T]) -> Any:
 
     # Asynchronous, because FastAPI would run a plain function in a thread.
     async def get(request: Request) -> _T:
-        return get_service(request, kind)
+        return request.app.state.services[kind]
 
-    dependency: Callable[[Request], Awaitable[_T]] = get
-    return Depends(dependency)
+    return Depends(get)
