@@ -20,6 +20,7 @@ from yarl import URL
 from toolyard.auth.records import issuer_digest
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.registry import Instance
+from toolyard.web.public_urls import PublicUrls
 
 if TYPE_CHECKING:
     from tests.conftest import Programs
@@ -146,14 +147,14 @@ def registration(redirect_uri: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("promised", [True, False])
 async def test_a_document_presented_at_an_honest_authorization_server_gets_no_code_to_a_hostile_one(
-    scene: Scene, promised: bool
+    scene: Scene, promised: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The honest one accepts the document of the hostile issuer, as it would that of anybody."""
-    services = scene.local.services
-    ours = services.build_client_identity(scene.local.url)
-    services.build_client_identity = lambda base: replace(
-        ours, document_url=f"{scene.local.url}/oauth/client.json"
+    urls = scene.local.part(PublicUrls)
+    ours = replace(
+        urls.build_client_identity(scene.local.url), document_url=f"{scene.local.url}/oauth/client.json"
     )
+    monkeypatch.setattr(urls, "build_client_identity", lambda base_url: ours)
     metadata = {
         "client_id_metadata_document_supported": True,
         "authorization_response_iss_parameter_supported": promised,
