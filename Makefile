@@ -54,8 +54,8 @@ UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1
 	@touch $@
 
 conformance: .venv/.dev .envs/conformance/.done
-	.venv/bin/python tests/conformance/client.py --modules .envs/conformance/node_modules --write-docs
-	.venv/bin/python tests/conformance/server.py --modules .envs/conformance/node_modules --write-docs
+	.venv/bin/python tests/conformance/client_scenarios.py --modules .envs/conformance/node_modules --write-docs
+	.venv/bin/python tests/conformance/server_scenarios.py --modules .envs/conformance/node_modules --write-docs
 
 # Inject every known fault once; writes its part of docs/reliability.md.
 faults: .venv/.dev

@@ -30,12 +30,12 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from harness.asking import Line, Peer
 from harness.bars import Bar, judge
 from harness.clients import Ask, bare, connect, official, ordinary
 from harness.gateways import GATEWAYS, direct, toolyard
 from harness.machine import describe
 from harness.processes import ROOT, http_servers
+from harness.raw_http_client import Line, Peer
 from harness.report import Column, Section, peer_table, replace_between, verdict_table
 
 DOCS = ROOT / "docs" / "benchmarks.md"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import pytest
-from tests.sqlite import with_tables
+from tests.sqlite_template import with_tables
 
 if TYPE_CHECKING:
     from psycopg import Connection

@@ -24,11 +24,11 @@ sys.path.append(str(BENCH))
 import chat  # noqa: E402
 import gateway  # noqa: E402
 from harness import gateways  # noqa: E402
-from harness.asking import Line, Peer  # noqa: E402
 from harness.bars import BARS, Bar, judge  # noqa: E402
 from harness.client_phases import PEERS, Run, Sizes  # noqa: E402
 from harness.clients import bare, connect, ordinary  # noqa: E402
 from harness.processes import Failed, Missing, http_servers, worker  # noqa: E402
+from harness.raw_http_client import Line, Peer  # noqa: E402
 from harness.report import Column, Section, peer_table, replace_between, verdict_table  # noqa: E402
 
 ERAS = ("both", "modern", "legacy")

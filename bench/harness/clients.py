@@ -15,8 +15,8 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from harness.asking import INITIALIZED, Line, Peer
-from harness.listening import StreamLine
+from harness.raw_http_client import INITIALIZED, Line, Peer
+from harness.raw_sse_client import StreamLine
 
 __all__ = ["Ask", "bare", "connect", "official", "ordinary"]
 

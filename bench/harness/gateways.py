@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
-from harness.asking import Peer
 from harness.processes import BENCH, ROOT, worker
+from harness.raw_http_client import Peer
 from toolyard.accounts import AccountService
 from toolyard.config.settings.table import Settings
 from toolyard.store import Database

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
-import importlib.util
 import re
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -16,6 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from joserfc.jwk import RSAKey
+from tests.accounts import hostile_oidc_provider
 from yarl import URL
 
 from toolyard.accounts import AccountService
@@ -40,19 +39,6 @@ REDIRECT = "http://127.0.0.1:3999/ui/oidc/callback"
 HERE = "192.0.2.1"
 
 
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"people_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-forging = _load("forger")
-
-
 @pytest.fixture
 def database_url() -> None:
     """SQLite alone: what is stored is tested on both elsewhere."""
@@ -71,8 +57,8 @@ def make_oidc(database: Any, net: OutboundHttp) -> Callable[..., OidcSignIn]:
 
     def make(issuer: str, **more: Any) -> OidcSignIn:
         chosen: dict[str, Any] = {
-            "oidc_client_id": forging.CLIENT,
-            "oidc_client_secret": forging.SECRET,
+            "oidc_client_id": hostile_oidc_provider.CLIENT,
+            "oidc_client_secret": hostile_oidc_provider.SECRET,
             **more,
         }
         settings = Settings(people_mode=PeopleMode.OIDC, oidc_issuer=issuer, **chosen)
@@ -157,7 +143,7 @@ async def test_a_wrong_secret_is_the_operators_business(
 
 @pytest.fixture
 async def forger() -> AsyncIterator[Any]:
-    made = forging.Forger()
+    made = hostile_oidc_provider.Forger()
     runner = web.ServerRunner(web.Server(made.answer), shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -188,8 +174,8 @@ async def test_what_is_right_is_accepted(forger: Any, make_oidc: Callable[..., O
         {"aud": ["another", "third"]},
         {"aud": None},
         {"aud": []},
-        {"aud": [forging.CLIENT, "another"]},
-        {"aud": [forging.CLIENT, "another"], "azp": "another"},
+        {"aud": [hostile_oidc_provider.CLIENT, "another"]},
+        {"aud": [hostile_oidc_provider.CLIENT, "another"], "azp": "another"},
         {"azp": "another"},
         {"iss": "https://evil.example"},
         {"iss": None},
@@ -239,7 +225,7 @@ def _confused(forger: Any) -> None:
 
 def _our_secret(forger: Any) -> None:
     forger.header = {"alg": "HS256"}
-    forger.sign_with = forging.SECRET.encode()
+    forger.sign_with = hostile_oidc_provider.SECRET.encode()
 
 
 def _own_key(forger: Any) -> None:
@@ -333,7 +319,9 @@ async def test_an_address_removed_from_admins_counts_for_no_session_and_no_token
     forger: Any, make_oidc: Callable[..., OidcSignIn], make_people: Callable[..., AccountService]
 ) -> None:
     def process(*admins: str) -> AccountService:
-        return make_people("oidc", oidc_issuer=forger.issuer, oidc_client_id=forging.CLIENT, admins=admins)
+        return make_people(
+            "oidc", oidc_issuer=forger.issuer, oidc_client_id=hostile_oidc_provider.CLIENT, admins=admins
+        )
 
     forger.claims = EMAIL
     before = process("ann@example.org", "bob@example.org")
@@ -350,7 +338,10 @@ async def test_an_address_that_another_account_has_now_is_not_the_first_accounts
 ) -> None:
     oidc = make_oidc(forger.issuer, admins=("ann@example.org",))
     people = make_people(
-        "oidc", oidc_issuer=forger.issuer, oidc_client_id=forging.CLIENT, admins=("ann@example.org",)
+        "oidc",
+        oidc_issuer=forger.issuer,
+        oidc_client_id=hostile_oidc_provider.CLIENT,
+        admins=("ann@example.org",),
     )
     forger.claims = EMAIL
     first, _ = await _sign_in(oidc, forger)

@@ -36,7 +36,7 @@ class Clock:
 
 @dataclass
 class World:
-    """The program ``tests/oauth/server.py``, and one client of it."""
+    """The program ``tests/oauth/authorization_server.py``, and one client of it."""
 
     url: str
     origins: Mapping[str, str]
@@ -131,7 +131,7 @@ class World:
 def oauth_program() -> Iterator[str]:
     """The address of the resource of the program, one for all tests of a worker."""
     programs = Programs()
-    yield programs(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
+    yield programs(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     programs.stop()
 
 

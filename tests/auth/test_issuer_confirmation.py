@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent.parent
 async def test_starting_sends_no_secret_to_the_issuer_that_a_hostile_server_names(
     listening: Programs, no_proxies: None, issuer: str | None
 ) -> None:
-    url = listening(sys.executable, "-I", ROOT / "tests/oauth/hostile.py", "{port}").url
+    url = listening(sys.executable, "-I", ROOT / "tests/oauth/hostile_server.py", "{port}").url
     oauth = {"grant": "client_credentials", "clientId": "robot", "clientSecret": "robot-secret"}
     if issuer is not None:
         oauth["issuer"] = issuer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiohttp import web
-from tests.oauth.person import agree
+from tests.oauth.scripted_user import agree
 
 from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.oauth_provider import OAuthProvider

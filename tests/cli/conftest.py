@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import prefork
-from tests.sqlite import with_tables
+from tests.sqlite_template import with_tables
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -116,7 +116,10 @@ def starts(tmp_path: Path) -> Path:
 @pytest.fixture
 def odd(starts: Path) -> dict[str, Any]:
     """The entry of the odd server."""
-    return {"command": sys.executable, "args": ["-I", "-S", str(HERE / "odd_server.py"), str(starts)]}
+    return {
+        "command": sys.executable,
+        "args": ["-I", "-S", str(HERE / "unusual_tools_server.py"), str(starts)],
+    }
 
 
 @pytest.fixture

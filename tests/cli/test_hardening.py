@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.ordinary_user import run_as_user
+from tests.unprivileged_user import run_as_user
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -21,7 +21,7 @@ import aiohttp
 import pytest
 from tests.conftest import Listening, Programs
 from tests.ports import free_port
-from tests.sqlite import with_tables
+from tests.sqlite_template import with_tables
 from yarl import URL
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
-PROGRAM = ROOT / "tests/oauth/server.py"
+PROGRAM = ROOT / "tests/oauth/authorization_server.py"
 
 FOLLOW = """
 import sys, urllib.request
@@ -526,7 +526,7 @@ def test_a_provider_with_pages_is_signed_in_to(cli: Cli, listening: Programs, st
     port = free_port()
     resource = f"http://127.0.0.1:{port}/mcp"
     issuer = listening("node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, resource).url
-    words = [sys.executable, "-I", str(ROOT / "tests/oauth/resource.py"), str(port), issuer]
+    words = [sys.executable, "-I", str(ROOT / "tests/oauth/resource_server.py"), str(port), issuer]
     program = Listening(words, port, {}).start()
     try:
         cli.write({"mcpServers": {"pages": {"url": resource}}})

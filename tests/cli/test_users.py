@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.sqlite import with_tables
+from tests.sqlite_template import with_tables
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli

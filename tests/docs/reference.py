@@ -14,7 +14,7 @@ from typing import Any
 import click
 from fastapi import FastAPI
 from tests.conftest import ROOT
-from tests.docs import package_picture
+from tests.docs import package_diagram
 
 from toolyard.cli.app import COMMAND_SECTIONS, app
 from toolyard.config.settings.table import SETTINGS, Settings
@@ -175,7 +175,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, write in PAGES.items():
         (FOLDER / name).write_text(re.sub(r"[ \t]+\n", "\n", write()))
-    package_picture.FILE.write_text(package_picture.picture())
+    package_diagram.FILE.write_text(package_diagram.picture())
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT, Programs
+from tests.docs.example_session import Session, matches
 from tests.docs.pages import PAGES, Example, examples, read
-from tests.docs.sessions import Session, matches
 from tests.ports import free_port
 
 from toolyard.config import load_settings, parse_config

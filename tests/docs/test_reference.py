@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from tests.docs import package_picture
+from tests.docs import package_diagram
 from tests.docs.reference import FOLDER, PAGES
 
 from toolyard.config import parse_config
@@ -34,7 +34,7 @@ def test_the_reference_is_what_the_code_says(page: str) -> None:
 
 
 def test_the_picture_of_the_packages_follows_the_architecture_test() -> None:
-    assert package_picture.FILE.read_text() == package_picture.picture(), "out of date: run `make reference`"
+    assert package_diagram.FILE.read_text() == package_diagram.picture(), "out of date: run `make reference`"
 
 
 def test_every_key_that_a_configuration_may_have_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import sys
 import time
 
 from tests.conftest import ROOT, Held, Programs
-from tests.faults import children, over_http, protocol, store  # noqa: F401 - their cases
+from tests.faults import http_faults, protocol_faults, stdio_faults, store_faults  # noqa: F401 - their cases
 from tests.faults.suite import CASES, Outcome, left_behind, memory, run_case
 
 DOCS = ROOT / "docs/reliability.md"

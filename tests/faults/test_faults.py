@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.conftest import Listening
-from tests.faults import children, over_http, protocol, suite  # noqa: F401 - their cases
+from tests.faults import http_faults, protocol_faults, stdio_faults, suite  # noqa: F401 - their cases
 from tests.faults.suite import CASES, Case, Room, beside, call, child, run_case
 
 QUICK = [

@@ -35,13 +35,19 @@ ODD_RESULT = (
 )
 
 
-LARGE = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "large_server.py")]}
+LARGE = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "large_results_server.py")]}
 """The entry of a server that answers with as much as it is asked for."""
 
 
 def odd(name: str, marker: Path | None = None, **more: Any) -> dict[str, Any]:
     """The entry of an odd server."""
-    words = ["-I", "-S", str(HERE / "odd_server.py"), name, *([] if marker is None else [str(marker)])]
+    words = [
+        "-I",
+        "-S",
+        str(HERE / "passthrough_server.py"),
+        name,
+        *([] if marker is None else [str(marker)]),
+    ]
     return {"command": sys.executable, "args": words, **more}
 
 

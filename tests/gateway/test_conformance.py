@@ -20,7 +20,7 @@ async def test_every_scenario_passes_through_the_gateway() -> None:
     words = ["--modules", str(MODULES), "--backend", "legacy", "--suite", "0.2.0-alpha.12", "--together"]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        str(ROOT / "tests/conformance/server.py"),
+        str(ROOT / "tests/conformance/server_scenarios.py"),
         *words,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, Modern, Old, Reply, odd
-from tests.gateway.large_server import data, words
+from tests.gateway.large_results_server import data, words
 from tests.web.conftest import Local
 
 from toolyard.meta.meta_tools import missing_result_message

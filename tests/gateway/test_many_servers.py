@@ -9,7 +9,7 @@ import aiohttp
 import aiohttp.web
 import pytest
 from tests.gateway.conftest import Modern
-from tests.meta.scripted import server, tool
+from tests.meta.scripted_core import server, tool
 from tests.web.conftest import Local
 
 from toolyard.catalog.cache import CatalogueCache

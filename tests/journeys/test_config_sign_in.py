@@ -45,7 +45,7 @@ def town(request: pytest.FixtureRequest, tmp_path: Path, listening: Programs) ->
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"guarded": entry}}))
     words = [str(MODULES), entry["url"], "dynamic", f"{url}/ui/auth/mcp/callback"]
     issuer = listening("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words).url
-    server = [sys.executable, str(ROOT / "tests/oauth/guarded.py"), str(mcp), issuer]
+    server = [sys.executable, str(ROOT / "tests/oauth/introspection_server.py"), str(mcp), issuer]
     guarded = Listening(server, mcp, {}).start()
     made = Town("dynamic", url, issuer, entry["url"], tmp_path, env)
     # Where there are no accounts nobody is invited.

@@ -142,7 +142,7 @@ class Cluster:
 
 @pytest.fixture
 async def cluster(postgres_url: str, tmp_path: Path, listening: Programs) -> AsyncIterator[Cluster]:
-    provider = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
+    provider = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     replicas: list[Replica] = []
     public = free_port()
     for index in range(2):

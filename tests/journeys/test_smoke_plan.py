@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS_SERVER = ROOT / "tests/servers/docs_server.py"
-RECORDER = ROOT / "tests/yard/recorder.py"
+RECORDER = ROOT / "tests/yard/recording_server.py"
 TOOLS = ["context7_query-docs", "context7_resolve-library-id"]
 
 
@@ -178,7 +178,7 @@ def test_6_a_stopped_program_leaves_no_child_processes(how: str, tmp_path: Path)
             assert program.stdout is not None
             assert program.stdout.readline() == "running\n"
             children = psutil.Process(program.pid).children(recursive=True)
-            assert sum("recorder.py" in " ".join(child.cmdline()) for child in children) >= 2
+            assert sum("recording_server.py" in " ".join(child.cmdline()) for child in children) >= 2
             assert sum("sleep" in child.name() for child in children) == 1
             program.send_signal(signal.SIGTERM)
             output, _ = program.communicate(timeout=30)

@@ -95,7 +95,7 @@ def town(request: pytest.FixtureRequest, tmp_path: Path, listening: object) -> I
         env["TOOLYARD_MODELS"] = json.dumps({"fake": entry})
         words = [str(MODULES), f"http://127.0.0.1:{mcp}/mcp", registration, f"{base}/ui/auth/mcp/callback"]
         issuer = listening("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words, **more).url  # type: ignore[operator]
-        server = [sys.executable, str(ROOT / "tests/oauth/guarded.py"), str(mcp), issuer]
+        server = [sys.executable, str(ROOT / "tests/oauth/introspection_server.py"), str(mcp), issuer]
         stack.callback(Listening(server, mcp, {}).start().stop)
         made = Town(registration, base, issuer, f"http://127.0.0.1:{mcp}/mcp", tmp_path, env, model)
         made.start()

@@ -22,7 +22,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 from tests import prefork
 from tests.conftest import Programs
-from tests.web.changing import Changing, changing
+from tests.web.changing_tools import Changing, changing
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
-from tests.net.raw import sockets
+from tests.net.raw_server import sockets
 from yarl import URL
 
 from toolyard.net import OutboundHttp

@@ -1,4 +1,4 @@
-"""A registry over a real database, and the program ``tests/oauth/server.py`` to sign in to."""
+"""A registry over a real database, and the program ``tests/oauth/authorization_server.py`` to sign in to."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Clock:
 
 @dataclass
 class Program:
-    """``tests/oauth/server.py``, told how to behave."""
+    """``tests/oauth/authorization_server.py``, told how to behave."""
 
     url: str
     session: aiohttp.ClientSession
@@ -142,7 +142,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 def oauth_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """One program for all tests of a file."""
     programs = Programs()
-    yield programs(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
+    yield programs(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     programs.stop()
 
 

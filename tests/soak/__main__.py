@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 from tests.soak.plot import picture
 from tests.soak.report import as_json, lines, machine, page, put
-from tests.soak.running import Found, Plan, soak
+from tests.soak.runner import Found, Plan, soak
 
 DOCS, PLOT = ROOT / "docs/reliability.md", ROOT / "docs/soak.svg"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from tests.soak.running import SHAPES, Found
-from tests.soak.sampling import Sample
+from tests.soak.process_samples import Sample
+from tests.soak.runner import SHAPES, Found
 
 _WIDTH, _LEFT, _RIGHT = 760, 64, 16
 _HEIGHT, _HEAD, _FOOT = 130, 34, 24

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.harness.machine import describe
-from tests.soak.counting import Outcome
-from tests.soak.running import SHAPES, Found, Plan
+from tests.soak.request_outcomes import Outcome
+from tests.soak.runner import SHAPES, Found, Plan
 
 START, END = "<!-- Written by `make soak`: start -->", "<!-- Written by `make soak`: end -->"
 

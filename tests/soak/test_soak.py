@@ -14,13 +14,13 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.conftest import NODE, ROOT
-from tests.soak.counting import Abandoned, Outcome, Refused, Tally, Told
-from tests.soak.heard import Heard
-from tests.soak.messages import says_closed
+from tests.soak.gateway_messages import says_closed
 from tests.soak.plot import picture
+from tests.soak.process_samples import Sample
+from tests.soak.received_events import Heard
 from tests.soak.report import END, START, put
-from tests.soak.running import Found
-from tests.soak.sampling import Sample
+from tests.soak.request_outcomes import Abandoned, Outcome, Refused, Tally, Told
+from tests.soak.runner import Found
 from tests.soak.verdicts import Ending, Verdict, judge, memory_of
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import linear_regression, median
 
-from tests.soak.counting import Outcome, Tally
-from tests.soak.sampling import Sample
+from tests.soak.process_samples import Sample
+from tests.soak.request_outcomes import Outcome, Tally
 
 GROWTH = 150_000
 """Bytes for each 1,000 requests of a process by which it may grow in the last third of its life."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.proxies import FreezableProxy, freezable
+from tests.postgres_proxy import FreezableProxy, freezable
 
 from toolyard.store import Database, transfer
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL

@@ -1,4 +1,4 @@
-"""Long results in the database; what holds wherever they are kept, tests/results/test_resultstore.py has."""
+"""Long results in the database; what holds wherever they are kept, tests/results/test_result_store.py has."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from argon2 import PasswordHasher
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
 from tests import prefork
-from tests.sqlite import with_tables
+from tests.sqlite_template import with_tables
 
 from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.config import load_config, load_settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from markdown_it import MarkdownIt
-from tests.web.chatting import (
+from tests.web.chat_client import (
     begin,
     ended,
     models_at,

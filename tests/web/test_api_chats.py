@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.web.chatting import (
+from tests.web.chat_client import (
     begin,
     ended,
     models_at,

@@ -223,7 +223,7 @@ async def test_a_script_signs_in_by_oauth_and_the_sign_in_ends_when_it_is_taken_
 ) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    program = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
+    program = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     registered = await server(admin, f"{program}/mcp", choices=[{"kind": "oauth"}])
     made = await create(ada.browser, registered, slug="mine")
     place = f"/api/v1/instances/{made['id']}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.web.chatting import begin, ended, results_server, run, streaming
+from tests.web.chat_client import begin, ended, results_server, run, streaming
 
 from toolyard.types.agent import Agent
 

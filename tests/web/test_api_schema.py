@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.web.chatting import begin, ended, results_server, run
+from tests.web.chat_client import begin, ended, results_server, run
 
 from toolyard.types.agent import Agent
 from toolyard.web.problem_details import PROBLEM_KINDS

@@ -33,7 +33,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_sign_in_that_ends_in_a_chat_is_seen_on_the_page(
     open_site: Opening, listening: Programs, kind: str
 ) -> None:
-    program = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
+    program = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     local = await open_site({}, people_mode="password")
     ann, services = await local.person("ann"), local.services
     choice = ChoiceDraft("oauth") if kind == "oauth" else ChoiceDraft("header", key="Authorization")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.web.browsing import Browser, Node, Page
-from tests.web.chatting import ROOT, models_at
+from tests.web.chat_client import ROOT, models_at
 from tests.web.conftest import Local, Opening
+from tests.web.scriptless_browser import Browser, Node, Page
 from tests.web.test_pages_render import check
 
 from toolyard.agents.chat.result_event import result_event

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from tests.web.chatting import (
+from tests.web.chat_client import (
     Sent,
     Stream,
     begin,

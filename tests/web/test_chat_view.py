@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.web.browsing import Node, read
 from tests.web.chat_events import CHAT, Log, logs, stored
+from tests.web.scriptless_browser import Node, read
 
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.types.chat import ChatEvent, Kind

@@ -93,7 +93,7 @@ def buttons(page: Any) -> list[str]:
 
 @pytest.fixture
 def program(listening: Programs) -> str:
-    return listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
+    return listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
 
 
 @pytest.fixture

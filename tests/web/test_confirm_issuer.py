@@ -34,7 +34,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Honest:
-    """The MCP server with two authorization servers of ``tests/oauth/server.py``."""
+    """The MCP server with two authorization servers of ``tests/oauth/authorization_server.py``."""
 
     url: str
     issuers: dict[str, str]
@@ -53,7 +53,7 @@ class Honest:
 
 @pytest.fixture
 async def honest(listening: Programs) -> Honest:
-    url = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
+    url = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     async with aiohttp.ClientSession() as session, session.get(f"{url}/control") as response:
         issuers = await response.json()
     made = Honest(url, issuers)
@@ -63,7 +63,7 @@ async def honest(listening: Programs) -> Honest:
 
 @pytest.fixture
 def hostile_url(listening: Programs) -> str:
-    return listening(sys.executable, "-I", ROOT / "tests/oauth/hostile.py", "{port}").url
+    return listening(sys.executable, "-I", ROOT / "tests/oauth/hostile_server.py", "{port}").url
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.proxies import FreezableProxy, freezable
+from tests.postgres_proxy import FreezableProxy, freezable
 from tests.web.conftest import environment
 
 if TYPE_CHECKING:

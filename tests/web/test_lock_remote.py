@@ -13,7 +13,7 @@ from typing import TypeAlias
 import pytest
 from tests import prefork
 from tests.conftest import Programs
-from tests.web.changing import Changing, changing
+from tests.web.changing_tools import Changing, changing
 from tests.web.conftest import Opening, environment
 
 Ran: TypeAlias = subprocess.CompletedProcess[str]

@@ -96,7 +96,7 @@ class Team:
 
 @pytest.fixture
 async def team(open_site: Opening, listening: Programs, no_proxies: None) -> Team:
-    program = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
+    program = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
     local = await open_site({}, people_mode="password")
     draft = ServerDraft("Guarded", f"{program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),))
     server = await local.services.registry.add_server(draft)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.web.browsing import Browser
+from tests.web.scriptless_browser import Browser
 from tests.web.test_pages_render import check
 
 from toolyard.agents.definitions.watch import LoadedAgents, load_agents

@@ -55,7 +55,7 @@ async def _fill(data: Path, docs: str, words: str) -> dict[str, str]:
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     data, programs = tmp_path_factory.mktemp("yard"), Programs()
     docs = programs(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}")
-    words = programs(sys.executable, ROOT / "tests/servers/words_server.py", "{port}")
+    words = programs(sys.executable, ROOT / "tests/servers/hostile_markup_server.py", "{port}")
     write_files(data)
     ids = asyncio.run(_fill(data, f"{docs.url}/mcp", words.url))
     served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")

@@ -8,8 +8,8 @@ import tomllib
 from typing import Any
 
 import pytest
-from tests.web.browsing import Browser, Page
 from tests.web.conftest import Local, Opening
+from tests.web.scriptless_browser import Browser, Page
 
 from toolyard.gateway.client_snippets import CLIENT_FORMATS
 from toolyard.types.account import Right, TokenScope

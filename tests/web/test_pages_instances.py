@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.conftest import Listening, Programs
-from tests.web.browsing import Browser, Page
 from tests.web.conftest import ROOT, Local
+from tests.web.scriptless_browser import Browser, Page
 
 from toolyard.types.registry import ChoiceDraft, InstanceDraft, InstanceState, RegistryServer, ServerDraft
 
@@ -14,7 +14,7 @@ SECRET = "k-very-secret-value"
 
 @pytest.fixture
 def words(listening: Programs) -> Listening:
-    return listening("python3", ROOT / "tests/servers/words_server.py", "{port}")
+    return listening("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Listening, Programs
-from tests.web.browsing import Browser
 from tests.web.conftest import ROOT, Local, Opening
+from tests.web.scriptless_browser import Browser
 
 from toolyard.auth.records import issuer_digest
 from toolyard.types.account import Role
@@ -159,7 +159,7 @@ async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Loca
 
 
 async def test_viewing_shows_what_the_server_has(me: Browser, alone: Local, listening: Programs) -> None:
-    words = listening("python3", ROOT / "tests/servers/words_server.py", "{port}")
+    words = listening("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
     server = await alone.services.registry.add_server(
         ServerDraft("Words", f"{words.url}/mcp", private_addresses=True)
     )
@@ -186,7 +186,7 @@ async def test_viewing_shows_the_whole_error(me: Browser, alone: Local, hostile_
 
 async def test_hostile_words_stay_words(me: Browser, alone: Local, listening: Programs) -> None:
     """The reader of ``browsing`` fails where markup of a server gets into the page: its tags do not nest."""
-    words = listening("python3", ROOT / "tests/servers/words_server.py", "{port}")
+    words = listening("python3", ROOT / "tests/servers/hostile_markup_server.py", "{port}")
     markup = '"><script>x</script>'
     server = await alone.services.registry.add_server(
         ServerDraft(markup, f"{words.url}/mcp?{markup[2:9]}", private_addresses=True, description=markup)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 from tests.conftest import Listening, Programs
-from tests.web.browsing import Browser, Node, Page
 from tests.web.conftest import ROOT, Local, Opening
+from tests.web.scriptless_browser import Browser, Node, Page
 
 from toolyard.types.account import Role
 from toolyard.types.registry import ChoiceDraft, InstanceDraft, InstanceState, ServerDraft
 
-WORDS = ROOT / "tests/servers/words_server.py"
+WORDS = ROOT / "tests/servers/hostile_markup_server.py"
 PAGES = (
     "/ui/",
     "/ui/chat",

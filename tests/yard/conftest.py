@@ -16,7 +16,7 @@ from tests.processes import below_us
 
 from toolyard import Toolyard
 
-RECORDER = Path(__file__).parent / "recorder.py"
+RECORDER = Path(__file__).parent / "recording_server.py"
 
 
 @pytest.fixture(autouse=True)

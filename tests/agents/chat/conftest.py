@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.agents.chat.house import House, Model, open_house
+from tests.agents.chat.chat_harness import House, Model, open_house
 
 if TYPE_CHECKING:
     from tests.conftest import Listening

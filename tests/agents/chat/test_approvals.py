@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agents.chat.house import ME, House, Model, answered_once, chat_server, kinds, only
+from tests.agents.chat.chat_harness import ME, House, Model, answered_once, chat_server, kinds, only
 
 from toolyard.agents.chat.approval_grants import (
     GrantScope,

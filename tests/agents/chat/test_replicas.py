@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.agents.chat.house import ME, House, Model, kinds, only
+from tests.agents.chat.chat_harness import ME, House, Model, kinds, only
 
 from toolyard.agents.chat.errors import ChatBusy
 from toolyard.types.chat import Kind

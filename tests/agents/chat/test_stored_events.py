@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from sqlalchemy import create_engine, text
-from tests.agents.chat.house import KEY, ME
+from tests.agents.chat.chat_harness import KEY, ME
 
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.store import Database

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.agents.chat.house import ME, House, Model, answered_once, fake_model, kinds, only
+from tests.agents.chat.chat_harness import ME, House, Model, answered_once, fake_model, kinds, only
 
 from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NoSuchChat
 from toolyard.agents.models.errors import NoSuchModel

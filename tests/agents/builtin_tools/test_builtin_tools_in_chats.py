@@ -1,0 +1,317 @@
+"""Built-in tools among the others: one list, one call path, for chats alone, and in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests import prefork
+
+from toolyard.config import load_config
+from toolyard.config.settings.table import Settings
+from toolyard.core.composition import Core, build_core
+from toolyard.errors import OutcomeUnknown, ToolRefused
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.agent import Agent
+from toolyard.types.call import Caller, CallRecord, ToolCall
+from toolyard.types.decision import RuleOutcome, Surface, Verdict
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.server import NATIVE_SERVER_ID, Bundle
+
+if TYPE_CHECKING:
+    from tests.agents.builtin_tools.conftest import Tree
+
+ANN = Principal("ann")
+ALL = ["find_files", "grep", "list_dir", "view_file", "web_fetch"]
+FETCH_SERVER = Path(__file__).with_name("reserved_name_server.py")
+ENTRY = {"command": sys.executable, "args": ["-I", "-S", str(FETCH_SERVER)]}
+
+
+def in_chat(**options: Any) -> Caller:
+    return Caller(chat="c1", **options)
+
+
+@pytest.fixture
+def records() -> list[CallRecord]:
+    return []
+
+
+@pytest.fixture
+async def core(leaks: None, tree: Tree, records: list[CallRecord]) -> AsyncIterator[Core]:
+    configuration = load_config(
+        overrides={"mcpServers": {"web": ENTRY}}, env={}, cwd=tree.outside, data_dir=tree.data
+    )
+    settings = Settings(workspace_root=tree.root)
+    made = build_core(
+        configuration, settings, data_dir=tree.data, with_native_tools=True, record=records.append
+    )
+    yield made
+    await made.close()
+
+
+async def shown(core: Core, caller: Caller) -> list[str]:
+    return list(core.call_path.visible_tools(await core.tool_directory.refresh(caller.principal), caller))
+
+
+# Who sees them.
+
+
+async def test_a_chat_has_them_in_one_list_with_the_others_by_name(core: Core) -> None:
+    names = await shown(core, in_chat())
+    [hashed] = set(names) - set(ALL)
+    assert hashed.startswith("web_fetch_")
+    assert names == sorted([*ALL, hashed])
+
+
+async def test_nobody_else_has_them(core: Core) -> None:
+    caller = Caller()
+    assert not set(ALL) & set(await shown(core, caller))
+    with pytest.raises(ToolRefused, match="no tool named 'view_file' is available"):
+        await core.call_path.call(ToolCall("view_file", {"path": "README.md"}), caller)
+    roster = await core.tool_directory.refresh(LOCAL_PRINCIPAL)
+    assert "view_file" not in await core.meta_tools.search(roster, "view a file", caller, 10)
+    assert "view_file" in await core.meta_tools.search(roster, "view a file", in_chat(), 10)
+    told = (
+        await core.meta_tools.call(
+            ToolCall("tools_call", {"name": "grep", "arguments": {"pattern": "x"}}), caller
+        )
+    ).body
+    assert told["ok"] is False
+
+
+async def test_why_says_that_they_are_for_chats(core: Core) -> None:
+    decision = core.call_path.explain("view_file", Caller())
+    assert (decision.tool, decision.verdict) == ("@native/view_file", Verdict.HIDE)
+    assert decision.decisive is not None
+    assert decision.decisive.reason == "built-in tools are available in chats only"
+    in_one = core.call_path.explain("@native/view_file", in_chat())
+    assert in_one.verdict is Verdict.ALLOW
+    assert {link.rule: link.outcome for link in in_one.chain}["native"] is RuleOutcome.PASS
+
+
+async def test_no_list_status_or_door_speaks_of_their_server(core: Core) -> None:
+    await core.call_path.call(ToolCall("list_dir"), in_chat())
+    manager = core.manager
+    assert list(manager.servers) == ["web"]
+    assert list(manager.visible_servers(LOCAL_PRINCIPAL)) == ["web"]
+    assert [status.server for status in manager.statuses()] == ["web"]
+    assert [status.server for status in manager.statuses(LOCAL_PRINCIPAL)] == ["web"]
+    assert [status.server for status in await manager.connect()] == ["web"]
+
+
+async def test_nothing_of_them_is_stored(core: Core, tree: Tree) -> None:
+    await shown(core, in_chat())
+    await core.call_path.call(ToolCall("list_dir"), in_chat())
+    await core.close()
+    kept = [file.name for file in tree.data.rglob("*") if file.is_file() and b"@native" in file.read_bytes()]
+    assert kept == []
+
+
+async def test_a_lock_does_not_concern_them(core: Core, tree: Tree) -> None:
+    (tree.data / "mcp.lock").write_text('{"broken')
+    names = await shown(core, in_chat())
+    assert [name for name in names if name in ALL] == ALL
+
+
+async def test_without_a_workspace_root_only_pages_are_fetched(leaks: None, tmp_path: Path) -> None:
+    made = build_core(
+        load_config(overrides={}, env={}, cwd=tmp_path, data_dir=tmp_path),
+        Settings(),
+        data_dir=tmp_path,
+        with_native_tools=True,
+    )
+    try:
+        assert await shown(made, in_chat()) == ["web_fetch"]
+        with pytest.raises(ToolRefused):
+            await made.call_path.call(ToolCall("view_file", {"path": "x"}), in_chat())
+    finally:
+        await made.close()
+
+
+async def test_doors_without_a_chat_have_none(leaks: None, tmp_path: Path) -> None:
+    made = build_core(
+        load_config(overrides={}, env={}, cwd=tmp_path, data_dir=tmp_path), Settings(), data_dir=tmp_path
+    )
+    try:
+        assert await shown(made, in_chat()) == []
+    finally:
+        await made.close()
+
+
+@pytest.mark.parametrize(
+    ("caller", "expected"),
+    [
+        (in_chat(agent=Agent("a", "A", tools=("view_*", "grep"))), ["grep", "view_file"]),
+        (
+            in_chat(agent=Agent("a", "A", tools=("*", "!web_*"))),
+            ["find_files", "grep", "list_dir", "view_file"],
+        ),
+        (in_chat(agent=Agent("a", "A", tools=())), []),
+        (in_chat(choice=frozenset({"@native/grep", "web/fetch"})), ["grep"]),
+        (in_chat(bundles=(Bundle("b", "web", "direct"),)), ALL),
+        (in_chat(scope=TokenScope(frozenset(Right), servers=("web",))), []),
+        (in_chat(scope=TokenScope(frozenset(Right), tools=("grep",))), ["grep"]),
+        (in_chat(agent=Agent("a", "A", mode="meta"), surface=Surface.MODEL_DIRECT), []),
+        (in_chat(agent=Agent("a", "A", mode="meta"), surface=Surface.MODEL_META), ALL),
+        (in_chat(principal=ANN), ALL),
+    ],
+)
+async def test_every_rule_of_the_chain_counts_for_them(
+    core: Core, caller: Caller, expected: list[str]
+) -> None:
+    assert [name for name in await shown(core, caller) if name in ALL] == expected
+
+
+# What they do.
+
+
+async def test_a_call_goes_the_one_way_and_is_recorded(core: Core, records: list[CallRecord]) -> None:
+    result = await core.call_path.call(
+        ToolCall("view_file", {"path": "README.md", "offset": 2, "limit": "1"}), in_chat(principal=ANN)
+    )
+    assert result.text == "README.md, lines 2 to 2; continue with offset 3\n2\tfirst line"
+    [record] = records
+    assert (record.tool, record.name, record.principal, record.outcome) == (
+        "@native/view_file",
+        "view_file",
+        "ann",
+        "ok",
+    )
+
+
+async def test_all_callers_share_one_connection(core: Core) -> None:
+    await asyncio.gather(
+        *(core.call_path.call(ToolCall("list_dir"), in_chat(principal=Principal(f"p{n}"))) for n in range(20))
+    )
+    assert core.manager.connection(NATIVE_SERVER_ID).status().connects == 1
+    assert core.manager.list_dedicated_connections("c1") == []
+
+
+async def test_each_tool_answers(core: Core) -> None:
+    async def told(name: str, **arguments: Any) -> str:
+        result = await core.call_path.call(ToolCall(name, arguments), in_chat())
+        assert not result.is_error
+        return result.text
+
+    assert await told("find_files", pattern="*.py") == "src/app.py\nsrc/sub/deep.py"
+    assert await told("grep", pattern="DEF", ignore_case="true", glob="*.py", limit=1.0) == (
+        "src/app.py:3: def main():\n(only the first 1 matches are shown)"
+    )
+    assert (await told("list_dir", path="src")).startswith("app.py  42 bytes\n")
+    assert (await told("list_dir")).startswith("README.md")
+
+
+async def test_a_picture_reaches_the_caller_as_media(core: Core, tree: Tree) -> None:
+    tree.write("pic.png", tree.png)
+    result = await core.call_path.call(ToolCall("view_file", {"path": "pic.png"}), in_chat())
+    [media] = result.media
+    assert (media.kind, media.mime, base64.b64decode(media.data)) == ("image", "image/png", tree.png)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("view_file", {}, "'path' is missing"),
+        ("view_file", {"path": 3}, "'path' must be a string"),
+        ("view_file", {"path": "README.md", "offset": 0}, "'offset' must be 1 or more"),
+        ("view_file", {"file": "x"}, "view_file has no argument 'file'; it has: path, offset, limit"),
+        ("view_file", {"path": "../outside/secret.txt"}, "leads out of the workspace"),
+        ("view_file", {"path": "src"}, "is a folder, not a file; use list_dir"),
+        ("grep", {"pattern": "("}, "the pattern is not valid"),
+        ("grep", {"pattern": "x", "ignore_case": 3}, "'ignore_case' must be true or false"),
+        ("find_files", {"pattern": ""}, "a glob must have 1"),
+        ("list_dir", {"path": "README.md"}, "is a file, not a folder"),
+        ("web_fetch", {"url": "http://127.0.0.1/"}, "has a private or denied address"),
+        ("web_fetch", {"url": "file:///etc/passwd"}, "does not begin with http"),
+    ],
+)
+async def test_what_cannot_be_done_is_an_error_result_in_words(
+    core: Core, records: list[CallRecord], name: str, arguments: dict[str, Any], words: str
+) -> None:
+    result = await core.call_path.call(ToolCall(name, arguments), in_chat())
+    assert result.is_error
+    assert words in result.text
+    assert records[-1].outcome == "tool error"
+
+
+async def test_a_result_never_needs_a_handle(leaks: None, tree: Tree) -> None:
+    tree.write("long.txt", "".join(f"line {number}\n" for number in range(5000)))
+    settings = Settings(workspace_root=tree.root, result_limit=2000)
+    made = build_core(
+        load_config(overrides={}, env={}, cwd=tree.outside, data_dir=tree.data),
+        settings,
+        data_dir=tree.data,
+        with_native_tools=True,
+    )
+    try:
+        for name, arguments in (
+            ("view_file", {"path": "long.txt"}),
+            ("grep", {"pattern": "line", "limit": 500}),
+        ):
+            result = await made.call_path.call(ToolCall(name, arguments), in_chat())
+            assert (result.truncated, result.handle, result.is_error) == (False, None, False)
+            assert 1000 < len(result.text) <= 2000
+    finally:
+        await made.close()
+
+
+async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
+    core: Core, tree: Tree, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
+) -> None:
+    tree.write("bad.txt", "a" * 64 + "\n")
+    task = asyncio.create_task(core.call_path.call(ToolCall("grep", {"pattern": "(?=(a+)+b)x"}), in_chat()))
+    await until(lambda: matchers() == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: matchers() == 0)
+    assert "README.md" in (await core.call_path.call(ToolCall("list_dir"), in_chat())).text
+
+
+async def test_closing_in_the_middle_ends_everything(
+    core: Core, tree: Tree, until: Callable[..., Awaitable[None]]
+) -> None:
+    tree.write("bad.txt", "a" * 64 + "\n")
+    task = asyncio.create_task(core.call_path.call(ToolCall("grep", {"pattern": "(?=(a+)+b)x"}), in_chat()))
+    await until(lambda: core.manager.connection(NATIVE_SERVER_ID).status().in_flight == 1)
+    await core.close()
+    with pytest.raises(OutcomeUnknown):
+        await task
+
+
+# Names that are ours.
+
+
+async def test_a_servers_tool_that_wants_a_reserved_name_gets_the_hash(core: Core) -> None:
+    roster = await core.tool_directory.refresh(LOCAL_PRINCIPAL)
+    [renamed] = roster.names.renamed_tools
+    assert (
+        str(renamed)
+        == f"web/fetch is exposed as '{renamed.name}': 'web_fetch' is reserved for a built-in tool"
+    )
+    assert roster.tools["web_fetch"].id == "@native/web_fetch"
+    result = await core.call_path.call(ToolCall(renamed.name), in_chat())
+    assert result.text == "from the server"
+
+
+def test_check_says_that_the_name_is_ours(tmp_path: Path) -> None:
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"web": ENTRY}}))
+    (tmp_path / "AGENTS.md").write_text("## Reader\n---\ntools: [view_file, grep]\n---\nRead.\n")
+
+    def toolyard(*words: str) -> str:
+        command = [sys.executable, "-m", "toolyard", *words, "--data-dir", str(tmp_path)]
+        ran = prefork.run(command, cwd=tmp_path, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    listed = toolyard("tools", "--json")
+    assert "view_file" not in listed
+    told = toolyard("check")
+    assert "'web_fetch' is reserved for a built-in tool" in told
+    assert "no tool named" not in told

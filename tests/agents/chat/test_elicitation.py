@@ -1,0 +1,371 @@
+"""Servers that ask in the middle of a call."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import aiohttp.web
+import pytest
+from tests.agents.chat.chat_harness import ME, SERVERS, House, Model, kinds, only
+
+from toolyard.agents.chat.elicitation_request import (
+    MAX_SAMPLING_REQUEST_CHARACTERS,
+    SamplingRequest,
+    parse_elicitation,
+)
+from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
+from toolyard.types.call import ToolCall
+from toolyard.types.chat import Chat, ChatEvent, Kind
+
+Opening = Callable[..., Awaitable[House]]
+
+
+async def asking(house: House, *lines: str) -> tuple[Chat, int, list[ChatEvent]]:
+    """A turn in which a server asks something."""
+    chat = await house.chat()
+    turn = await house.chats.send(ME, chat.id, "\n".join(lines))
+    events = await house.until(chat, turn, lambda found: any(e.kind is Kind.QUESTION for e in found))
+    return chat, turn, events
+
+
+async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(house: House) -> None:
+    chat, turn, events = await asking(house, "call s_ask {}", "then", "results?")
+    [question] = only(events, Kind.QUESTION)
+    assert (question["kind"], question["message"], question["server"]) == ("form", "Who are you?", "s")
+    assert question["schema"]["required"] == ["name"]
+    assert question["call"] == only(events, Kind.CALL)[0]["id"]
+    await house.chats.answer_question(ME, chat.id, question["id"], "accept", {"name": "Ann"})
+    events = await house.over(chat, turn)
+    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {
+        "action": "accept",
+        "content": {"name": "Ann"},
+    }
+    # The page learns that it was answered, and not what.
+    assert only(events, Kind.QUESTION_ANSWER) == [{"id": question["id"], "action": "accept"}]
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_form_can_be_declined(house: House, action: str) -> None:
+    chat, turn, events = await asking(house, "call s_ask {}", "then", "results?")
+    await house.chats.answer_question(
+        ME, chat.id, only(events, Kind.QUESTION)[0]["id"], action, {"name": "Ann"}
+    )
+    events = await house.over(chat, turn)
+    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": action}
+
+
+async def test_a_person_can_be_sent_to_a_page_and_nowhere_else(house: House) -> None:
+    chat, turn, events = await asking(
+        house, 'call s_ask {"url": "https://example.com/x"}', "then", "results?"
+    )
+    [question] = only(events, Kind.QUESTION)
+    assert (question["kind"], question["url"]) == ("url", "https://example.com/x")
+    await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
+    events = await house.over(chat, turn)
+    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "accept"}
+    events = await house.say(chat, 'call s_ask {"url": "javascript:alert(1)"}', "then", "results?")
+    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
+    assert not only(events, Kind.QUESTION)
+
+
+async def ask_for_page(request: aiohttp.web.Request) -> aiohttp.web.Response:
+    """A server of the modern era, whose tool asks the person to open the page in its argument ``url``."""
+    message = await request.json()
+    params = message.get("params") or {}
+    result: dict[str, Any] = {"resultType": "complete"}
+    match message["method"]:
+        case "server/discover":
+            info = {"name": "remote", "version": "1"}
+            result |= {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "serverInfo": info}
+        case "tools/list":
+            tool = {"name": "ask", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
+            result |= {"tools": [tool], "ttlMs": 60_000, "cacheScope": "private"}
+        case "tools/call" if "inputResponses" not in params:
+            page = {"mode": "url", "message": "Go there", "url": params["arguments"]["url"]}
+            asked = {"page": {"method": "elicitation/create", "params": {**page, "elicitationId": "1"}}}
+            result = {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
+        case _:
+            said = json.dumps(params.get("inputResponses"))
+            result["content"] = [{"type": "text", "text": said}]
+    return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+@pytest.fixture
+async def remote() -> AsyncIterator[str]:
+    app = aiohttp.web.Application()
+    app.router.add_post("/mcp", ask_for_page)
+    runner = aiohttp.web.AppRunner(app)
+    await runner.setup()
+    await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    await runner.cleanup()
+
+
+async def test_a_remote_server_sends_nobody_to_a_page_of_their_own_network(
+    opened: Opening, remote: str
+) -> None:
+    house = await opened(servers={"s": {"url": remote, "privateAddresses": False}}, guard_allow=["127.0.0.1"])
+    chat = await house.chat()
+    for host in (
+        "127.0.0.1:8080",
+        "localhost",
+        "192.168.1.1",
+        "[::1]",
+        "2130706433",
+        "\uff11\uff12\uff17.0.0.1",
+    ):
+        call = f"call s_ask {json.dumps({'url': f'http://{host}/reboot'})}"
+        events = await house.say(chat, call, "then", "say Ok.")
+        assert not only(events, Kind.QUESTION), host
+        assert '"action": "cancel"' in only(events, Kind.RESULT)[0]["text"]
+    _, _, events = await asking(house, 'call s_ask {"url": "https://example.com/x"}')
+    assert only(events, Kind.QUESTION)[0]["url"] == "https://example.com/x"
+
+
+async def test_a_server_of_this_network_may_send_people_to_its_pages(opened: Opening, remote: str) -> None:
+    house = await opened(servers={"s": {"url": remote}})
+    _, _, events = await asking(house, 'call s_ask {"url": "http://localhost:8080/x"}')
+    assert only(events, Kind.QUESTION)[0]["url"] == "http://localhost:8080/x"
+
+
+async def test_an_answer_given_elsewhere_arrives(opened: Opening) -> None:
+    here, there = await opened(), await opened()
+    chat, turn, events = await asking(here, "call s_ask {}", "then", "results?")
+    await there.chats.answer_question(
+        ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Bo"}
+    )
+    events = await here.over(chat, turn)
+    assert '"Bo"' in only(events, Kind.MODEL_MESSAGE)[-1]["text"]
+
+
+async def test_a_question_that_nobody_answers_is_cancelled(opened: Opening) -> None:
+    house = await opened(rules={"question_timeout_seconds": 0.2})
+    chat, turn, _ = await asking(house, "call s_ask {}", "then", "results?")
+    events = await house.over(chat, turn)
+    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
+    assert only(events, Kind.QUESTION_ANSWER)[0]["action"] == "cancel"
+
+
+async def test_a_question_ends_with_its_turn(house: House) -> None:
+    chat, turn, events = await asking(house, "call s_ask {}")
+    await house.chats.stop(ME, chat.id)
+    events = await house.over(chat, turn)
+    assert kinds(events) == ["user", "said", "call", "question", "answered", "result", "end"]
+    with pytest.raises(NoSuchChat):
+        await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {})
+
+
+async def test_a_question_of_a_call_without_a_chat_is_cancelled(house: House) -> None:
+    result = await house.core.call_path.call(ToolCall("s_ask"))
+    assert json.loads(result.text) == {"action": "cancel"}
+
+
+async def test_answers_are_checked(house: House) -> None:
+    chat, turn, events = await asking(house, "call s_ask {}")
+    id = only(events, Kind.QUESTION)[0]["id"]
+    with pytest.raises(ChatRefused):
+        await house.chats.answer_question(ME, chat.id, id, "perhaps", {})
+    with pytest.raises(ChatRefused):
+        await house.chats.answer_question(ME, chat.id, id, "accept", {"name": "x" * 70_000})
+    with pytest.raises(NoSuchChat):
+        await house.chats.answer_question(ME, chat.id, "another", "accept", {})
+    await house.chats.answer_question(ME, chat.id, id, "accept", {"name": "Ann"})
+    await house.over(chat, turn)
+    with pytest.raises(NoSuchChat):
+        await house.chats.answer_question(ME, chat.id, id, "accept", {"name": "Eve"})
+
+
+async def test_a_server_of_the_modern_era_asks_in_rounds_of_the_call_it_is_about(opened: Opening) -> None:
+    sdk = {"command": sys.executable, "args": [str(SERVERS / "sdk_server.py"), "stdio"]}
+    house = await opened(servers={"s": sdk})
+    chat = await house.chat()
+    turn = await house.chats.send(ME, chat.id, "call s_greet {}\ncall s_greet {}\nthen\nresults?")
+    events = await house.until(chat, turn, lambda found: len(only(found, Kind.QUESTION)) == 2)
+    questions = {body["call"]: body["id"] for body in only(events, Kind.QUESTION)}
+    calls = [body["id"] for body in only(events, Kind.CALL)]
+    assert sorted(questions) == sorted(calls)
+    for call, name in zip(calls, ("Ann", "Bo"), strict=True):
+        await house.chats.answer_question(ME, chat.id, questions[call], "accept", {"name": name})
+    events = await house.over(chat, turn)
+    said = only(events, Kind.MODEL_MESSAGE)[-1]["text"]
+    assert said == "hello Ann after round-one | hello Bo after round-one"
+
+
+# Sampling.
+
+
+async def test_a_model_answers_a_server_if_the_person_allows_it(house: House, model: Model) -> None:
+    chat, turn, events = await asking(house, 'call s_think {"text": "call s_put {}"}', "then", "say Ok.")
+    [question] = only(events, Kind.QUESTION)
+    assert question["kind"] == "sampling"
+    assert question["request"] == "instructions: Be brief.\n\nserver: call s_put {}"
+    before = len(await model.journal())
+    await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
+    events = await house.over(chat, turn)
+    asked = (await model.journal())[before]
+    assert asked["tools"] == []
+    assert [m["content"] for m in asked["messages"]] == ["Be brief.", "call s_put {}"]
+    # A model that wants a tool all the same gets none: it is asked for words.
+    assert not any(line.startswith("put") for line in house.calls())
+    assert only(events, Kind.END)[0]["why"] == "done"
+
+
+async def test_what_the_model_said_reaches_the_server(house: House) -> None:
+    chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+    await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", None)
+    events = await house.over(chat, turn)
+    answer = json.loads(only(events, Kind.RESULT)[0]["text"])
+    assert answer["content"] == {"type": "text", "text": "You said: Hello?"}
+    assert (answer["role"], answer["model"], answer["stopReason"]) == ("assistant", "fake-1", "endTurn")
+    assert len(only(events, Kind.USAGE)) == 3
+
+
+@pytest.mark.parametrize(("limit", "sent"), [(8_192, 50), (20, 20)])
+async def test_an_answer_to_a_server_has_the_length_that_it_requests_and_a_limit(
+    opened: Opening, model: Model, limit: int, sent: int
+) -> None:
+    house = await opened(rules={"max_sampling_tokens": limit})
+    chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+    before = len(await model.journal())
+    await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", None)
+    await house.over(chat, turn)
+    body = (await model.journal())[before]["body"]
+    assert body.get("max_completion_tokens", body.get("max_tokens")) == sent
+
+
+async def test_tokens_that_servers_use_count_for_the_limit_of_a_turn(opened: Opening, model: Model) -> None:
+    # The request of the turn itself has about 21,000 tokens, and each request of the server 10,000.
+    house = await opened(rules={"token_budget": 25_000})
+    calls = [f"call s_think {json.dumps({'text': str(number) + 'x' * 40_000})}" for number in (1, 2)]
+    chat, turn, events = await asking(house, *calls, "then", "say Ok.")
+    events = await house.until(chat, turn, lambda found: len(only(found, Kind.QUESTION)) == 2)
+    before = len(await model.journal())
+    # Over standard streams both questions may count for the second call, whose end would cancel the other.
+    questions = sorted(only(events, Kind.QUESTION), key=lambda question: "2xx" in question["request"])
+    for number, question in enumerate(questions, 1):
+        await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
+        events = await house.until(chat, turn, lambda found, n=number: len(only(found, Kind.RESULT)) == n)
+    first, second = (body["text"] for body in only(events, Kind.RESULT))
+    assert "You said" in first
+    assert "tokens; the limit is 25,000" in second
+    events = await house.over(chat, turn)
+    assert only(events, Kind.END)[0]["why"] == "limit"
+    assert len(await model.journal()) == before + 1
+
+
+async def test_a_model_that_the_person_does_not_allow_is_not_asked(house: House, model: Model) -> None:
+    chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+    before = len(await model.journal())
+    await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "decline", None)
+    events = await house.over(chat, turn)
+    assert "did not allow this request to the model" in only(events, Kind.RESULT)[0]["text"]
+    assert len(await model.journal()) == before + 1
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"message": "x"},
+        {"message": "x", "requestedSchema": "no schema"},
+        {"message": "x", "requestedSchema": {"type": "object", "n": 2**70}},
+        {"message": "x", "requestedSchema": {"type": "object", "description": "x" * 70_000}},
+        {"mode": "url", "url": "file:///etc/passwd"},
+        {"mode": "url", "url": "https://"},
+        {"mode": "url", "url": "http://[broken"},
+        {"mode": "url", "url": 7},
+        {"mode": "url", "url": r"https://evil.example\@good.example/"},
+        {"mode": "url", "url": "https://evil.example\t@good.example/"},
+        {"mode": "url"},
+    ],
+)
+def test_questions_that_nobody_could_be_shown(params: dict[str, Any]) -> None:
+    assert parse_elicitation(params) is None
+
+
+async def test_nobody_allows_more_than_they_are_shown(house: House, model: Model) -> None:
+    words = json.dumps({"text": "Hello? " + "x" * MAX_SAMPLING_REQUEST_CHARACTERS + " and what nobody saw"})
+    before = len(await model.journal())
+    chat = await house.chat()
+    events = await house.say(chat, f"call s_think {words}", "then", "say Ok.")
+    assert not only(events, Kind.QUESTION)
+    assert "can be shown for approval" in only(events, Kind.RESULT)[0]["text"]
+    assert len(await model.journal()) == before + 2
+
+
+def test_whatever_a_server_wants_sampled_is_read_as_texts() -> None:
+    request = SamplingRequest.from_params(
+        {
+            "systemPrompt": 7,
+            "temperature": float("nan"),
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "text", "text": "a\0"}, {"type": "image", "data": "x"}],
+                },
+                {"role": "assistant", "content": {"type": "text", "text": "b"}},
+                "nonsense",
+                {"role": "user"},
+            ],
+            "tools": [{"name": "put"}],
+        }
+    )
+    assert request.messages == (
+        (False, "a\ufffd\n(image)"),
+        (True, "b"),
+        (False, "(nothing)"),
+        (False, "(nothing)"),
+    )
+    assert (request.system_prompt, request.temperature) == (None, None)
+    assert SamplingRequest.from_params({"messages": "nonsense"}).messages == ()
+
+
+FLOOD = {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "flood_server.py")]}
+
+
+async def test_a_server_that_asks_many_questions_at_once_gets_few_of_them_shown(opened: Opening) -> None:
+    house = await opened(
+        servers={"s": FLOOD}, rules={"question_timeout_seconds": 0.5, "max_open_questions": 4}
+    )
+    chat = await house.chat()
+    events = await house.say(chat, 'call s_flood {"times": 40, "at_once": true}', "then", "results?")
+    assert len(only(events, Kind.QUESTION)) == 4
+    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "40", (
+        "the others were cancelled, not left without answer"
+    )
+
+
+async def test_a_server_that_asks_again_and_again_is_ignored_after_a_while(opened: Opening) -> None:
+    house = await opened(
+        servers={"s": FLOOD}, rules={"question_timeout_seconds": 0.05, "max_questions_per_call": 3}
+    )
+    chat = await house.chat()
+    events = await house.say(chat, 'call s_flood {"times": 10}', "then", "results?")
+    assert len(only(events, Kind.QUESTION)) == 3
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "file:///etc/passwd",
+        "https://accounts.example.com@evil.example/",
+        "https://accounts.example.com\\@evil.example/",
+        "https://a b.example/",
+        "https://example.com/" + "x" * 5_000,
+    ],
+)
+def test_nobody_is_sent_to_an_address_that_reads_like_another(url: str) -> None:
+    assert parse_elicitation({"mode": "url", "message": "Sign in", "url": url}) is None
+
+
+def test_letters_of_another_alphabet_in_a_host_are_shown_encoded() -> None:
+    shown = parse_elicitation(
+        {"mode": "url", "message": "Sign in", "url": "https://p\u0430ypal.example:8443/x?y=\u00e9"}
+    )
+    assert shown is not None
+    assert shown.url.startswith("https://xn--pypal-4ve.example:8443/x?y=")

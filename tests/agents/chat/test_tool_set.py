@@ -1,0 +1,153 @@
+"""The tools of a chat: what a failure says, who must sign in again, and what is ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.agents.chat.chat_harness import ME, House, Model, only
+
+from toolyard.types.agent import Agent
+from toolyard.types.chat import Kind
+from toolyard.types.server import HttpSpec, InstanceSpec, Server
+
+Opening = Callable[..., Awaitable[House]]
+
+
+@dataclass
+class Guarded:
+    """A server that wants a sign-in from some moment on."""
+
+    url: str = ""
+    shut: bool = False
+
+    async def answer(self, request: web.Request) -> web.Response:
+        message: dict[str, Any] = await request.json()
+        if self.shut:
+            return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
+        params = message.get("params") or {}
+        results: dict[str, Any] = {
+            "initialize": {
+                "protocolVersion": params.get("protocolVersion"),
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "guarded", "version": "1"},
+            },
+            "tools/list": {"tools": [{"name": "read", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "read it"}]},
+        }
+        if "id" not in message:
+            return web.Response(status=202)
+        found = results.get(message["method"])
+        error = {"code": -32601, "message": "Method not found"}
+        body = {"error": error} if found is None else {"result": found}
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **body})
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[Guarded]:
+    server = Guarded()
+    app = web.Application()
+    app.router.add_post("/mcp", server.answer)
+    async with contextlib.AsyncExitStack() as stack:
+        runner = web.AppRunner(app)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        services = web.TCPSite(runner, "127.0.0.1", 0)
+        await services.start()
+        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+        yield server
+
+
+async def with_instance(house: House, guarded: Guarded) -> None:
+    spec = InstanceSpec(ME, "work", id="instance-1")
+    server = Server(
+        spec.server_id,
+        HttpSpec(guarded.url),
+        label="My work",
+        cache_ttl=0.0,
+        instance=spec,
+        private_addresses=True,
+    )
+    await house.core.updates.sync_instances(ME, [server])
+
+
+@pytest.mark.parametrize("agent", [None, "far"])
+async def test_a_sign_in_that_ends_in_the_middle_is_told_to_model_and_person(
+    opened: Opening, guarded: Guarded, model: Model, agent: str | None
+) -> None:
+    house = await opened(agents=[Agent("far", "Far", mode="meta")], servers={})
+    await with_instance(house, guarded)
+    chat = await house.chat(agent=agent)
+    call = "call mcp_work__read {}" if agent is None else 'call tools_call {"name": "mcp_work__read"}'
+    turn = await house.chats.send(ME, chat.id, f"{call}\nthen\nsay Now.\nhold\n{call}\nthen\nresults?")
+    await house.until(
+        chat, turn, lambda found: "Now." in "".join(str(e.body.get("delta", "")) for e in found)
+    )
+    guarded.shut = True
+    await model.release()
+    events = await house.over(chat, turn)
+    good, bad = only(events, Kind.RESULT)
+    assert (good["ok"], good["reconnect"], bad["ok"], bad["reconnect"]) == (True, None, False, "instance-1")
+    assert only(events, Kind.END)[0]["why"] == "done"
+    if agent is None:
+        assert only(events, Kind.CALL)[0]["server"] == "My work"
+
+
+async def test_a_chat_has_connections_of_its_own_to_instances(opened: Opening, guarded: Guarded) -> None:
+    house = await opened(servers={})
+    await with_instance(house, guarded)
+    one, two = await house.chat(), await house.chat()
+    for chat in (one, two):
+        events = await house.say(chat, "call mcp_work__read {}", "then")
+        assert only(events, Kind.RESULT)[0]["text"] == "read it"
+    assert len(house.core.manager.list_dedicated_connections(one.id)) == 1
+    await house.chats.delete(ME, one.id)
+    assert house.core.manager.list_dedicated_connections(one.id) == []
+    assert len(house.core.manager.list_dedicated_connections(two.id)) == 1
+
+
+async def test_our_own_tools_are_called_like_all_others(opened: Opening, tmp_path: Any) -> None:
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    (workspace / "a.txt").write_text("hello")
+    house = await opened(workspace_root=str(workspace))
+    events = await house.say(await house.chat(), 'call view_file {"path": "a.txt"}', "then", "tools?")
+    [call] = only(events, Kind.CALL)
+    assert (call["tool"], call["native"], call["server"]) == ("@native/view_file", True, "Toolyard")
+    [result] = only(events, Kind.RESULT)
+    assert (result["ok"], "hello" in result["text"]) == (True, True)
+    names = only(events, Kind.MODEL_MESSAGE)[-1]["text"].split()
+    assert names == sorted(names)
+    assert {"view_file", "s_look"} <= set(names)
+
+
+async def test_a_dead_server_is_not_waited_for_in_every_turn(opened: Opening) -> None:
+    came: list[asyncio.StreamWriter] = []
+    dead = asyncio.Event()
+
+    async def met(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(writer)
+        if not dead.is_set():
+            writer.close()
+
+    async with await asyncio.start_server(met, "127.0.0.1", 0) as listening:
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
+        limits = {"connect": 300, "silence": 300, "call": 300}
+        house = await opened(servers={"hole": {"url": url, "timeouts": limits}}, list_deadline=0.2)
+        chat = await house.chat()
+        async with asyncio.timeout(60):
+            # It ends every connection, which is told at once. From then on it takes them and says nothing.
+            await house.say(chat, "hello")
+            dead.set()
+            before = len(came)
+            for _ in range(2):
+                events = await house.say(chat, "hello")
+                assert only(events, Kind.MODEL_MESSAGE)
+            assert len(came) > before
+        for writer in came:
+            writer.close()

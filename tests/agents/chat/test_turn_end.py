@@ -1,0 +1,299 @@
+"""Turns that end before they are done: stopped, failed, interrupted; and run again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.agents.chat.chat_harness import KEY, ME, House, Model, answered_once, kinds, only
+
+from toolyard.agents.chat.errors import NoSuchChat
+from toolyard.agents.chat.turn_runner import TurnRunner, create_runner_id, is_runner_gone
+from toolyard.store import Database
+from toolyard.types.chat import ChatEvent, Kind, NewChatEvent, TurnState
+
+pytestmark = pytest.mark.slow
+
+Opening = Callable[..., Awaitable[House]]
+Until = Callable[..., Awaitable[None]]
+VICTIM = Path(__file__).parent / "killed_turn_process.py"
+
+
+def said(found: list[ChatEvent], words: str) -> bool:
+    return words in "".join(event.body["delta"] for event in found if event.kind is Kind.TEXT)
+
+
+async def test_stop_ends_the_models_answer_and_keeps_what_came(
+    house: House, model: Model, until: Until
+) -> None:
+    chat = await house.chat()
+    turn = await house.chats.send(ME, chat.id, "say One two\nhold\nsay three")
+    await house.until(chat, turn, lambda found: said(found, "One two"))
+    await house.chats.stop(ME, chat.id)
+    events = await house.over(chat, turn)
+    assert kinds(events) == ["user", "said", "end"]
+    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
+    assert only(events, Kind.END)[0]["why"] == "stopped"
+    # The provider is told by the connection's end.
+    async with asyncio.timeout(30):
+        while (await model.journal())[-1]["ended"] != "aborted":
+            await asyncio.sleep(0.01)
+    again = await house.say(chat, "go on")
+    assert only(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
+    sent = (await model.journal())[-1]["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "user"]
+
+
+async def test_stop_ends_tools_that_run_side_by_side_and_tells_their_server(
+    house: House, model: Model, until: Until
+) -> None:
+    chat = await house.chat()
+    turn = await house.chats.send(
+        ME, chat.id, 'call s_wait {}\ncall s_wait {}\ncall s_look {"text": "a"}\nthen\nsay Never.'
+    )
+    await until(lambda: sorted(house.calls()) == ['look {"text": "a"}', "wait {}", "wait {}"])
+    await house.until(chat, turn, lambda found: any(event.kind is Kind.RESULT for event in found))
+    await house.chats.stop(ME, chat.id)
+    events = await house.over(chat, turn)
+    await until(lambda: house.calls().count("cancelled wait") == 2)
+    texts = sorted(body["text"] for body in only(events, Kind.RESULT))
+    stopped = "stopped by the user; the tool may have taken effect before"
+    assert texts == ["look: a", stopped, stopped]
+    assert only(events, Kind.END)[0]["why"] == "stopped"
+    await house.say(chat, "go on")
+    assert answered_once((await model.journal())[-1]["messages"])
+
+
+async def test_a_turn_that_runs_elsewhere_is_stopped_too(opened: Opening, until: Until) -> None:
+    here, there = await opened(), await opened()
+    chat = await here.chat()
+    turn = await here.chats.send(ME, chat.id, "call s_wait {}")
+    await until(lambda: "wait {}" in here.calls())
+    await there.chats.stop(ME, chat.id)
+    events = await here.over(chat, turn)
+    assert only(events, Kind.END)[0]["why"] == "stopped"
+    await until(lambda: "cancelled wait" in here.calls())
+
+
+async def test_stopping_what_does_not_run_changes_nothing(house: House) -> None:
+    chat = await house.chat()
+    await house.say(chat, "hello")
+    before = await house.chats.list_events(ME, chat.id)
+    await house.chats.stop(ME, chat.id)
+    assert await house.chats.list_events(ME, chat.id) == before
+
+
+async def test_a_chat_that_is_deleted_stops(house: House, until: Until) -> None:
+    chat = await house.chat()
+    await house.chats.send(ME, chat.id, "call s_wait {}")
+    await until(lambda: "wait {}" in house.calls())
+    await house.chats.delete(ME, chat.id)
+    await until(lambda: "cancelled wait" in house.calls())
+    assert house.yard.left == [chat.id]
+    with pytest.raises(NoSuchChat):
+        await house.chats.get(ME, chat.id)
+
+
+# Again.
+
+
+async def test_a_turn_that_failed_is_run_again_as_if_for_the_first_time(house: House, model: Model) -> None:
+    chat = await house.chat()
+    await house.say(chat, "before")
+    script = ['call s_look {"text": "a"}', "then", "fault 500 times=2", "say Fine."]
+    failed = await house.say(chat, *script)
+    assert only(failed, Kind.END)[0]["why"] == "failed"
+    turn = await house.chats.retry(ME, chat.id)
+    events = await house.over(chat, turn)
+    assert only(events, Kind.USER)[0]["again"] == failed[0].seq
+    assert only(events, Kind.END)[0]["why"] == "done"
+    sent = (await model.journal())[-1]["messages"]
+    assert [m["role"] for m in sent] == ["user", "assistant", "user", "assistant", "tool"]
+    assert answered_once(sent)
+    # What it came to the first time is still there for the person.
+    assert [event.seq for event in failed] == [
+        event.seq for event in await house.chats.list_events(ME, chat.id) if event.turn == failed[0].seq
+    ]
+    await house.say(chat, "after")
+    assert [m["content"] for m in (await model.journal())[-1]["messages"] if m["role"] == "user"] == [
+        "before",
+        "\n".join(script),
+        "after",
+    ]
+
+
+async def test_an_answer_can_be_had_again_and_again(house: House, model: Model) -> None:
+    chat = await house.chat()
+    await house.say(chat, "hello")
+    for _ in range(2):
+        events = await house.over(chat, await house.chats.retry(ME, chat.id))
+        assert only(events, Kind.END)[0]["why"] == "done"
+        assert len((await model.journal())[-1]["messages"]) == 1
+
+
+async def test_a_tool_that_was_run_by_hand_is_run_again(opened: Opening) -> None:
+    house = await opened(models={})
+    chat = await house.chat()
+    await house.run(chat, "s_look", text="a")
+    await house.over(chat, await house.chats.retry(ME, chat.id))
+    assert house.calls() == ['look {"text": "a"}'] * 2
+
+
+# Processes that end.
+
+
+async def test_a_turn_is_interrupted_when_its_process_closes(opened: Opening) -> None:
+    first = await opened()
+    chat = await first.chat()
+    turn = await first.chats.send(ME, chat.id, "say One two\nhold")
+    await first.until(chat, turn, lambda found: said(found, "One two"))
+    await first.close()
+    second = await opened()
+    events = await second.over(chat, turn)
+    assert kinds(events) == ["user", "said", "end"]
+    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
+    [end] = only(events, Kind.END)
+    assert (end["why"], "retry" in end["hint"]) == ("interrupted", True)
+
+
+async def test_a_turn_whose_process_was_killed_is_ended_on_the_next_start(
+    opened: Opening, model: Model, tmp_path: Path, until: Until
+) -> None:
+    """The process dies in the middle of a call, after a step that was done."""
+    script = 'say Looking\ncall s_look {"text": "a"}\nthen\nsay Waiting\ncall s_wait {}\nthen\nsay Never.'
+    chat_id = await _killed(tmp_path, model, script, lambda lines: "wait {}" in lines, until)
+    house = await opened()
+    chat = await house.chats.get(ME, chat_id)
+    assert chat.state is TurnState.IDLE
+    events = list(await house.chats.list_events(ME, chat_id))
+    assert kinds(events) == ["user", "said", "call", "result", "said", "call", "result", "end"]
+    assert only(events, Kind.RESULT)[-1]["text"] == "interrupted; the outcome is unknown"
+    assert only(events, Kind.END)[0]["why"] == "interrupted"
+    turn = await house.chats.retry(ME, chat_id)
+    await until(lambda: house.calls().count("wait {}") == 2)
+    await house.chats.stop(ME, chat_id)
+    await house.over(chat, turn)
+
+
+async def test_what_had_arrived_of_an_answer_is_kept_when_its_process_is_killed(
+    opened: Opening, model: Model, tmp_path: Path, until: Until
+) -> None:
+    async def arrived(chat_id: str) -> bool:
+        watching = await opened()
+        found = await watching.chats.list_events(ME, chat_id)
+        await watching.close()
+        return said(list(found), "Half of it")
+
+    chat_id = await _killed(tmp_path, model, "think Hm\nsay Half of it\nhold", lambda _: True, until, arrived)
+    house = await opened()
+    events = list(await house.chats.list_events(ME, chat_id))
+    assert kinds(events) == ["user", "said", "end"]
+    [body] = only(events, Kind.MODEL_MESSAGE)
+    assert (body["text"], body["reasoning"], body["calls"]) == ("Half of it", "Hm", 0)
+    again = await house.say(await house.chats.get(ME, chat_id), "go on")
+    assert only(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
+    assert [m["role"] for m in (await model.journal())[-1]["messages"]] == ["user", "assistant", "user"]
+
+
+async def _killed(
+    tmp_path: Path,
+    model: Model,
+    script: str,
+    enough: Callable[[list[str]], bool],
+    until: Until,
+    arrived: Callable[[str], Awaitable[bool]] | None = None,
+) -> str:
+    """The id of a chat whose process was killed in the middle of a turn."""
+    journal = tmp_path / "journal"
+    words = [sys.executable, str(VICTIM), str(tmp_path / "data"), str(journal), model.url, script]
+    victim = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    assert victim.stdout is not None
+    try:
+        async with asyncio.timeout(30):
+            chat_id = (await victim.stdout.readline()).decode().strip()
+            while arrived is not None and not await arrived(chat_id):
+                await asyncio.sleep(0.05)
+        await until(lambda: enough(journal.read_text().splitlines() if journal.exists() else []), 30)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            victim.send_signal(signal.SIGKILL)
+        await victim.wait()
+        victim._transport.close()  # type: ignore[attr-defined]
+    return chat_id
+
+
+async def test_a_turn_that_another_living_process_works_on_is_left_alone(
+    opened: Opening, model: Model
+) -> None:
+    here = await opened()
+    chat = await here.chat()
+    turn = await here.chats.send(ME, chat.id, "say a\nhold")
+    there = await opened()
+    assert (await there.chats.get(ME, chat.id)).state is TurnState.RUNNING
+    await model.release()
+    assert only(await here.over(chat, turn), Kind.END)[0]["why"] == "done"
+
+
+async def test_a_turn_whose_end_could_not_be_written_is_ended_later(house: House) -> None:
+    chat = await house.chat()
+    runner = house.chats._turn_runner._context.runner
+    claimed = await house.database.chats.claim(
+        chat.id, runner, TurnState.IDLE, [NewChatEvent(Kind.USER, {"text": "hello"})], new_turn=True
+    )
+    assert claimed
+    await house.chats._turn_runner.end_abandoned_turns()
+    events = await house.chats.list_events(ME, chat.id)
+    assert kinds(events) == ["user", "end"]
+    assert (await house.chats.get(ME, chat.id)).state is TurnState.IDLE
+
+
+async def test_after_the_database_was_away_others_have_time_to_say_that_they_live(
+    house: House, tmp_path: Path
+) -> None:
+    alive, silent = await house.chat(), await house.chat()
+    for chat in (alive, silent):
+        hello = [NewChatEvent(Kind.USER, {"text": "hello"})]
+        runner = f"elsewhere:1:1:{chat.id}"
+        assert await house.database.chats.claim(chat.id, runner, TurnState.IDLE, hello, new_turn=True)
+    clock = [time.time()]
+    database = await Database.open(tmp_path / "data", url=None, secret_key=KEY, clock=lambda: clock[0])
+    desk = replace(
+        house.chats._turn_runner._context, store=database.chats, runner="here:1:1:x", clock=lambda: clock[0]
+    )
+    keeping = TurnRunner(desk, house.yard, heartbeat_interval_seconds=0.0)
+
+    async def states(seconds: float) -> tuple[TurnState, TurnState]:
+        clock[0] += seconds
+        await keeping._send_heartbeat()
+        return (await house.chats.get(ME, alive.id)).state, (await house.chats.get(ME, silent.id)).state
+
+    try:
+        # Nobody could beat for a minute; then one of the two does.
+        assert await states(60.0) == (TurnState.RUNNING, TurnState.RUNNING)
+        await database.chats.record_heartbeat(f"elsewhere:1:1:{alive.id}")
+        assert await states(10.0) == (TurnState.RUNNING, TurnState.RUNNING)
+        assert await states(10.0) == (TurnState.RUNNING, TurnState.IDLE)
+        # The one that went silent while the database was there is not waited for.
+        assert await states(11.0) == (TurnState.IDLE, TurnState.IDLE)
+    finally:
+        await database.close()
+
+
+def test_a_runner_is_gone_when_its_process_is_or_when_it_is_silent() -> None:
+    me = create_runner_id()
+    host, pid, start, _ = me.split(":")
+    assert not is_runner_gone(me, 5.0)
+    assert is_runner_gone(me, 31.0)
+    assert is_runner_gone(f"{host}:{pid}:{int(start) + 1}:x", 0.0)
+    assert is_runner_gone(f"{host}:4194303:{start}:x", 0.0)
+    assert not is_runner_gone(f"elsewhere:{pid}:1:x", 29.0)
+    assert is_runner_gone(f"elsewhere:{pid}:1:x", 31.0)
+    assert not is_runner_gone("nonsense", 1.0)
+    assert create_runner_id() != me

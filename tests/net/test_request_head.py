@@ -1,0 +1,125 @@
+"""What the head of a request says."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+from tests.net.raw_server import OK, all_of, ask, get, saying, talking
+from yarl import URL
+
+from toolyard.net import OutboundHttp
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+Until = Callable[..., Awaitable[None]]
+
+
+def words(head: bytes) -> dict[str, list[str]]:
+    """The headers of a request, by their names in small letters."""
+    said: dict[str, list[str]] = {}
+    for line in head.decode().split("\r\n")[1:-2]:
+        name, _, value = line.partition(": ")
+        said.setdefault(name.lower(), []).append(value)
+    return said
+
+
+async def test_a_request_says_what_it_is_given_and_little_else(net: OutboundHttp) -> None:
+    async with talking(saying(OK)) as server:
+        url = server.url.with_path("/a b/ü").with_query({"q": "x y&z"}).with_fragment("part")
+        for _ in range(2):
+            await all_of(await ask(net, url, "POST", {"X-Word": "grüße", "accept": "text/plain"}, b"{}"))
+        assert len(server.heads) == 2
+        for head in server.heads:
+            assert head.startswith(b"POST /a%20b/%C3%BC?q=x+y%26z HTTP/1.1\r\n")
+            said = words(head)
+            assert said.pop("user-agent")
+            assert said == {
+                "host": [f"127.0.0.1:{server.url.port}"],
+                "accept": ["text/plain"],
+                "accept-encoding": ["gzip"],
+                "x-word": ["grüße"],
+                "content-length": ["2"],
+            }
+
+
+async def test_a_request_without_a_body_says_no_length_and_an_empty_one_does(net: OutboundHttp) -> None:
+    async with talking(saying(OK)) as server:
+        await all_of(await ask(net, server.url, "DELETE"))
+        await all_of(await ask(net, server.url, "POST", {}, b""))
+        assert [words(head).get("content-length") for head in server.heads] == [None, ["0"]]
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["fresh", "kept"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("X", "a\r\nb: c"),
+        ("X", "a\rb"),
+        ("X", "a\nb"),
+        ("X", "\n"),
+        ("X", "a\0b"),
+        ("X\r\nY", "a"),
+        ("X\n", "a"),
+    ],
+)
+async def test_a_header_with_a_line_break_is_refused_before_anything_is_sent(
+    net: OutboundHttp, kept: bool, header: tuple[str, str], until: Until
+) -> None:
+    async with talking(saying(OK)) as server:
+        if kept:
+            await get(net, server.url)
+        with pytest.raises(ValueError):
+            await ask(net, server.url, "POST", dict([header]), b"{}")
+        await until(lambda: [peer.reader.at_eof() for peer in server.peers] == [True])
+        assert len(server.heads) == kept
+        assert await get(net, server.url) == b"hello"
+
+
+async def test_a_header_that_cannot_be_encoded_is_refused_too(net: OutboundHttp, until: Until) -> None:
+    async with talking(saying(OK)) as server:
+        with pytest.raises(ValueError):
+            await ask(net, server.url, "GET", {"X": "\udcff"})
+        await until(lambda: [peer.reader.at_eof() for peer in server.peers] == [True])
+        assert server.heads == []
+
+
+async def test_credentials_of_the_address_are_said_and_given_ones_win(net: OutboundHttp) -> None:
+    async with talking(saying(OK)) as server:
+        url = server.url.with_user("mé").with_password("p:w")
+        await get(net, url)
+        await all_of(await ask(net, url, "GET", {"authorization": "Bearer x"}))
+        basic = base64.b64encode("mé:p:w".encode("latin-1")).decode()
+        assert [words(head)["authorization"] for head in server.heads] == [[f"Basic {basic}"], ["Bearer x"]]
+        assert all(head.startswith(b"GET /mcp HTTP/1.1\r\n") for head in server.heads)
+
+
+async def test_the_host_that_the_configuration_says_wins(net: OutboundHttp) -> None:
+    async with talking(saying(OK)) as server:
+        for name in ("Host", "host"):
+            await all_of(await ask(net, server.url, "GET", {name: "inner.example"}))
+        assert [words(head)["host"] for head in server.heads] == [["inner.example"]] * 2
+
+
+def version_6() -> bool:
+    """Whether this machine has it."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
+@pytest.mark.skipif(not version_6(), reason="this machine has no IPv6")
+async def test_an_address_of_six_parts_is_said_in_brackets(net: OutboundHttp) -> None:
+    async with talking(saying(OK), host="::1") as server:
+        await get(net, server.url)
+        assert words(server.heads[0])["host"] == [f"[::1]:{server.url.port}"]
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "ws://127.0.0.1/", "/nowhere", "mailto:me@example.com"])
+async def test_what_is_no_address_of_the_web_is_refused(net: OutboundHttp, url: str) -> None:
+    with pytest.raises((ValueError, aiohttp.ClientError)):
+        await ask(net, URL(url))

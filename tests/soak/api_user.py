@@ -1,0 +1,117 @@
+"""One person's programs at the API, and their browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.soak.balanced_requests import Line, events
+from tests.soak.chat_user import Talking
+from tests.soak.request_outcomes import Abandoned, Wrong
+
+LOOKS = ("status", "me", "servers", "instances", "tools", "agents", "chats", "models", "grants", "tokens")
+PAGES = ("/ui/", "/ui/mcp", "/ui/agents", "/ui/agents/clerk", "/ui/approvals", "/ui/connect", "/ui/mcp/new")
+
+
+class Api:
+    """What they do."""
+
+    def __init__(self, line: Line, talking: Talking) -> None:
+        self._line = line
+        self._talking = talking
+
+    async def one(self) -> None:
+        """One of those things."""
+        looks = (self._look,) * 4
+        does = (self._call, self._call, self._instance, self._token, self._audit, self._answer, self._watch)
+        await self._line.random.choice((*looks, *does))()
+
+    async def page(self) -> None:
+        """A page, as a browser asks for it."""
+        path = self._line.random.choice((*PAGES, self._talking.page))
+        # A chat may have been deleted meanwhile, by the same person.
+        await self._line.ask("page", "GET", path, browser=True, refused=(404,))
+
+    async def settle_in(self, registered: str) -> str:
+        """Make the instance that stays; its slug."""
+        draft = {"server_id": registered, "slug": "shop"}
+        await self._line.ask("api: create an instance", "POST", "/api/v1/instances", draft, good=(201,))
+        return "shop"
+
+    async def move_out(self) -> None:
+        """Delete all instances, and say no to whatever waits."""
+        await self._answer()
+        found = await self._line.ask("api: look", "GET", "/api/v1/instances")
+        for each in found.json["items"]:
+            await self._delete(f"instances/{each['id']}")
+
+    async def _look(self) -> None:
+        path = f"/api/v1/{self._line.random.choice(LOOKS)}"
+        await self._line.ask("api: look", "GET", path)
+
+    async def _call(self) -> None:
+        mark = f"{self._line.person.name}-{self._line.random.randrange(10**9)}"
+        path, body = "/api/v1/tools/desk_look/call", {"arguments": {"text": mark}}
+        await self._line.ask("api: call a tool", "POST", path, body, says=f"look: {mark}")
+
+    async def _instance(self) -> None:
+        """Create one, use it, change it, delete it."""
+        registered = self._line.random.choice(list(self._line.world.registered.values()))
+        slug = f"s{self._line.random.randrange(10**9)}"
+        draft = {"server_id": registered, "slug": slug}
+        ask = self._line.ask
+        made = await ask("api: create an instance", "POST", "/api/v1/instances", draft, good=(201,))
+        path = f"/api/v1/instances/{made.json['id']}"
+        try:
+            await ask("api: tools of an instance", "GET", f"{path}/tools")
+            changes = {"tool_filter": ["echo", "query-docs"], "name": "Changed"}
+            await ask("api: change an instance", "PATCH", path, changes)
+            await ask("api: change an instance", "POST", f"{path}/disable")
+        finally:
+            await self._delete(f"instances/{made.json['id']}")
+
+    async def _token(self) -> None:
+        """Only a browser makes tokens; the new one is used, and deleted."""
+        given = {"name": "short", "scope": {"rights": ["read", "call"]}, "expires_in": 600}
+        ask = self._line.ask
+        made = await ask("api: make a token", "POST", "/api/v1/tokens", given, good=(201,), browser=True)
+        await self._delete(f"tokens/{made.json['id']}", browser=True)
+
+    async def _audit(self) -> None:
+        """For admins; others are refused."""
+        good, refused = ((200,), ()) if self._line.person.admin else ((), (403,))
+        await self._line.ask("api: audit", "GET", "/api/v1/audit?limit=100", good=good, refused=refused)
+
+    async def _answer(self) -> None:
+        """Say no to what clients of the gateway wanted."""
+        found = await self._line.ask("api: look", "GET", "/api/v1/approvals")
+        for each in found.json["items"]:
+            if each["chat_id"] is None:
+                path = f"/api/v1/approvals/{each['id']}"
+                refused = (404, 409)
+                await self._line.ask(
+                    "api: say no", "POST", path, {"yes": False}, good=(204,), refused=refused
+                )
+
+    async def _watch(self) -> None:
+        """The states of all servers, for a moment."""
+        await self._line.tally.counted("api: watch", self._first_states())
+
+    async def _first_states(self) -> None:
+        async with self._line.opened("GET", "/api/v1/events") as (response, replica, began):
+            if response.status != 200:
+                raise self._line.odd(response.status, await response.text(), replica, began)
+            count = 0
+            async for _ in events(response):
+                count += 1
+                if count == 3:
+                    return
+            if not replica.disturbed(began):
+                raise Wrong("the stream of states ended")
+
+    async def _delete(self, what: str, **options: Any) -> None:
+        ask = self._line.ask
+        try:
+            await ask("api: delete", "DELETE", f"/api/v1/{what}", good=(204,), refused=(404,), **options)
+        except Abandoned:
+            # It may be gone all the same; whoever asks again is refused.
+            await ask("api: delete", "DELETE", f"/api/v1/{what}", good=(204,), refused=(404,), **options)

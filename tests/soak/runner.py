@@ -1,0 +1,177 @@
+"""One soak: people who do what people do, for some minutes, and what was seen meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import re
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+import aiohttp
+from tests.soak.accounts import Person
+from tests.soak.api_user import Api
+from tests.soak.balanced_requests import Line
+from tests.soak.chat_user import Talking
+from tests.soak.environment import World, world
+from tests.soak.gateway_user import Gateway
+from tests.soak.legacy_gateway_user import Sessions
+from tests.soak.process_samples import Sample, Sampler
+from tests.soak.request_outcomes import Abandoned, Tally
+from tests.soak.verdicts import SPARE_DESCRIPTORS, Ending, Verdict, judge
+from tests.tasks import cancel
+
+SHAPES = {"one": "one process on SQLite", "three": "three replicas on PostgreSQL"}
+_SETTLING = 180.0
+"""Seconds that idle connections and children have to close once nobody asks any more. A replica that did not
+see an instance go closes its connection after 120 s."""
+_READ_AHEAD = 4 * 1024 * 1024
+_OPEN = re.compile(r"^toolyard_http_requests_open (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much, for how long. The same seed gives the same people doing the same things."""
+
+    minutes: float
+    users: int
+    seed: int
+    think: float = 0.5
+    """Seconds between two things that one person does, on average."""
+    deadline: float = 60.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of one shape."""
+
+    shape: str
+    seconds: float
+    tally: Tally
+    samples: Sequence[Sample]
+    verdicts: Sequence[Verdict]
+    restarted: float | None
+    """When a replica was restarted, in seconds since the beginning."""
+
+    @property
+    def well(self) -> bool:
+        return all(each.met is not False for each in self.verdicts)
+
+
+class Somebody:
+    """One person, and all that they do."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._talking = Talking(line)
+        self._gateway, self._sessions = Gateway(line), Sessions(line)
+        self._api = Api(line, self._talking)
+
+    async def live(self, until: float, think: float) -> None:
+        """Do things until then, and tidy up."""
+        draw = self._line.random
+        does = (self._talking.one, self._gateway.one, self._sessions.one, self._api.one, self._api.page)
+        await asyncio.sleep(draw.uniform(0, 2 * think))
+        # Half of them have an instance of their own that stays.
+        if self._line.person.number % 2 == 0:
+            slug = await self._api.settle_in(self._line.world.registered["shop"])
+            self._talking.instance = self._gateway.instance = slug
+        while time.monotonic() < until:
+            with contextlib.suppress(Abandoned):
+                await draw.choices(does, (6, 8, 1, 6, 2))[0]()
+            await asyncio.sleep(draw.expovariate(1 / think))
+        for tidy in (self._talking.leave, self._api.move_out):
+            with contextlib.suppress(Abandoned):
+                await tidy()
+
+
+@contextlib.asynccontextmanager
+async def _line(running: World, person: Person, tally: Tally, plan: Plan) -> AsyncGenerator[Line]:
+    draw = random.Random(f"{plan.seed} {person.number}")
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(None),
+        read_bufsize=_READ_AHEAD,
+    )
+    async with session:
+        yield Line(person, running, tally, session, draw)
+
+
+async def soak(shape: str, plan: Plan) -> Found:
+    """All of it, in one shape."""
+    tally = Tally(plan.deadline)
+    async with world(shape, plan.users) as running:
+        await _register(running, plan)
+        sampler = Sampler(running, tally)
+        start = [each for replica in running.replicas if (each := sampler.look(replica)) is not None]
+        sampling = asyncio.create_task(sampler.run())
+        restarting = asyncio.create_task(_restart(running, plan, sampler))
+        try:
+            until = time.monotonic() + plan.minutes * 60
+            async with asyncio.TaskGroup() as group:
+                for person in running.people:
+                    group.create_task(_person(running, person, tally, plan, until))
+            restarted = await restarting
+            seconds = sampler.now
+        finally:
+            await cancel(sampling, restarting)
+        samples = list(sampler.samples)
+        held = await _settled(running, sampler, start)
+        tracebacks = sum(replica.tracebacks() for replica in running.replicas)
+        ending = Ending(held, await _still_open(running, plan), tracebacks)
+    return Found(shape, seconds, tally, samples, judge(tally, samples, start, ending), restarted)
+
+
+async def _person(running: World, person: Person, tally: Tally, plan: Plan, until: float) -> None:
+    async with _line(running, person, tally, plan) as line:
+        await Somebody(line).live(until, plan.think)
+
+
+async def _register(running: World, plan: Plan) -> None:
+    """The servers that an admin enters, before anybody comes."""
+    async with _line(running, running.people[0], Tally(plan.deadline), plan) as line:
+        for name in ("shop", "docs"):
+            draft = {"name": name, "url": running.origins[name], "private_addresses": True}
+            made = await line.ask("register", "POST", "/api/v1/servers", draft, good=(201,))
+            running.registered[name] = made.json["id"]
+        for replica in running.replicas:
+            # Until the shared servers are connected and listed.
+            async with line.opened("GET", "/api/v1/tools", at=replica) as (response, _, _):
+                await response.read()
+
+
+async def _still_open(running: World, plan: Plan) -> int:
+    """Requests that the replicas are still answering, besides the one that asks."""
+    count = 0
+    async with _line(running, running.people[0], Tally(plan.deadline), plan) as line:
+        for replica in running.replicas:
+            async with line.opened("GET", "/metrics", at=replica) as (response, _, _):
+                (found,) = _OPEN.findall(await response.text())
+            count += int(float(found)) - 1
+    return count
+
+
+async def _restart(running: World, plan: Plan, sampler: Sampler) -> float | None:
+    """Halfway, where there are others that go on."""
+    if len(running.replicas) == 1:
+        return None
+    await asyncio.sleep(plan.minutes * 30)
+    at = sampler.now
+    await running.replicas[1].restart()
+    return at
+
+
+async def _settled(running: World, sampler: Sampler, start: Sequence[Sample]) -> list[Sample]:
+    """Each process, once it holds what it held before, or had the time to."""
+    deadline = time.monotonic() + _SETTLING
+    while True:
+        now = [each for replica in running.replicas if (each := sampler.look(replica)) is not None]
+        if time.monotonic() > deadline or all(
+            after.descriptors <= before.descriptors + SPARE_DESCRIPTORS and after.children <= before.children
+            for before, after in zip(start, now, strict=True)
+        ):
+            return now
+        await asyncio.sleep(0.5)

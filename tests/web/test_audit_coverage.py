@@ -1,0 +1,214 @@
+"""Every action of an admin is in the audit log: a walk over all routes that only admins may use."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from tests.web.changing_tools import SCHEMA, Changing, changing
+from tests.web.conftest import Answer, Local, Opening, Person, Starting
+
+from toolyard.catalog.lock import build_pins, write_lock
+from toolyard.types.audit import AuditEntry
+from toolyard.types.catalog import RawListing, ValidatedListing
+from toolyard.types.tool import Definition
+from toolyard.web.access.dependencies import require_admin
+from toolyard.web.app import make_app
+
+SAFE = {"GET", "HEAD", "OPTIONS"}
+
+
+@dataclass
+class World:
+    """An admin, and things to change: new ones for each route."""
+
+    local: Local
+    root: Person
+    csrf: str
+    words: Changing
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def name(self) -> str:
+        return f"name {next(self.numbers)}"
+
+    async def user(self) -> str:
+        return (await self.local.person(self.name())).user.id
+
+    async def server(self) -> str:
+        body = {"name": self.name(), "url": "http://127.0.0.1:9/mcp", "private_addresses": True}
+        answer = await self.root.token.post("/api/v1/servers", body)
+        assert answer.status == 201, answer.text
+        return answer.json["id"]
+
+    async def change(self) -> str:
+        """The key of a change of the server of the files that nobody accepted yet."""
+        self.words.has(read=self.name(), count="Counts words")
+        await self.root.token.get("/api/v1/tools?fresh=true")
+        (found,) = (await self.root.token.get("/api/v1/servers/files/changes")).json["items"]
+        return found["key"]
+
+    async def entries(self, since: int | None) -> tuple[int, list[AuditEntry]]:
+        """The entries after one, and the id of a new one that comes after all of them."""
+        audit = self.local.services.database.audit
+        await audit.write(AuditEntry(at=time.time(), action="mark", actor="", target=""))
+        found = await audit.entries(before=None, limit=100, action=None, actor=None)
+        assert found[0].action == "mark"
+        newest = found[0].id
+        assert newest is not None
+        return newest, [each for each in found if since is None or (each.id or 0) > since]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to send to a route: JSON to the API, a form to a page. ``KEY`` stands for a change's key."""
+
+    sent: Mapping[str, Any] | None = None
+    of_files: bool = False
+    query: str = ""
+
+
+KEY = "the key of a change"
+SERVER = {"name": "NAME", "url": "http://127.0.0.1:9/mcp", "private_addresses": True}
+FORM = {"name": "NAME", "url": "http://127.0.0.1:9/mcp", "do": "save"}
+CASES = {
+    ("POST", "/api/v1/users"): Case({"name": "NAME"}),
+    ("POST", "/api/v1/users/{id}/invite"): Case(),
+    ("PATCH", "/api/v1/users/{id}"): Case({"role": "admin"}),
+    ("DELETE", "/api/v1/users/{id}"): Case(),
+    ("POST", "/api/v1/servers"): Case(SERVER),
+    ("PATCH", "/api/v1/servers/{id}"): Case({"description": "other words"}),
+    ("DELETE", "/api/v1/servers/{id}"): Case(),
+    ("POST", "/api/v1/servers/{id}/enable"): Case(),
+    ("POST", "/api/v1/servers/{id}/disable"): Case(),
+    ("POST", "/api/v1/servers/{id}/changes"): Case({"keys": [KEY]}, of_files=True),
+    ("POST", "/api/v1/servers/{id}/restart"): Case(of_files=True),
+    ("POST", "/ui/admin/people"): Case({"name": "NAME"}),
+    ("POST", "/ui/admin/people/{user_id}/role"): Case({"role": "admin"}),
+    ("POST", "/ui/admin/people/{user_id}/disable"): Case({}),
+    ("POST", "/ui/admin/people/{user_id}/enable"): Case({}),
+    ("POST", "/ui/admin/people/{user_id}/delete"): Case({}),
+    ("POST", "/ui/admin/mcp/new"): Case(FORM),
+    ("POST", "/ui/admin/mcp/{server_id}/edit"): Case(FORM),
+    ("POST", "/ui/admin/mcp/{server_id}/enable"): Case({}),
+    ("POST", "/ui/admin/mcp/{server_id}/disable"): Case({}),
+    ("POST", "/ui/admin/mcp/{server_id}/delete"): Case({}),
+    ("POST", "/ui/admin/mcp/files/{server_id}/restart"): Case({}, of_files=True),
+    ("POST", "/ui/admin/mcp/files/{server_id}/changes"): Case({"change": KEY}, of_files=True),
+    ("POST", "/ui/admin/mcp/files/{server_id}/tool"): Case({"path": "x"}, of_files=True, query="?name=count"),
+}
+COVERED = {
+    ("POST", "/ui/admin/mcp/{server_id}/changes"),
+    ("POST", "/api/v1/servers/{id}/issuer"),
+    ("POST", "/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer"),
+}
+"""Routes that need more than an admin, each with its audit entry in a test of its own: the first needs
+somebody's instance (``test_tool_acceptance.py``), the others an authorization server
+(``test_confirm_issuer.py``)."""
+
+
+def admin_routes(local: Local) -> set[tuple[str, str]]:
+    """Methods that change something, and paths, of all routes that only admins may use."""
+    found: set[tuple[str, str]] = set()
+
+    def calls(of: Dependant) -> Iterator[Callable[..., Any] | None]:
+        for each in of.dependencies:
+            yield each.call
+            yield from calls(each)
+
+    def walk(routes: Any, prefix: str = "") -> None:
+        for route in routes:
+            if isinstance(route, APIRoute):
+                if require_admin in calls(route.dependant):
+                    found.update((method, prefix + route.path) for method in route.methods - SAFE)
+            elif (original := getattr(route, "original_router", None)) is not None:
+                walk(original.routes, prefix + getattr(route.include_context, "prefix", ""))
+
+    walk(make_app(local.services).routes)
+    return found
+
+
+@pytest.fixture
+async def world(open_site: Opening, tmp_path: Path) -> World:
+    words, data = changing(tmp_path), tmp_path / "data"
+    data.mkdir()
+    told = {"read": "Reads a file", "count": "Counts words"}
+    had = tuple(Definition("files", name, None, said, SCHEMA) for name, said in told.items())
+    write_lock(data / "mcp.lock", {"files": build_pins(ValidatedListing("files", "", RawListing(), had))})
+    local = await open_site({"files": words.entry}, data=data, people_mode="password", write_tools="allow")
+    root = await local.person("root", "admin")
+    page = await root.browser.get("/ui/account")
+    found = re.search(r'name="csrf" value="([^"]+)"', page.text)
+    assert found is not None
+    return World(local, root, found[1], words)
+
+
+async def _perform(world: World, method: str, path: str, case: Case) -> Answer:
+    target = "files" if case.of_files else ""
+    if not target and "{" in path:
+        target = await (world.user() if "/users" in path or "/people" in path else world.server())
+    at = re.sub(r"\{\w+\}", target, path) + case.query
+    sent = None if case.sent is None else dict(case.sent)
+    if sent is not None and sent.get("name") == "NAME":
+        sent["name"] = world.name()
+    for key in () if sent is None else ("keys", "change"):
+        if key in sent:
+            change = await world.change()
+            sent[key] = [change] if key == "keys" else change
+    if path.startswith("/api"):
+        return await world.root.token.ask(method, at, sent)
+    headers = {"Origin": world.local.url}
+    form = {"csrf": world.csrf, **(sent or {})}
+    return await world.root.browser.ask(method, at, data=form, headers=headers)
+
+
+async def test_every_change_that_an_admin_makes_is_in_the_audit_log(world: World) -> None:
+    routes = admin_routes(world.local)
+    assert set(CASES) | COVERED == routes, "a route for admins that is new or gone"
+    silent: list[str] = []
+    for (method, path), case in CASES.items():
+        mark, _ = await world.entries(None)
+        answer = await _perform(world, method, path, case)
+        assert answer.status < 400, f"{method} {path}: {answer.status} {answer.text[:2000]}"
+        _, entries = await world.entries(mark)
+        mine = [each for each in entries if each.actor == world.root.user.id]
+        # Preparing a case may add a server, which is an entry of its own.
+        if not mine or (mine[0].action == "server.add" and path not in _ADDING):
+            silent.append(f"{method} {path}")
+    assert silent == []
+
+
+_ADDING = {"/api/v1/servers", "/ui/admin/mcp/new"}
+
+
+async def test_a_change_of_an_account_that_stops_half_way_is_in_the_audit_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = await world.user()
+
+    async def fail(*_: object) -> None:
+        raise RuntimeError("the turns cannot be stopped")
+
+    monkeypatch.setattr(world.local.services.chats, "stop_all_turns", fail)
+    mark, _ = await world.entries(None)
+    answer = await world.root.token.patch(f"/api/v1/users/{user}", {"role": "admin", "disabled": True})
+    assert answer.status == 500
+    _, entries = await world.entries(mark)
+    (entry,) = (each for each in entries if each.action == "user.edit")
+    assert (entry.target, entry.details["role"], entry.details["disabled"]) == (user, "admin", True)
+
+
+async def test_the_link_for_the_first_admin_is_in_the_audit_log(serve: Starting) -> None:
+    served = await serve(TOOLYARD_PEOPLE_MODE="password")
+    query = "SELECT action, actor_name, target FROM audit"
+    with contextlib.closing(sqlite3.connect(served.data / "toolyard.db")) as database:
+        assert database.execute(query).fetchall() == [("user.invite", "server start", "admin")]

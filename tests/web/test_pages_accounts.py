@@ -1,0 +1,187 @@
+"""People, tokens and the audit log, without script."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from tests.web.conftest import PASSWORD, Local
+from tests.web.scriptless_browser import Browser
+
+from toolyard.types.account import Right, Role
+from toolyard.types.audit import AuditEntry
+
+
+async def admin_of(team: Local) -> Browser:
+    return Browser((await team.person("ada", Role.ADMIN)).browser)
+
+
+# People.
+
+
+async def test_somebody_is_invited_and_the_link_is_shown_once(team: Local) -> None:
+    ada = await admin_of(team)
+    page = await ada.get("/ui/admin/people")
+    page = await ada.send(page, page.form_with("role"), {"name": "Grace", "role": "admin"})
+    assert page.status == 200
+    link = page.root.one("input", id="invite-link").attrs["value"]
+    assert link.startswith(team.url + "/ui/invite/")
+    assert "Invite link for Grace" in page.text
+    assert link not in (await ada.get("/ui/admin/people")).html
+    assert "no password yet" in (await ada.get("/ui/admin/people")).text
+    grace = Browser(team.client())
+    page = await grace.get(link.removeprefix(team.url))
+    page = await grace.send(page, page.form_with("password"), {"password": PASSWORD, "again": PASSWORD})
+    assert page.path == "/ui/"
+    assert "Registry" in page.root.one("nav").text
+
+
+async def test_bad_names_are_told_beside_the_field(team: Local) -> None:
+    ada = await admin_of(team)
+    page = await ada.get("/ui/admin/people")
+    for name in ("", "ADA", "x" * 200, "with\u202econtrol"):
+        again = await ada.send(page, page.form_with("role"), {"name": name, "role": "admin"})
+        assert again.status == 422, name
+        assert again.error("name")
+        assert again.value("name") == name
+        assert again.value("role") == "admin"
+
+
+async def test_roles_disabling_and_deleting(team: Local) -> None:
+    ada = await admin_of(team)
+    bob = await team.person("bob")
+    at = f"/ui/admin/people/{bob.user.id}"
+    page = await ada.press(await ada.get("/ui/admin/people"), f"{at}/role")
+    assert "“bob” is now an admin." in page.flash
+    page = await ada.press(page, f"{at}/role")
+    assert "“bob” is now a user." in page.flash
+    page = await ada.press(page, f"{at}/disable")
+    assert "“bob” is disabled and signed out." in page.flash
+    assert (await Browser(bob.browser).get("/ui/")).path.startswith("/ui/sign-in")
+    page = await ada.press(page, f"{at}/enable")
+    button = next(each for each in page.root.all("button") if each.text == "New invite link")
+    pairs = [*page.fields(page.root.one("form", id="act")), ("again", button.attrs["value"])]
+    page = await ada.go("POST", button.attrs["formaction"], pairs, {})
+    assert page.root.one("input", id="invite-link")
+    page = await ada.send(await ada.get(f"{at}/delete"), f"{at}/delete")
+    assert "“bob” is deleted." in page.flash
+    assert await team.services.database.accounts.get_user(bob.user.id) is None
+
+
+async def test_nobody_locks_themselves_out(team: Local) -> None:
+    person = await team.person("ada", Role.ADMIN)
+    ada, at = Browser(person.browser), f"/ui/admin/people/{person.user.id}"
+    page = await ada.get("/ui/admin/people")
+    assert not page.root.all("button", formaction=f"{at}/disable")
+    csrf = dict(page.fields(page.root.one("form", id="act")))["csrf"]
+    for path in (f"{at}/disable", f"{at}/role", f"{at}/delete"):
+        told = await ada.go("POST", path, [("csrf", csrf), ("role", "user")], {"Origin": team.url})
+        assert "you cannot" in told.flash.lower()
+    assert (await ada.get("/ui/admin/people")).status == 200
+
+
+async def test_where_nobody_is_invited_the_page_says_so(alone: Local) -> None:
+    page = await Browser(alone.client()).get("/ui/admin/people")
+    assert "Sign-in is off" in page.text
+    assert not page.root.all("input", id="name")
+    assert page.root.one("td", data_label="Last seen").text == "now"
+
+
+# Tokens.
+
+
+async def test_a_token_is_made_shown_once_and_revoked(team: Local) -> None:
+    ada = await admin_of(team)
+    page = await ada.get("/ui/tokens")
+    sent = {
+        "name": "nightly",
+        "rights": ["read", "call"],
+        "which": "some",
+        "servers": ["demo"],
+        "tools": "demo_*\n!demo_forget",
+        "expires": "30",
+    }
+    page = await ada.send(page, page.form_with("expires"), sent)
+    assert page.status == 200
+    text = page.root.one("input", id="token-text").attrs["value"]
+    assert re.fullmatch(r"ty_[\w-]{20,}", text)
+    found = await team.services.people.authenticate_token(text)
+    assert found is not None
+    scope = found[0].scope
+    assert scope.rights == {Right.READ, Right.CALL}
+    assert scope.servers == ("demo",)
+    assert scope.tools == ("demo_*", "!demo_forget")
+    assert found[0].expires_at is not None
+    assert abs(found[0].expires_at - time.time() - 30 * 86_400) < 60
+    page = await ada.get("/ui/tokens")
+    assert text not in page.html
+    at = f"/ui/tokens/{found[0].id}/delete"
+    page = await ada.send(await ada.get(at), at)
+    assert "“nightly” is revoked." in page.flash
+    assert await team.services.people.authenticate_token(text) is None
+    assert (await ada.get(at)).status == 404
+
+
+async def test_bad_tokens_are_told_beside_the_fields(team: Local) -> None:
+    bob = Browser((await team.person("bob")).browser)
+    page = await bob.get("/ui/tokens")
+    assert not page.root.all("input", value="admin")
+    again = await bob.send(page, page.form_with("expires"), {"name": "", "rights": [], "tools": "a" * 300})
+    assert again.status == 422
+    assert again.error("name")
+    again = await bob.send(page, page.form_with("expires"), {"name": "x", "rights": [], "tools": "a" * 300})
+    assert "without a right" in again.error("rights")
+    assert again.error("tools")
+    assert again.value("tools") == "a" * 300
+    again = await bob.send(page, page.form_with("expires"), {"name": "x", "rights": ["admin"]})
+    assert "only admins" in again.error("rights").lower()
+
+
+async def test_another_persons_token_is_not_there(team: Local) -> None:
+    ada = await team.person("ada", Role.ADMIN)
+    bob = Browser((await team.person("bob")).browser)
+    (token,) = await team.services.database.accounts.list_tokens(ada.user.id)
+    assert (await bob.get(f"/ui/tokens/{token.id}/delete")).status == 404
+
+
+# The audit log.
+
+
+async def test_the_log_can_be_filtered_paged_and_exported(team: Local) -> None:
+    ada = await admin_of(team)
+    markup = "<b>bold</b>"
+    for number in range(230):
+        action = "tool.call" if number % 2 else "sign_in"
+        details = {"n": number, markup: markup}
+        entry = AuditEntry(time.time(), action, "u1", markup, f"target {number}", "ok", "192.0.2.1", details)
+        await team.services.database.audit.write(entry)
+    page = await ada.get("/ui/admin/audit")
+    assert "target 229" in page.text
+    assert "target 120" not in page.text
+    assert not page.root.all("b")
+    page = await ada.get(page.root.one("a", rel="next").attrs["href"])
+    assert "target 120" in page.text
+    assert "Newest" in page.text
+    page = await ada.send(page, page.form_with("action"), {"action": "tool.call"})
+    assert "target 229" in page.text
+    assert "target 228" not in page.text
+    for odd in ("before=x", "before=-1", "before=99999999999999999999", "action=nothing", "actor=%00"):
+        assert (await ada.get(f"/ui/admin/audit?{odd}")).status == 200
+    assert "No entries match" in (await ada.get("/ui/admin/audit?action=nothing")).text
+    links = page.root.all("a", download="")
+    assert links
+    for link in links:
+        answer = await ada.client.get(link.attrs["href"])
+        assert answer.status == 200
+        assert "target 229" in answer.text
+
+
+async def test_what_pages_change_is_in_the_log(team: Local) -> None:
+    ada = await admin_of(team)
+    page = await ada.get("/ui/admin/mcp/new")
+    sent = {"name": "Docs", "url": "https://d.test/mcp", "choices-0-kind": "public"}
+    page = await ada.send(page, "/ui/admin/mcp/new", sent, press=("do", "save"))
+    await ada.press(page, f"{page.path}/disable")
+    text = (await ada.get("/ui/admin/audit")).text
+    for action in ("server.add", "server.disable"):
+        assert action in text

@@ -1,0 +1,256 @@
+"""What was listed once is known without a process: a server starts when it is called, and alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard import Callbacks, State, ToolRefused, Toolyard, Unreachable
+from toolyard.types.decision import Verdict
+
+Opened = Callable[..., Toolyard]
+Recorders = Callable[..., Any]
+Until = Callable[..., Awaitable[None]]
+
+SDK_SERVER = Path(__file__).parent.parent / "servers" / "sdk_server.py"
+
+ANOTHER_PROCESS = """
+import asyncio, json, sys, psutil
+from toolyard import Toolyard
+
+async def main():
+    config, data_dir = json.loads(sys.argv[1]), sys.argv[2]
+    async with Toolyard.open(config, data_dir=data_dir) as yard:
+        names = [tool.name for tool in await yard.tools()]
+        verdict = yard.why("one_touch").verdict
+        print(json.dumps([names, verdict, len(psutil.Process().children(recursive=True))]))
+
+asyncio.run(main())
+"""
+
+
+async def listed(yard: Toolyard, **options: Any) -> list[str]:
+    return [tool.name for tool in await yard.tools(**options)]
+
+
+async def test_after_a_first_listing_a_new_yard_lists_explains_and_finds_while_starting_nothing(
+    opened: Opened, recorder: Recorders, children: Callable[[], list[str]]
+) -> None:
+    one, two = recorder("one"), recorder("two", "--modern")
+    async with opened({"one": one, "two": two}) as yard:
+        before = await yard.tools()
+    async with opened({"one": one, "two": two}) as yard:
+        assert yard.why("one_touch").verdict is Verdict.REFUSE
+        assert yard.why("two/look").verdict is Verdict.ALLOW
+        assert await yard.tools() == before
+        assert await listed(yard, server="two") == [tool.name for tool in before if tool.server == "two"]
+        assert await yard.find("two_look") in before
+        assert {status.state for status in yard.servers()} == {State.IDLE}
+        assert children() == []
+    assert (len(one.starts()), len(two.starts())) == (1, 1)
+
+
+async def test_and_the_first_call_of_a_tool_starts_its_server_alone(
+    opened: Opened, recorder: Recorders, children: Callable[[], list[str]]
+) -> None:
+    one, two = recorder("one"), recorder("two")
+    async with opened({"one": one, "two": two}) as yard:
+        await yard.tools()
+    async with opened({"one": one, "two": two}) as yard:
+        assert (await yard.call("two_echo", {"text": "x"})).text == "x"
+        watchdog, server = sorted(children(), key=lambda words: "recording_server.py" in words)
+        assert "watchdog.py" in watchdog
+        assert str(two.path) in server
+    assert (len(one.starts()), len(two.starts())) == (1, 2)
+    assert len(two.messages("tools/list")) == 1
+
+
+async def test_another_process_knows_them_too(opened: Opened, recorder: Recorders, data_dir: Path) -> None:
+    one = recorder()
+    async with opened({"one": one}) as yard:
+        before = await listed(yard)
+    config = json.dumps({"mcpServers": {"one": one.entry}})
+    program = [sys.executable, "-c", ANOTHER_PROCESS, config, str(data_dir)]
+    done = await asyncio.to_thread(
+        subprocess.run, program, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert json.loads(done.stdout) == [before, "refuse", 0]
+    assert len(one.starts()) == 1
+
+
+async def test_a_call_in_an_empty_yard_starts_the_server_that_the_name_points_to_and_no_other(
+    opened: Opened, recorder: Recorders
+) -> None:
+    servers = {name: recorder(name) for name in ("one", "two", "three")}
+    async with opened(servers) as yard:
+        assert (await yard.call("two_echo", {"text": "x"})).text == "x"
+    assert {name: len(server.starts()) for name, server in servers.items()} == {
+        "one": 0,
+        "two": 1,
+        "three": 0,
+    }
+
+
+async def test_a_changed_entry_is_another_server_and_is_listed_anew(
+    opened: Opened, recorder: Recorders
+) -> None:
+    one = recorder()
+    async with opened({"one": one}) as yard:
+        await yard.tools()
+    async with opened({"one": {**one.entry, "env": {"MODE": "other"}}}) as yard:
+        with pytest.raises(ToolRefused):
+            yard.why("one_look")
+        assert "one_look" in await listed(yard)
+    assert len(one.starts()) == 2
+
+
+async def test_what_was_kept_is_harmless_when_it_is_damaged(
+    opened: Opened, recorder: Recorders, data_dir: Path
+) -> None:
+    one = recorder()
+    async with opened({"one": one}) as yard:
+        before = await listed(yard)
+    (data_dir / "catalogue.db").write_bytes(b"no database at all" * 100)
+    async with opened({"one": one}) as yard:
+        assert await listed(yard) == before
+        assert (await yard.call("one_echo", {"text": "x"})).text == "x"
+
+
+# How long a listing counts.
+
+
+async def test_within_its_time_a_listing_is_not_asked_for_again(opened: Opened, recorder: Recorders) -> None:
+    one = recorder()
+    async with opened({"one": {**one.entry, "cache": {"ttl": 3600}}}) as yard:
+        for _ in range(3):
+            await yard.tools()
+            await yard.call("one_echo")
+    assert len(one.messages("tools/list")) == 1
+
+
+async def test_past_its_time_a_connected_server_is_asked_again_and_another_is_not(
+    opened: Opened, recorder: Recorders, until: Until
+) -> None:
+    one = recorder()
+    entry = {**one.entry, "cache": {"ttl": 0.05}}
+    async with opened({"one": entry}) as yard:
+        await yard.tools()
+        await until(lambda: yard.known().catalogues["one"].fetched_at + 0.06 < time.time())
+        await yard.tools()
+        assert len(one.messages("tools/list")) == 2
+    async with opened({"one": entry}) as yard:
+        await until(lambda: yard.known().catalogues["one"].fetched_at + 0.06 < time.time())
+        assert "one_echo" in await listed(yard)
+    assert len(one.starts()) == 1
+
+
+async def test_the_servers_own_hint_counts(opened: Opened, recorder: Recorders) -> None:
+    one = recorder("one", "--modern", "--ttl", "0")
+    async with opened({"one": one}) as yard:
+        for asked in (1, 2, 3):
+            await yard.tools()
+            assert len(one.messages("tools/list")) == asked
+
+
+async def test_a_server_whose_listing_is_never_kept_is_asked_each_time(
+    opened: Opened, recorder: Recorders
+) -> None:
+    one = recorder()
+    entry = {**one.entry, "cache": {"ttl": 0}}
+    async with opened({"one": entry}) as yard:
+        await yard.tools()
+        await yard.tools()
+        assert len(one.messages("tools/list")) == 2
+        await yard.call("one_echo")
+        assert len(one.messages("tools/list")) == 3
+    async with opened({"one": entry}) as yard:
+        with pytest.raises(ToolRefused):
+            yard.why("one_echo")
+
+
+# A server that says that its list changed.
+
+
+@pytest.mark.parametrize("listing", [True, False], ids=["listed", "called at once"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_list_that_changed_is_fetched_again(
+    era: str, opened: Opened, until: Until, listing: bool, request: pytest.FixtureRequest
+) -> None:
+    told: list[str] = []
+    callbacks = Callbacks(notification=lambda server, method, params: told.append(method))
+    python = sys.executable if era == "modern" else request.getfixturevalue("legacy_python")
+    entry = {"command": python, "args": [str(SDK_SERVER), "stdio"]}
+    async with opened({"s": entry}, callbacks=callbacks) as yard:
+        assert "s_grown" not in await listed(yard)
+        if era == "modern":
+            await until(lambda: "notifications/subscriptions/acknowledged" in told)
+        else:
+            # This one gives no hint of its own, so that nothing else makes the listing old.
+            assert yard.known().catalogues["s"].ttl == 60
+        assert (await yard.call("s_grow")).text == "more"
+        await until(lambda: "notifications/tools/list_changed" in told)
+        if listing:
+            assert "s_grown" in await listed(yard)
+        assert (await yard.call("s_grown")).text == "grown"
+
+
+# A server that is down.
+
+
+@pytest.fixture
+def program(tmp_path: Path, recorder: Recorders) -> tuple[Path, Any]:
+    """A command of its own that can be taken away, and the server behind it."""
+    one = recorder()
+    path = tmp_path / "server"
+    words = " ".join([one.entry["command"], *one.entry["args"]])
+    path.write_text(f"#!/bin/sh\nexec {words}\n")
+    path.chmod(0o755)
+    return path, one
+
+
+async def test_a_server_that_is_down_keeps_its_known_tools_and_a_call_says_why(
+    opened: Opened, program: tuple[Path, Any]
+) -> None:
+    path, _ = program
+    async with opened({"one": {"command": str(path)}}) as yard:
+        before = await listed(yard)
+    path.rename(path.with_name("away"))
+    async with opened({"one": {"command": str(path)}}) as yard:
+        assert await listed(yard) == before
+        with pytest.raises(Unreachable) as caught:
+            await yard.call("one_echo", {"text": "x"})
+        assert (caught.value.server, caught.value.cause) == ("one", f"command not found: {path}")
+        assert await listed(yard) == before
+        assert await listed(yard, fresh=True) == before
+        (status,) = yard.servers()
+        assert (status.state, status.cause) == (State.FAILED, f"command not found: {path}")
+        path.with_name("away").rename(path)
+        assert (await yard.call("one_echo", {"text": "back"})).text == "back"
+
+
+async def test_a_server_that_was_never_listed_and_is_down_has_no_tools_and_its_call_says_why(
+    opened: Opened, recorder: Recorders
+) -> None:
+    one = recorder()
+    async with opened({"one": one, "gone": {"command": "/no/such/command"}}) as yard:
+        assert all(name.startswith("one_") for name in await listed(yard))
+        with pytest.raises(Unreachable, match="command not found: /no/such/command"):
+            await yard.call("gone_tool")
+        assert (await yard.call("one_echo", {"text": "x"})).text == "x"
+
+
+async def test_a_server_without_tools_is_no_failure(
+    opened: Opened, recorder: Recorders, tmp_path: Path
+) -> None:
+    (tmp_path / "none").write_text("[]")
+    async with opened({"one": recorder("one", "--tools", str(tmp_path / "none"))}) as yard:
+        assert await yard.tools() == []
+        assert yard.servers()[0].state is State.READY
