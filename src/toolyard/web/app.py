@@ -50,6 +50,7 @@ from toolyard.web.server_status import ServerRecords, StatusUpdates
 from toolyard.web.tool_acceptance import ToolAcceptance
 from toolyard.web.ui.components.error_pages import render_error_page
 from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
+from toolyard.web.ui.tools.server_tools import ServerTools
 
 __all__ = ["VersionedStaticFiles", "make_app"]
 
@@ -197,6 +198,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             services.tasks,
         ),
         ServerPreviews(services.registry, services.instances, core.manager, services.net),
+        ServerTools(services.callers, core.tool_directory, core.call_path, core.locks),
     )
     set_services(app.state, {type(each): each for each in provided})
     app.include_router(health)

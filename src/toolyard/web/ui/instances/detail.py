@@ -11,8 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.catalog.lock import Change
-from toolyard.catalog.lock.combined_locks import CombinedLocks
-from toolyard.clients.call_path import CallPath
 from toolyard.config.settings.table import Settings
 from toolyard.core.callers import CallerCache
 from toolyard.errors import ServerError
@@ -23,22 +21,18 @@ from toolyard.web.server_status import ServerRecords
 from toolyard.web.service_dependencies import (
     AuditDep,
     CallersDep,
-    CallPathDep,
     InstanceSyncDep,
-    LocksDep,
     RegistryDep,
     ServerRecordsDep,
     SettingsDep,
     ToolAcceptanceDep,
-    ToolDirectoryDep,
 )
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form
 from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
 from toolyard.web.ui.instances.overview import InstanceRow, build_instance_row
-from toolyard.web.ui.registry.server_listing import ServerListing, fetch_server_listing
-from toolyard.web.ui.tools.page import ToolRow, build_tool_rows
+from toolyard.web.ui.tools.server_tools import ServerListing, ServerTools, ServerToolsDep, ToolRow
 
 __all__ = ["router"]
 
@@ -119,19 +113,15 @@ async def show_instance_tools(
     instance_sync: InstanceSyncDep,
     registry: RegistryDep,
     settings: SettingsDep,
-    tool_directory: ToolDirectoryDep,
-    call_path: CallPathDep,
-    locks: LocksDep,
     tool_acceptance: ToolAcceptanceDep,
     server_records: ServerRecordsDep,
+    server_tools: ServerToolsDep,
 ) -> Response:
     """Show an instance with a fresh list of its tools, or only the tools as a fragment for the script."""
     instance, server = await instance_sync.find(me, instance_id)
     page = _build_page(callers, settings, server_records, me, instance, server)
     if page.can_list:
-        fetched = await fetch_server_listing(
-            tool_directory, call_path, me.principal, registry.build_instance_server(instance, server)
-        )
+        fetched = await server_tools.fetch(me.principal, registry.build_instance_server(instance, server))
         # Listing may have changed the state, for example to needs_reauth.
         instance, server = await instance_sync.find(me, instance_id)
         changes = await tool_acceptance.find_instance_changes(instance)
@@ -142,7 +132,7 @@ async def show_instance_tools(
             me,
             instance,
             server,
-            _build_tools(callers, call_path, locks, me, instance, fetched, changes),
+            _build_tools(server_tools, me, instance, fetched, changes),
         )
     return await render_large_page(
         request, "instance_tools.html" if is_fragment_request(request) else "instance.html", page=page
@@ -189,9 +179,7 @@ def _build_page(
 
 
 def _build_tools(
-    callers: CallerCache,
-    call_path: CallPath,
-    locks: CombinedLocks,
+    server_tools: ServerTools,
     me: RequestUser,
     instance: Instance,
     fetched: ServerListing,
@@ -200,16 +188,8 @@ def _build_tools(
     if fetched.catalogue is None:
         return InstanceTools(error=fetched.error, seconds=fetched.seconds)
     selection = instance.tool_filter
-    at = f"/ui/mcp/{instance.id}"
-    rows = build_tool_rows(
-        call_path,
-        locks,
-        callers.get(me),
-        fetched.tool_listing,
-        instance.core_id,
-        f"{at}/tool?name=",
-        selection,
-        review_path=f"{at}/changes",
+    rows = server_tools.build_rows(
+        me, fetched.tool_listing, instance.core_id, f"/ui/mcp/{instance.id}", selection
     )
     offered = {row.name for row in rows}
     gone = tuple(name for name in selection or () if name not in offered)

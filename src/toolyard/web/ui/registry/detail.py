@@ -29,16 +29,13 @@ from toolyard.web.server_status import ServerRecord, ServerRecords
 from toolyard.web.service_dependencies import (
     AuditDep,
     CallersDep,
-    CallPathDep,
     ConfigDep,
     IssuersDep,
-    LocksDep,
     PreviewsDep,
     RegistryDep,
     ServerRecordsDep,
     ServerSignInsDep,
     ToolAcceptanceDep,
-    ToolDirectoryDep,
     UrlsDep,
 )
 from toolyard.web.tool_acceptance import (
@@ -47,8 +44,7 @@ from toolyard.web.tool_acceptance import (
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
 from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
-from toolyard.web.ui.registry.server_listing import fetch_server_listing
-from toolyard.web.ui.tools.page import ToolRow, build_plain_row, build_tool_rows
+from toolyard.web.ui.tools.server_tools import ServerToolsDep, ToolRow, build_plain_row
 
 __all__ = ["router"]
 
@@ -236,39 +232,27 @@ async def show_file_contents(
     callers: CallersDep,
     config: ConfigDep,
     urls: UrlsDep,
-    tool_directory: ToolDirectoryDep,
-    call_path: CallPathDep,
-    locks: LocksDep,
     issuers: IssuersDep,
     tool_acceptance: ToolAcceptanceDep,
     server_sign_ins: ServerSignInsDep,
     server_records: ServerRecordsDep,
+    server_tools: ServerToolsDep,
 ) -> Response:
     """Show a server from a file with its capabilities, or only those as a fragment for the script."""
     page = await _build_file_page(
         callers, config, tool_acceptance, server_sign_ins, server_records, me, server_id
     )
     fetched, issuer = await asyncio.gather(
-        fetch_server_listing(tool_directory, call_path, me.principal, page.server),
+        server_tools.fetch(me.principal, page.server),
         issuers.of_file_server(page.server, me.principal),
     )
     contents = ServerContents(page.at, fetched.seconds, error=fetched.error)
     if fetched.catalogue is not None:
         listing = fetched.catalogue.listing
-        tool = f"{page.at}/tool?name="
-        review = f"{page.at}/changes"
         contents = ServerContents(
             page.at,
             fetched.seconds,
-            build_tool_rows(
-                call_path,
-                locks,
-                callers.get(me),
-                fetched.tool_listing,
-                page.server.id,
-                tool,
-                review_path=review,
-            ),
+            server_tools.build_rows(me, fetched.tool_listing, page.server.id, page.at),
             tuple(str(each) for each in fetched.catalogue.quarantined),
             capabilities=listing.capabilities,
             protocol_version=listing.protocol_version,

@@ -20,19 +20,17 @@ from toolyard.registry.errors import NotFound
 from toolyard.types.server import Server
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
 from toolyard.web.service_dependencies import (
-    CallPathDep,
     ConfigDep,
     InstanceSyncDep,
     LocksDep,
     RegistryDep,
     ToolAcceptanceDep,
-    ToolDirectoryDep,
 )
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count, one_line
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import render_large_page
-from toolyard.web.ui.registry.server_listing import fetch_server_listing
+from toolyard.web.ui.tools.server_tools import ServerToolsDep
 
 __all__ = ["router"]
 
@@ -100,9 +98,8 @@ async def show_file_changes(
     me: AdminUser,
     server_id: str,
     config: ConfigDep,
-    tool_directory: ToolDirectoryDep,
-    call_path: CallPathDep,
     locks: LocksDep,
+    server_tools: ServerToolsDep,
     tool_acceptance: ToolAcceptanceDep,
 ) -> Response:
     """Show how a fresh listing differs from the lock file."""
@@ -110,7 +107,7 @@ async def show_file_changes(
     problem: ToolyardError | None = None
     changes: list[Change] = []
     try:
-        problem = (await fetch_server_listing(tool_directory, call_path, me.principal, server)).error
+        problem = (await server_tools.fetch(me.principal, server)).error
         changes = await tool_acceptance.find_file_changes(me, server)
     except ToolyardError as error:
         problem = error
@@ -176,15 +173,12 @@ async def show_instance_changes(
     instance_id: str,
     instance_sync: InstanceSyncDep,
     registry: RegistryDep,
-    tool_directory: ToolDirectoryDep,
-    call_path: CallPathDep,
+    server_tools: ServerToolsDep,
     tool_acceptance: ToolAcceptanceDep,
 ) -> Response:
     """Show how a fresh listing of an instance differs from the accepted definitions."""
     instance, registered = await instance_sync.find(me, instance_id)
-    fetched = await fetch_server_listing(
-        tool_directory, call_path, me.principal, registry.build_instance_server(instance, registered)
-    )
+    fetched = await server_tools.fetch(me.principal, registry.build_instance_server(instance, registered))
     changes = await tool_acceptance.find_instance_changes(instance)
     whom = "this instance only"
     everyone = f"/ui/admin/mcp/{registered.id}/changes" if me.is_admin else ""

@@ -1,0 +1,210 @@
+"""Tools of one server: a fresh listing, and the rows and details that pages show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated
+from urllib.parse import quote
+
+from toolyard.catalog.lock.combined_locks import CombinedLocks
+from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.tool_listing import ToolListing
+from toolyard.clients.call_path import CallPath
+from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.core.callers import CallerCache
+from toolyard.errors import ServerError, Unreachable
+from toolyard.registry.errors import NotFound
+from toolyard.types.catalog import Catalogue
+from toolyard.types.decision import Decision, Verdict
+from toolyard.types.principal import Principal
+from toolyard.types.server import Server
+from toolyard.types.tool import Definition, JsonObject
+from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.access.services import uses
+
+__all__ = ["FoundTool", "ServerListing", "ServerTools", "ServerToolsDep", "ToolRow", "build_plain_row"]
+
+_MAX_TOOLS_WITH_SCHEMAS = 300
+"""Maximum number of tools in a list that includes their schemas. Longer lists omit them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRow:
+    """A tool in a list. ``name`` is the name on its server."""
+
+    name: str
+    title: str | None
+    description: str
+    annotations: JsonObject
+    tokens: int
+    schema: JsonObject | None
+    exposed: str | None = None
+    """Name that models see; None in previews."""
+    verdict: str | None = None
+    reason: str | None = None
+    """Reason why it needs approval or cannot be used; None if it can."""
+    picked: bool = True
+    """True if the tool selection of the instance includes it."""
+    href: str | None = None
+    review: str | None = None
+    """URL of the page where its change can be accepted; None if it has none."""
+
+
+def build_plain_row(
+    definition: Definition,
+    tokens: int | None = None,
+    *,
+    include_schema: bool = True,
+    reason: str | None = None,
+    review_path: str | None = None,
+) -> ToolRow:
+    """Return the row of a tool without a policy decision. ``reason`` says why it is in quarantine."""
+    return ToolRow(
+        definition.name,
+        definition.title,
+        definition.description,
+        definition.annotations,
+        estimate_definition_tokens(definition) if tokens is None else tokens,
+        definition.input_schema if include_schema else None,
+        reason=reason and f"in quarantine: {reason}",
+        review=review_path if reason else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerListing:
+    """Result of a listing: a catalogue or an error."""
+
+    tool_listing: ToolListing
+    catalogue: Catalogue | None
+    error: ServerError | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTool:
+    """A tool under its exposed name, with the decision about it."""
+
+    exposed: str
+    definition: Definition
+    decision: Decision
+    quarantined: bool
+
+
+class ServerTools:
+    """Lists and explains the tools of single servers."""
+
+    def __init__(
+        self, callers: CallerCache, tool_directory: ToolDirectory, call_path: CallPath, locks: CombinedLocks
+    ) -> None:
+        self._callers = callers
+        self._tool_directory = tool_directory
+        self._call_path = call_path
+        self._locks = locks
+
+    async def fetch(self, principal: Principal, server: Server) -> ServerListing:
+        """Connect if necessary and list the tools. A ServerError is returned in ``error``, not raised."""
+        began = time.perf_counter()
+        if not server.enabled:
+            cause = server.disabled_reason or "the server is disabled in its entry"
+            known = self._tool_directory.known_listing(principal)
+            return ServerListing(known, None, Unreachable(cause, server=server.id), 0.0)
+        tool_listing = await self._tool_directory.refresh(principal, fresh=True, only=[server.id])
+        error = tool_listing.failures.get(server.id)
+        if error is not None:
+            # Errors may quote headers or URLs with credentials of the server.
+            self._call_path.redact_error(error)
+        catalogue = None if error is not None else tool_listing.catalogues.get(server.id)
+        return ServerListing(tool_listing, catalogue, error, time.perf_counter() - began)
+
+    async def find(self, me: RequestUser, server: Server, name: str) -> FoundTool:
+        """Return the tool that a server calls ``name``. Raise NotFound or a ServerError."""
+        listing = self._tool_directory.known_listing(me.principal)
+        found = _find_tool(listing, server.id, name)
+        if found is None:
+            # This process has not listed the server yet, or the tool was added since: fetch a new listing.
+            fetched = await self.fetch(me.principal, server)
+            if fetched.error is not None:
+                raise fetched.error
+            listing = fetched.tool_listing
+            found = _find_tool(listing, server.id, name)
+        if found is None:
+            raise NotFound(
+                "the server has no such tool", hint="it may have changed; check the list of its tools"
+            )
+        exposed, definition = found
+        decision = self._call_path.explain(exposed, self._callers.get(me))
+        return FoundTool(
+            exposed, definition, decision, definition.name in self._quarantined(listing, server.id)
+        )
+
+    def build_rows(
+        self,
+        me: RequestUser,
+        tool_listing: ToolListing,
+        server_id: str,
+        page: str,
+        tool_filter: tuple[str, ...] | None = None,
+    ) -> list[ToolRow]:
+        """Return the rows of all tools of a server, sorted by name.
+
+        ``page`` is the path of the server's or instance's page, ``tool_filter`` the selection of the
+        instance.
+        """
+        caller = self._callers.get(me)
+        listed = [(name, each) for name, each in tool_listing.tools.items() if each.server_id == server_id]
+        listed.sort(key=lambda pair: pair[1].name)
+        schemas = len(listed) <= _MAX_TOOLS_WITH_SCHEMAS
+        quarantined = self._quarantined(tool_listing, server_id)
+        rows = (
+            _build_row(
+                name,
+                each,
+                self._call_path.explain(name, caller),
+                f"{page}/tool?name={quote(each.name, safe='')}",
+                tool_filter,
+                schemas,
+            )
+            for name, each in listed
+        )
+        return [replace(row, review=f"{page}/changes") if row.name in quarantined else row for row in rows]
+
+    def _quarantined(self, listing: ToolListing, server_id: str) -> Iterable[str]:
+        catalogue = listing.catalogues.get(server_id)
+        return () if catalogue is None else self._locks.quarantine_reasons(catalogue.contents)
+
+
+ServerToolsDep = Annotated[ServerTools, uses(ServerTools)]
+
+
+def _find_tool(tool_listing: ToolListing, server_id: str, name: str) -> tuple[str, Definition] | None:
+    for exposed, definition in tool_listing.tools.items():
+        if definition.server_id == server_id and definition.name == name:
+            return exposed, definition
+    return None
+
+
+def _build_row(
+    exposed: str,
+    definition: Definition,
+    decision: Decision,
+    href: str,
+    tool_filter: Iterable[str] | None,
+    include_schema: bool,
+) -> ToolRow:
+    decisive = decision.decisive
+    return ToolRow(
+        definition.name,
+        definition.title,
+        definition.description,
+        definition.annotations,
+        estimate_definition_tokens(definition),
+        definition.input_schema if include_schema else None,
+        exposed,
+        decision.verdict.value,
+        None if decisive is None or decision.verdict is Verdict.ALLOW else decisive.reason,
+        tool_filter is None or definition.name in tool_filter,
+        href,
+    )
