@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +28,22 @@ async def tables(database: Database) -> set[str]:
     return await database.executor.read(lambda c: set(inspect(c).get_table_names()))
 
 
-@pytest.fixture
-async def old(database_url: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The id of a user in a database at the first revision, which is closed."""
-    with monkeypatch.context() as patched:
+@contextmanager
+def code_of_revision(revision: str) -> Iterator[None]:
+    """Make a new database get the tables of an older version, from the migration scripts."""
+    with pytest.MonkeyPatch.context() as patched:
         for module in (migrate, open):
-            patched.setattr(module, "HEAD", "0001")
+            patched.setattr(module, "HEAD", revision)
+        patched.setattr(
+            migrate, "_create_schema", lambda connection: migrate._upgrade_schema(connection, None)
+        )
+        yield
+
+
+@pytest.fixture
+async def old(database_url: str | None, tmp_path: Path) -> str:
+    """The id of a user in a database at the first revision, which is closed."""
+    with code_of_revision("0001"):
         database = await open_database(tmp_path, database_url)
         user = await database.accounts.add_user("Ann", Role.USER)
         assert not SINCE_0001 & await tables(database)
@@ -62,7 +74,7 @@ async def test_a_database_at_the_first_revision_gets_the_other_tables(
 
 
 async def test_roles_that_were_granted_and_open_invites_survive_the_upgrade(
-    database_url: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database_url: str | None, tmp_path: Path
 ) -> None:
     """Accounts of every mode, as revision 0004 stored them."""
     accounts = [
@@ -90,9 +102,7 @@ async def test_roles_that_were_granted_and_open_invites_survive_the_upgrade(
         for name in ("invited", "somebody who is gone"):
             connection.execute(text(add_invite), {"name": name})
 
-    with monkeypatch.context() as patched:
-        for module in (migrate, open):
-            patched.setattr(module, "HEAD", "0004")
+    with code_of_revision("0004"):
         before = await open_database(tmp_path, database_url)
         await before.executor.write(fill)
         await before.close()
