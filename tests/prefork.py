@@ -227,7 +227,7 @@ def _requests(control: socket.socket) -> dict[str, Any]:
     while True:
         ready = select.select([control, *running], [], [])[0]
         for descriptor in ready:
-            if descriptor is not control:
+            if isinstance(descriptor, int):
                 pid, status = running.pop(descriptor)
                 os.close(descriptor)
                 with contextlib.suppress(OSError):
