@@ -15,7 +15,7 @@ from toolyard.errors import BadAnswer
 from toolyard.types.call import DeclaredClient, McpRequest
 from toolyard.types.server import Timeouts
 
-SERVER = Path(__file__).parents[1] / "servers" / "flood_server.py"
+SERVER = Path(__file__).parents[1] / "servers" / "elicitation_flood_server.py"
 PER_MINUTE = 120
 
 

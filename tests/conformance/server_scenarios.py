@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
-
-from client import DOCS, SUITES, Suites
+from client_scenarios import DOCS, SUITES, Suites
 
 HERE = Path(__file__).parent
 PARALLEL = 2

@@ -323,7 +323,7 @@ def test_whatever_a_server_wants_sampled_is_read_as_texts() -> None:
     assert SamplingRequest.from_params({"messages": "nonsense"}).messages == ()
 
 
-FLOOD = {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "flood_server.py")]}
+FLOOD = {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "elicitation_flood_server.py")]}
 
 
 async def test_a_server_that_asks_many_questions_at_once_gets_few_of_them_shown(opened: Opening) -> None:
