@@ -130,8 +130,9 @@ def table(outcomes: list[Outcome]) -> str:
         good = sum(o.passed for o in ours)
         lines += ["", f"{suite}: {good} of {len(ours)} runs passed."]
     for outcome in outcomes:
-        if not outcome.passed and outcome.expected:
-            lines += ["", f"`{outcome.run.scenario}` of {outcome.run.suite}: {outcome.expected}."]
+        reason = f"`{outcome.run.scenario}` of {outcome.run.suite}: {outcome.expected}."
+        if not outcome.passed and outcome.expected and reason not in lines:
+            lines += ["", reason]
     return "\n".join(lines)
 
 
