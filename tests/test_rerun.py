@@ -27,7 +27,7 @@ def test_once(word, mark=Path(__file__).parent / "mark"):
 MANY = """
 import pytest
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(11))
 def test_many(number): raise AssertionError
 """
 
