@@ -88,6 +88,11 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
         "users": "Manage accounts.",
     },
     "Set up": {
+        "add": "Add a server: a command, a URL or a pasted entry.",
+        "remove": "Remove a server from the configuration file.",
+        "enable": "Turn a server on.",
+        "disable": "Turn a server off, and keep its entry.",
+        "edit": "Change the entry of a server, or open the file in an editor.",
         "import": "Import the servers of other clients.",
         "approve": "Review a discovered configuration file and trust it.",
         "check": "Check configuration, settings and AGENTS.md.",
@@ -102,6 +107,12 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
 }
 """The commands with their summaries, listed here so that the help imports none of them."""
 
+_MODULE_BY_COMMAND = {
+    "import": "import_",  # a keyword cannot be the name of a module
+    "add": "setup.add",
+    **dict.fromkeys(("remove", "enable", "disable", "edit"), "setup.edit"),
+}
+"""Modules that are not named after their command. A module of several commands names them in ``commands``."""
 COMMAND_SUMMARIES: dict[str, str] = {
     name: line for section in COMMAND_SECTIONS.values() for name, line in section.items()
 }
@@ -116,10 +127,10 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMAND_SUMMARIES:
             return None
-        # ``import`` is a keyword, and cannot be the name of a module.
-        module = "import_" if cmd_name == "import" else cmd_name
-        found: click.Command = import_module(f"toolyard.cli.commands.{module}").command
-        return found
+        name = _MODULE_BY_COMMAND.get(cmd_name, cmd_name)
+        module = import_module(f"toolyard.cli.commands.{name}")
+        commands: dict[str, click.Command] = getattr(module, "commands", None) or {cmd_name: module.command}
+        return commands[cmd_name]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from toolyard.auth.records import OAuthGrant
     from toolyard.cli.terminal_sign_in import SignInServer
 
-__all__ = ["command"]
+__all__ = ["DEFAULT_TIMEOUT_SECONDS", "check_server", "command", "sign_in"]
 
-_DEFAULT_TIMEOUT_SECONDS = 300.0
+DEFAULT_TIMEOUT_SECONDS = 300.0
 
 
 @click.command("login", cls=Command, short_help=COMMAND_SUMMARIES["login"])
@@ -43,7 +43,7 @@ _DEFAULT_TIMEOUT_SECONDS = 300.0
     "--timeout",
     metavar="S",
     type=PositiveSeconds(),
-    default=_DEFAULT_TIMEOUT_SECONDS,
+    default=DEFAULT_TIMEOUT_SECONDS,
     help="Seconds to wait for the sign-in. Default: 300.",
 )
 @click.pass_obj
@@ -82,7 +82,7 @@ def command(
         chosen = _with_issuer(chosen, issuer)
     if scopes:
         chosen = _with_oauth(chosen, scopes=scopes)
-    return run_async(_sign_in(options, chosen, paste=paste, browser=not no_browser, timeout_seconds=timeout))
+    return run_async(sign_in(options, chosen, paste=paste, browser=not no_browser, timeout_seconds=timeout))
 
 
 def _with_issuer(chosen: SignInServer, issuer: str) -> SignInServer:
@@ -104,9 +104,10 @@ def _with_oauth(chosen: SignInServer, **changes: Any) -> SignInServer:
     return replace(chosen, server=replace(chosen.server, oauth=replace(oauth, **changes)))
 
 
-async def _sign_in(
+async def sign_in(
     options: Options, sign_in_server: SignInServer, *, paste: bool, browser: bool, timeout_seconds: float
 ) -> int:
+    """Sign in to a server, check that it works, and report both. Returns an exit code."""
     from toolyard.auth.errors import DiscoveryFailed  # slow to load, as the whole core is
     from toolyard.cli.terminal_sign_in import TerminalSignIn
 
@@ -119,7 +120,7 @@ async def _sign_in(
         )
     except DiscoveryFailed:
         # A server that needs no sign-in does not report one either.
-        state, _, _ = await _check_server(options, sign_in_server.server.id)
+        state, _, _ = await check_server(options, sign_in_server.server.id)
         if state is not State.READY:
             raise
         return _show_no_sign_in_needed(options, sign_in_server.server.id)
@@ -130,7 +131,7 @@ async def _show_sign_in(options: Options, sign_in_server: SignInServer, grant: O
     name = sign_in_server.server.id
     state, tools, failure = (None, None, None)
     if sign_in_server.server.enabled:
-        state, tools, failure = await _check_server(options, name)
+        state, tools, failure = await check_server(options, name)
     if options.json:
         print_json(_sign_in_json(sign_in_server, grant, state, tools, failure))
     else:
@@ -159,7 +160,7 @@ def _show_no_sign_in_needed(options: Options, name: str) -> int:
     return 0
 
 
-async def _check_server(options: Options, name: str) -> tuple[State, int | None, ServerError | None]:
+async def check_server(options: Options, name: str) -> tuple[State, int | None, ServerError | None]:
     """Connect to one server as other commands do, and list its tools."""
     async with open_yard(options) as yard, ProgressIndicator(f"connecting to {name}", quiet=options.json):
         await yard.tools(server=name, fresh=True)

@@ -1,4 +1,4 @@
-"""Plan and write the change of one entry in the configuration file of a client."""
+"""Plan and write changes of entries in a configuration file: that of a client, or our own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from toolyard.config.exporters.errors import EditRefused, refuse_edit
-from toolyard.config.exporters.json_members import find_comments, remove_member, set_member
+from toolyard.config.exporters.json_members import find_comments, remove_member, set_member, value_text
 from toolyard.config.exporters.toml_tables import remove_table, set_table
 from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, decode_utf8, encode_like, read_regular_file
 from toolyard.config.file_writer import lock_for_editing, write_with_backup
@@ -23,7 +23,16 @@ from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["EntryChange", "EntryPlan", "find_target_file", "plan_entry", "resolve_entry_path", "write_entry"]
+__all__ = [
+    "EntryChange",
+    "EntryEdit",
+    "EntryPlan",
+    "find_target_file",
+    "plan_edits",
+    "plan_entry",
+    "resolve_entry_path",
+    "write_entry",
+]
 
 
 class EntryChange(StrEnum):
@@ -39,40 +48,72 @@ class EntryChange(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EntryEdit:
+    """One change of a file: the value to set at ``path``, or None to remove it."""
+
+    path: tuple[str, ...]
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
 class EntryPlan:
-    """Planned change of a file. Nothing is written until ``write_entry`` is called."""
+    """Planned changes of a file. Nothing is written until ``write_entry`` is called."""
 
     file: Path
-    change: EntryChange
+    changes: tuple[EntryChange, ...]
+    """The effect of each edit."""
     before: bytes | None = field(repr=False)
     after: bytes = field(repr=False)
+
+    @property
+    def change(self) -> EntryChange:
+        """Return the effect of the first edit."""
+        return self.changes[0]
+
+    @property
+    def has_changes(self) -> bool:
+        """Return whether there is something to write."""
+        return any(change not in (EntryChange.SAME, EntryChange.ABSENT) for change in self.changes)
 
 
 def plan_entry(
     file: str | os.PathLike[str], path: Sequence[str], entry: Mapping[str, JsonValue] | None
 ) -> EntryPlan:
-    """Plan to set the entry at ``path``, or to remove it if ``entry`` is None.
+    """Plan to set the entry at ``path``, or to remove it if ``entry`` is None. Raises as ``plan_edits``."""
+    return plan_edits(file, [EntryEdit(tuple(path), None if entry is None else dict(entry))])
 
-    A file with the suffix ``.toml`` is TOML, any other is JSON. Raises ConfigError if the file cannot be
+
+def plan_edits(
+    file: str | os.PathLike[str], edits: Sequence[EntryEdit], *, drop_comments: bool = False
+) -> EntryPlan:
+    """Plan changes, each made to the result of the one before.
+
+    A file with the suffix ``.toml`` is TOML, any other is JSON. ``drop_comments``: comments inside of a
+    replaced or removed value of a JSON file are removed with it. Raises ConfigError if the file cannot be
     read, and EditRefused if it cannot be changed without loss.
     """
     target = Path(os.path.abspath(file))
     before = read_regular_file(target, max_bytes=MAX_CLIENT_FILE_BYTES) if os.path.lexists(target) else None
     text = "" if before is None else decode_utf8(before, str(target))
     toml = target.suffix == ".toml"
+    changes: list[EntryChange] = []
     try:
-        root = _parse_text(text or ("" if toml else "{}"), toml)
-        current = _value_at(root, path)
-        change = _classify_change(current, entry)
-        if change in (EntryChange.SAME, EntryChange.ABSENT):
-            return EntryPlan(target, change, before, before or b"")
-        after = _edit_text(text, toml, path, entry)
-        _check_edit(text, after, toml, _apply_to_root(root, path, entry))
+        for edit in edits:
+            root = _parse_text(text or ("" if toml else "{}"), toml)
+            change = _classify_change(_value_at(root, edit.path), edit.value)
+            changes.append(change)
+            if change in (EntryChange.SAME, EntryChange.ABSENT):
+                continue
+            after = _edit_text(text, toml, edit, drop_comments)
+            dropped = value_text(text, edit.path) if drop_comments and not toml and text.strip() else ""
+            _check_edit(text, after, toml, _apply_to_root(root, edit.path, edit.value), dropped)
+            text = after
     except EditRefused as error:
         raise EditRefused([replace(problem, file=str(target)) for problem in error.problems]) from None
     except ConfigError as error:
         raise ConfigError([replace(problem, file=str(target)) for problem in error.problems]) from None
-    return EntryPlan(target, change, before, encode_like(after, before))
+    plan = EntryPlan(target, tuple(changes), before, encode_like(text, before))
+    return plan if plan.has_changes else replace(plan, after=before or b"")
 
 
 def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) -> Path | None:
@@ -98,20 +139,25 @@ def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) 
     return backup
 
 
-def _classify_change(current: object, entry: Mapping[str, JsonValue] | None) -> EntryChange:
-    if entry is None:
+def _classify_change(current: object, value: JsonValue) -> EntryChange:
+    if value is None:
         return EntryChange.ABSENT if current is None else EntryChange.REMOVED
     if current is None:
         return EntryChange.ADDED
-    return EntryChange.SAME if current == entry else EntryChange.REPLACED
+    # Booleans equal numbers in Python, but not in a file.
+    is_same = current == value and isinstance(current, bool) is isinstance(value, bool)
+    return EntryChange.SAME if is_same else EntryChange.REPLACED
 
 
-def _edit_text(text: str, toml: bool, path: Sequence[str], entry: Mapping[str, JsonValue] | None) -> str:
+def _edit_text(text: str, toml: bool, edit: EntryEdit, drop_comments: bool) -> str:
+    path, value = edit.path, edit.value
     if toml:
-        return remove_table(text, path) if entry is None else set_table(text, path, entry)
-    if entry is None:
-        return remove_member(text, path)
-    return set_member(text if text.strip() else "{}\n", path, dict(entry))
+        if value is not None and not isinstance(value, dict):
+            refuse_edit("only whole tables can be set in TOML")
+        return remove_table(text, path) if value is None else set_table(text, path, value)
+    if value is None:
+        return remove_member(text, path, drop_comments=drop_comments)
+    return set_member(text if text.strip() else "{}\n", path, value, drop_comments=drop_comments)
 
 
 def _parse_text(text: str, toml: bool) -> dict[str, JsonValue]:
@@ -131,22 +177,21 @@ def _value_at(root: JsonValue, path: Sequence[str]) -> JsonValue:
     return root
 
 
-def _apply_to_root(
-    root: dict[str, JsonValue], path: Sequence[str], entry: Mapping[str, JsonValue] | None
-) -> dict[str, JsonValue]:
+def _apply_to_root(root: dict[str, JsonValue], path: Sequence[str], value: JsonValue) -> dict[str, JsonValue]:
     """Return the expected content after the edit: the same as before, apart from the entry."""
     first, *rest = path
     if not rest:
         others: dict[str, JsonValue] = {key: value for key, value in root.items() if key != first}
-        return others if entry is None else {**others, first: dict(entry)}
+        return others if value is None else {**others, first: value}
     inner = root.get(first, {})
     if not isinstance(inner, dict):
         refuse_edit("this is not an object", path=first)
-    return {**root, first: _apply_to_root(inner, rest, entry)}
+    return {**root, first: _apply_to_root(inner, rest, value)}
 
 
-def _check_edit(before: str, after: str, toml: bool, expected: dict[str, JsonValue]) -> None:
-    """Parse the edited text and refuse the edit unless it has the expected content and all comments.
+def _check_edit(before: str, after: str, toml: bool, expected: dict[str, JsonValue], dropped: str) -> None:
+    """Parse the edited text and refuse the edit unless it has the expected content and all comments, apart
+    from those in ``dropped``.
 
     Text edits cannot cover every way to write a file, so each result is verified before it is written.
     """
@@ -157,7 +202,8 @@ def _check_edit(before: str, after: str, toml: bool, expected: dict[str, JsonVal
     # Removing the last sub-table also removes its implicit parent table, which is not a loss.
     if actual != expected and not (toml and _drop_empty_tables(actual) == _drop_empty_tables(expected)):
         refuse_edit("the layout of the file cannot be preserved")
-    if not toml and Counter(find_comments(before)) - Counter(find_comments(after)):
+    lost = Counter(find_comments(before)) - Counter(find_comments(after)) - Counter(find_comments(dropped))
+    if not toml and lost:
         refuse_edit("a comment would be lost")
 
 

@@ -10,7 +10,7 @@ from toolyard.config.exporters.errors import refuse_edit
 from toolyard.config.sources.json_document import JsonDocument, JsonValue, PositionedObject, format_path
 from toolyard.config.sources.json_reader import read_json
 
-__all__ = ["detect_newline", "find_comments", "remove_member", "set_member"]
+__all__ = ["detect_newline", "find_comments", "remove_member", "set_member", "value_text"]
 
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*+"|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/|[{}\[\],:]|[^\s{}\[\],:"/]++', re.DOTALL
@@ -20,31 +20,33 @@ _REST_OF_LINE = re.compile(r"[ \t]*+\r?\n")
 _BRACKET_DEPTH = {"{": 1, "[": 1, "}": -1, "]": -1}
 
 
-def set_member(text: str, path: Sequence[str], value: JsonValue) -> str:
+def set_member(text: str, path: Sequence[str], value: JsonValue, *, drop_comments: bool = False) -> str:
     """Return the text with ``value`` at ``path``; missing objects on the path are created.
 
-    Raises ConfigError if the text is not JSON, and EditRefused if a comment would be lost or a value on the
-    path is not an object.
+    ``drop_comments``: comments inside of a replaced value are removed with it. Raises ConfigError if the text
+    is not JSON, and EditRefused if a comment would be lost or a value on the path is not an object.
     """
     document = read_json(text)
-    parent, offset, depth = _find_deepest_object(document, path)
-    if depth == len(path):
-        start = document.find_offset(tuple(path)) or 0
+    start = document.find_offset(tuple(path))
+    if start is not None:
         end = _find_value_end(text, start)
-        _refuse_comments(text, start, end, path)
+        if not drop_comments:
+            _refuse_comments(text, start, end, path)
         return text[:start] + _format_value(document, value, _line_indent(text, start)) + text[end:]
+    parent, offset, depth = _find_deepest_object(document, path)
     for step in reversed(path[depth + 1 :]):
         value = {step: value}
     return _MemberInsertion(document, parent, offset).insert(path[depth], value)
 
 
-def remove_member(text: str, path: Sequence[str]) -> str:
+def remove_member(text: str, path: Sequence[str], *, drop_comments: bool = False) -> str:
     """Return the text without the member at ``path``, which must exist. Raises as ``set_member``."""
     document = read_json(text)
     parent = _find_deepest_object(document, path[:-1])[0]
     start = document.find_offset(tuple(path), at_key=True) or 0
     end = _find_value_end(text, parent.value_offsets[path[-1]])
-    _refuse_comments(text, start, end, path)
+    if not drop_comments:
+        _refuse_comments(text, start, end, path)
     comma = next(_iter_tokens(text, end), None)
     if comma is not None and comma[0] == ",":
         # A comment between the value and its comma would be removed as well.
@@ -61,6 +63,12 @@ def remove_member(text: str, path: Sequence[str]) -> str:
         text = text[: comma.start()] + text[comma.end() :]
         start, end = start - 1, end - 1
     return _remove_span(text, start, end)
+
+
+def value_text(text: str, path: Sequence[str]) -> str:
+    """Return the text of the value at ``path``; empty if it does not exist."""
+    start = read_json(text).find_offset(tuple(path))
+    return "" if start is None else text[start : _find_value_end(text, start)]
 
 
 def find_comments(text: str) -> list[str]:
@@ -82,7 +90,9 @@ class _MemberInsertion:
         text, close, name = self._text, self._closing_offset, json.dumps(key, ensure_ascii=False)
         head, comma = self._text_before_member()
         if self._parent and "\n" not in text[self._parent_offset : close]:
-            return f"{head.rstrip()} {name}: {json.dumps(value, ensure_ascii=False)}{comma}{text[close:]}"
+            bare = head.rstrip()
+            member = f"{bare} {name}: {json.dumps(value, ensure_ascii=False)}{comma}"
+            return f"{member}{head[len(bare) :]}{text[close:]}"
         newline, indent = detect_newline(text), self._member_indent()
         member = f"{indent}{name}: {_format_value(self._document, value, indent)}{comma}"
         closing_indent = _line_indent(text, self._parent_offset)

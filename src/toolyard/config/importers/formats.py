@@ -23,6 +23,7 @@ from toolyard.errors import ConfigError, Problem
 __all__ = [
     "ForeignFile",
     "read_foreign_file",
+    "read_pasted_servers",
     "translate_codex_server",
     "translate_flat_server",
     "translate_opencode_server",
@@ -35,6 +36,7 @@ _SHARED_KEYS = (
     *("label", "description", "shared", "protocol", "timeouts", "stopWhenIdle", "restart", "cache"),
     *("allowTools", "denyTools", "privateAddresses", "authProviderId"),
 )
+_URL_ALIASES = ("serverUrl", "httpUrl")
 _TOOL_LIST_KEYS = (
     ("denyTools", "disabledTools"),
     ("denyTools", "excludeTools"),
@@ -47,7 +49,7 @@ def translate_flat_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignSer
     work = EntryTranslation(name, raw)
     work.copy_keys(*_SHARED_KEYS)
     work.put("env", _stringify_env(work.pop("env")))
-    for alias in ("serverUrl", "httpUrl"):
+    for alias in _URL_ALIASES:
         url = work.pop(alias)
         if "url" not in work.entry:
             work.put("url", url)
@@ -239,6 +241,55 @@ def read_foreign_file(path: Path) -> ForeignFile:
     if "mcp" in root and "mcpServers" in root:
         notes.append("its 'mcp' was dropped: permissions of that client do not apply here")
     return ForeignFile(client, str(path), tuple(servers), tuple(notes))
+
+
+_ENTRY_KEYS = ("command", "url", *_URL_ALIASES, "transport")
+_FILE_KEYS = ("mcpServers", "servers", "context_servers", "mcp_servers", "mcp")
+
+
+def read_pasted_servers(text: str, name: str | None = None) -> tuple[ForeignServer, ...]:
+    """Read servers from a text: the content of any client's file, entries by name, or one entry.
+
+    Braces around a single ``"name": {…}`` may be missing. An entry alone needs ``name``. Raises ConfigError.
+    """
+    text = text.strip().rstrip(",")
+    toml = text.startswith("[")
+    path = Path("pasted.toml" if toml else "pasted.json")
+    try:
+        root, _ = _parse_root(path, f"{{{text}}}" if text.startswith('"') else text)
+    except ConfigError as error:
+        raise ConfigError([replace(problem, file="the pasted text") for problem in error.problems]) from None
+    if not isinstance(root, dict) or not root:
+        raise _pasted_text_error("expected an object with one or more servers")
+    if any(key in root for key in _ENTRY_KEYS):
+        if name is None:
+            raise _pasted_text_error("the entry has no name", "put a name before it: toolyard add NAME …")
+        return (_translate_pasted(name, root),)
+    key = next((key for key in _FILE_KEYS if isinstance(root.get(key), dict)), None)
+    is_file = key is not None and not any(word in _as_object(root[key]) for word in _ENTRY_KEYS)
+    if is_file:
+        return tuple(_recognise_client(path, root)[1])
+    if not all(isinstance(entry, dict) for entry in root.values()):
+        raise _pasted_text_error("expected servers by name, or an entry with a command or a URL")
+    return tuple(_translate_pasted(key, _as_object(entry)) for key, entry in root.items())
+
+
+def _translate_pasted(name: str, raw: dict[str, JsonValue]) -> ForeignServer:
+    """Translate an entry whose client is not known, by its form."""
+    command = raw.get("command")
+    if raw.get("type") in ("local", "remote") or isinstance(command, list):
+        return translate_opencode_server(name, raw)
+    if isinstance(command, dict):
+        return translate_zed_server(name, raw)
+    return translate_flat_server(name, raw)
+
+
+def _as_object(value: JsonValue) -> dict[str, JsonValue]:
+    return value if isinstance(value, dict) else {}
+
+
+def _pasted_text_error(message: str, hint: str | None = None) -> ConfigError:
+    return ConfigError([Problem(message, file="the pasted text", hint=hint)])
 
 
 def _parse_root(path: Path, text: str) -> tuple[JsonValue, list[str]]:

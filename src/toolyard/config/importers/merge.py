@@ -25,7 +25,7 @@ from toolyard.config.sources.merge import merge_layers
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.server import Provenance, Server
 
-__all__ = ["ImportPlan", "ImportedServer", "insert_servers", "plan_import", "write_import"]
+__all__ = ["ImportPlan", "ImportedServer", "insert_servers", "plan_import", "sanitize_id", "write_import"]
 
 
 def insert_servers(text: str, entries: Mapping[str, JsonValue]) -> str:
@@ -159,7 +159,7 @@ class _ServerMerge:
             self._add_server(file, server)
 
     def _add_server(self, file: ForeignFile, foreign: ForeignServer) -> None:
-        base = _sanitize_id(foreign.name)
+        base = sanitize_id(foreign.name)
         try:
             server = _parse_entry(base, foreign.entry)
         except ConfigError as error:
@@ -209,5 +209,6 @@ def _is_same_server(one: Server, other: Server) -> bool:
     return replace(one, id="", provenance=provenance) == replace(other, id="", provenance=provenance)
 
 
-def _sanitize_id(name: str) -> str:
+def sanitize_id(name: str) -> str:
+    """Return a valid id for the name that another client uses."""
     return _INVALID_ID_CHARACTERS.sub("-", name.lstrip("@")).strip("-")[:MAX_ID_CHARACTERS] or "server"

@@ -1,0 +1,1 @@
+"""Commands that change configuration files: ours and those of other clients."""

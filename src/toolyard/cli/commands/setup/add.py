@@ -1,0 +1,238 @@
+"""``toolyard add``: add a server to the configuration file, and check it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.commands.setup.config_file import choose_target, save_plan, target_options
+from toolyard.cli.error_exit import Usage
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.messages import show_note
+from toolyard.cli.output.safe_text import format_count, one_line, print_json
+from toolyard.cli.output.terminal import is_interactive, style_text
+from toolyard.cli.runner import run_async
+from toolyard.config.entries.identifiers import id_fault
+from toolyard.config.exporters.client_files import EntryEdit
+from toolyard.config.file_reader import MAX_CONFIG_BYTES
+from toolyard.config.importers.formats import read_pasted_servers
+from toolyard.config.importers.merge import sanitize_id
+from toolyard.config.server_entries import (
+    ConfigTarget,
+    VariableEntry,
+    plan_server_edits,
+    read_entries,
+    replace_secrets,
+)
+from toolyard.config.sources.json_document import JsonValue
+from toolyard.types.status import State
+
+__all__ = ["command"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewServer:
+    """A server to add, and notes about its entry."""
+
+    id: str
+    entry: dict[str, JsonValue]
+    notes: tuple[str, ...] = ()
+
+
+@click.command("add", cls=Command, short_help=COMMAND_SUMMARIES["add"])
+@click.argument("words", metavar="[NAME] [URL | JSON | -- COMMAND ARGS...]", nargs=-1)
+@click.option(
+    "--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="Send this header. May be repeated."
+)
+@click.option(
+    "--env", "variables", metavar="NAME=VALUE", multiple=True, help="Set this variable. May be repeated."
+)
+@click.option("--transport", type=click.Choice(["http", "sse"]), help="With a URL: its transport.")
+@click.option("--replace", "replaces", is_flag=True, help="Replace a server with the same name.")
+@click.option("--literal", is_flag=True, help="Write secrets into the file instead of ${VARIABLES}.")
+@click.option("--no-check", is_flag=True, help="Do not connect to the server.")
+@target_options
+@click.pass_obj
+def command(
+    options: Options,
+    words: tuple[str, ...],
+    headers: tuple[str, ...],
+    variables: tuple[str, ...],
+    transport: str | None,
+    replaces: bool,
+    literal: bool,
+    no_check: bool,
+    to: str | None,
+    project: bool,
+) -> int:
+    """Add a server: `toolyard add files -- npx -y @modelcontextprotocol/server-filesystem .`,
+    `toolyard add docs https://docs.example/mcp`, or an entry that another program shows as JSON, as an
+    argument or on standard input.
+
+    Secrets in headers and variables are written as ${VARIABLES}. The server is started or asked once, and you
+    sign in if it requires it. The rest of the file stays as it is, and a backup is made.
+    """
+    extra = _read_extra_keys(headers, variables, transport)
+    servers = [_with_extra_keys(server, extra) for server in _read_servers(words)]
+    target = choose_target(options, to, project)
+    existing = read_entries(target.path)
+    taken = [server.id for server in servers if server.id in existing]
+    if taken and not replaces:
+        names = ", ".join(f"'{one_line(name)}'" for name in taken)
+        raise Usage(f"{target.path} already has {names}", hint="use another name, or --replace")
+    stored = {
+        server.id: VariableEntry(server.entry)
+        if literal
+        else replace_secrets(server.id, server.entry, os.environ)
+        for server in servers
+    }
+    edits = [
+        EntryEdit(existing[name].path if name in existing else ("mcpServers", name), entry.value)
+        for name, entry in stored.items()
+    ]
+    plan = plan_server_edits(target.path, edits)
+    names = ", ".join(f"'{one_line(server.id)}'" for server in servers)
+    secrets = {name: value for entry in stored.values() for name, value in entry.variables.items()}
+    facts = save_plan(options, target, plan, f"added {names}")
+    for server in servers:
+        for note in server.notes:
+            show_note(f"{server.id}: {note}")
+    _show_variables(secrets)
+    # The check of this process uses the values that were given; they are not written anywhere.
+    os.environ.update(secrets)
+    states = {name: None if no_check else _check(options, target, name) for name in stored}
+    if options.json:
+        print_json({**facts, "servers": states, "variables": [*secrets]})
+    return 0
+
+
+def _read_servers(words: tuple[str, ...]) -> list[NewServer]:
+    """Return the servers that the arguments describe. Raises Usage or ConfigError."""
+    if not words:
+        return _read_pasted(_read_standard_input())
+    name, *rest = words
+    if name == "-" or name.lstrip().startswith(("{", '"')):
+        if rest:
+            raise Usage("the name comes before the entry", hint="write `toolyard add NAME JSON`")
+        return _read_pasted(_read_standard_input() if name == "-" else name)
+    if not rest:
+        raise Usage(
+            f"'{one_line(name)}' has neither a command nor a URL",
+            hint=f"write `toolyard add {one_line(name)} -- COMMAND`, or `toolyard add {one_line(name)} URL`",
+        )
+    fault = id_fault(name)
+    if fault is not None:
+        raise Usage(f"'{one_line(name)}': {fault}", hint="choose another name")
+    first = rest[0]
+    if len(rest) == 1 and (first == "-" or first.lstrip().startswith("{")):
+        return _read_pasted(_read_standard_input() if first == "-" else first, name)
+    if first.startswith(("http://", "https://")):
+        if len(rest) > 1:
+            raise Usage("a URL takes no further arguments", hint="put options before it")
+        return [NewServer(name, {"url": first})]
+    args: dict[str, JsonValue] = {"args": list(rest[1:])} if rest[1:] else {}
+    return [NewServer(name, {"command": first, **args})]
+
+
+def _read_pasted(text: str, name: str | None = None) -> list[NewServer]:
+    found = read_pasted_servers(text, name)
+    if name is not None and len(found) == 1:
+        return [NewServer(name, found[0].entry, found[0].notes)]
+    if name is not None:
+        raise Usage("the pasted text has several servers", hint="omit the name")
+    return [NewServer(sanitize_id(server.name), server.entry, server.notes) for server in found]
+
+
+def _read_standard_input() -> str:
+    if is_interactive():
+        print("Paste the entry, then press Ctrl-D:", file=sys.stderr)
+    text = sys.stdin.read(MAX_CONFIG_BYTES)
+    if not text.strip():
+        raise Usage("nothing was given to add", hint="write `toolyard add NAME -- COMMAND`, or add NAME URL")
+    return text
+
+
+def _read_extra_keys(
+    headers: Sequence[str], variables: Sequence[str], transport: str | None
+) -> dict[str, JsonValue]:
+    extra: dict[str, JsonValue] = {} if transport is None else {"type": transport}
+    if headers:
+        extra["headers"] = _split_pairs(headers, ":", "--header", "write it like 'X-Key: value'")
+    if variables:
+        extra["env"] = _split_pairs(variables, "=", "--env", "write it like NAME=value")
+    return extra
+
+
+def _split_pairs(texts: Sequence[str], separator: str, option: str, hint: str) -> dict[str, JsonValue]:
+    pairs: dict[str, JsonValue] = {}
+    for text in texts:
+        name, found, value = text.partition(separator)
+        if not found or not name.strip():
+            # The text may be a secret, and is not shown.
+            raise Usage(f"{option} needs a name and a value", hint=hint)
+        pairs[name.strip()] = value.strip() if option == "--header" else value
+    return pairs
+
+
+def _with_extra_keys(server: NewServer, extra: Mapping[str, JsonValue]) -> NewServer:
+    is_remote = "url" in server.entry
+    wrong = [key for key in extra if is_remote is (key == "env")]
+    if wrong:
+        word = {"env": "--env", "headers": "--header", "type": "--transport"}[wrong[0]]
+        raise Usage(f"{word} does not apply to a {'URL' if is_remote else 'command'}")
+    entry = dict(server.entry)
+    for key, value in extra.items():
+        current = entry.get(key)
+        if isinstance(current, dict) and isinstance(value, dict):
+            value = {**current, **value}
+        entry[key] = value
+    return replace(server, entry=entry)
+
+
+def _show_variables(secrets: Mapping[str, str]) -> None:
+    for name, value in secrets.items():
+        if os.environ.get(name) == value:
+            show_note(f"a secret is read from the variable {name}, and is not in the file")
+        else:
+            show_note(
+                f"a secret is stored as ${{{name}}}, and its value was not written",
+                f"set {name} wherever Toolyard runs, e.g. in the profile of your shell, or use --literal",
+            )
+
+
+def _check(options: Options, target: ConfigTarget, name: str) -> dict[str, Any]:
+    """Connect to a new server once, sign in if it requires it, and report its state."""
+    from toolyard.cli.commands.login import (  # slow to load, as the whole core is
+        DEFAULT_TIMEOUT_SECONDS,
+        check_server,
+        sign_in,
+    )
+    from toolyard.cli.terminal_sign_in import find_sign_in_server
+    from toolyard.config import load_config
+
+    located = replace(options, config=str(target.path))
+    configuration = load_config(located.config, data_dir=options.resolved_data_dir)
+    server = configuration.servers[name]
+    if not server.enabled:
+        reason = server.disabled_reason or "it is turned off in its entry"
+        show_note(f"'{name}' is not started: {reason}")
+        return {"state": State.DISABLED.value, "tools": None, "cause": reason, "hint": None}
+    state, tools, failure = run_async(check_server(located, name))
+    if state is State.READY and not options.json:
+        count = "" if tools is None else f": {format_count(tools, 'tool')}"
+        print(f"'{one_line(name)}' {style_text('works', 'green', sys.stdout)}{count}", flush=True)
+    elif state is State.NEEDS_AUTH and is_interactive() and not options.json:
+        chosen = find_sign_in_server(configuration, name)
+        run_async(
+            sign_in(located, chosen, paste=False, browser=True, timeout_seconds=DEFAULT_TIMEOUT_SECONDS)
+        )
+    elif failure is not None:
+        show_note(f"'{name}' does not work yet: {one_line(failure.cause)}", failure.hint)
+    cause, hint = (None, None) if failure is None else (failure.cause, failure.hint)
+    return {"state": state.value, "tools": tools, "cause": cause, "hint": hint}

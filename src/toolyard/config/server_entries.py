@@ -1,0 +1,211 @@
+"""Add, change and remove servers in our own configuration file, preserving its comments and layout."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from toolyard.config.exporters.client_files import EntryEdit, EntryPlan, plan_edits, write_entry
+from toolyard.config.file_approvals import hash_content, read_approvals, record_approval
+from toolyard.config.file_reader import decode_utf8, read_regular_file
+from toolyard.config.sources.discovery import choose_config_file, discover_config_path
+from toolyard.config.sources.json_document import JsonValue
+from toolyard.config.sources.json_reader import read_json
+from toolyard.config.sources.layers import layer_from_text
+from toolyard.config.sources.merge import merge_layers
+from toolyard.errors import ConfigError, Problem
+
+__all__ = [
+    "ConfigTarget",
+    "StoredEntry",
+    "VariableEntry",
+    "find_entry",
+    "find_new_problems",
+    "plan_server_edits",
+    "read_entries",
+    "replace_secrets",
+    "toggle_edit",
+    "write_server_edits",
+]
+
+_SECTIONS = ("mcpServers", "servers")
+PROJECT_FILE_NAME = "toolyard.mcp.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigTarget:
+    """The file to change. ``shadowed_by`` is a project file that Toolyard uses instead in this folder."""
+
+    path: Path
+    shadowed_by: Path | None = None
+
+    @classmethod
+    def choose(
+        cls, config: str | None, data_dir: Path, *, to: str | None = None, project: bool = False
+    ) -> ConfigTarget:
+        """Return the named file, the project's file, or the user's own file.
+
+        The file of a project is changed only on request: other people may share it.
+        """
+        cwd = Path.cwd()
+        if to is not None:
+            return cls(Path(os.path.abspath(os.path.expanduser(to))))
+        if project:
+            return cls(discover_config_path(cwd) or cwd / PROJECT_FILE_NAME)
+        file = choose_config_file(config, os.environ, cwd, data_dir)
+        return cls(data_dir / "mcp.json", file.path) if file.needs_approval else cls(file.path)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry of a file and its path."""
+
+    path: tuple[str, ...]
+    value: Mapping[str, JsonValue]
+
+
+def read_entries(file: Path) -> dict[str, StoredEntry]:
+    """Return the entries of servers in a file by id; none if it does not exist. Raises ConfigError."""
+    if not os.path.lexists(file):
+        return {}
+    root = read_json(decode_utf8(read_regular_file(file), str(file)), file=str(file)).root
+    found: dict[str, StoredEntry] = {}
+    for section in _SECTIONS:
+        table = root.get(section) if isinstance(root, dict) else None
+        for server_id, entry in table.items() if isinstance(table, dict) else ():
+            found[server_id] = StoredEntry((section, server_id), entry if isinstance(entry, dict) else {})
+    return found
+
+
+def find_entry(file: Path, server_id: str) -> StoredEntry | None:
+    """Return the entry of a server, or None. Raises ConfigError."""
+    return read_entries(file).get(server_id)
+
+
+def toggle_edit(entry: StoredEntry, enabled: bool) -> EntryEdit:
+    """Return the edit that turns a server on or off, with the key that its entry already uses."""
+    if "disabled" in entry.value:
+        return EntryEdit((*entry.path, "disabled"), not enabled)
+    if enabled and "enabled" not in entry.value:
+        return EntryEdit((*entry.path, "enabled"), None)
+    return EntryEdit((*entry.path, "enabled"), enabled)
+
+
+def plan_server_edits(file: Path, edits: Sequence[EntryEdit]) -> EntryPlan:
+    """Plan changes of our own file. Comments inside of a removed entry go with it.
+
+    Raises ConfigError if the file cannot be read, or would have a problem that it does not have now, and
+    EditRefused if it cannot be changed without loss.
+    """
+    plan = plan_edits(file, edits, drop_comments=True)
+    problems = find_new_problems(plan.before, plan.after, file)
+    if problems:
+        raise ConfigError(problems)
+    return plan
+
+
+def find_new_problems(before: bytes | None, after: bytes, file: Path) -> list[Problem]:
+    """Return the problems that a change adds. Others may remain: it may be the first of several repairs."""
+    known = {(problem.path, problem.message) for problem in _find_problems(before or b"{}", file)}
+    return [each for each in _find_problems(after, file) if (each.path, each.message) not in known]
+
+
+def _find_problems(content: bytes, file: Path) -> Sequence[Problem]:
+    try:
+        layer = layer_from_text(decode_utf8(content, str(file)), "file", name=str(file), approved=False)
+        merge_layers([layer], {}, unapproved_reason="unread", complete=False)
+    except ConfigError as error:
+        return error.problems
+    return ()
+
+
+def write_server_edits(plan: EntryPlan, data_dir: Path) -> tuple[Path | None, bool]:
+    """Write the planned file. Return the path of its backup, and whether the file needs an approval.
+
+    If the old content of a project's file was approved, the new one is, too: the same person changed it.
+    Raises ConfigError if the file changed since the plan, OSError if it cannot be written.
+    """
+    is_own = plan.file.parent == data_dir
+    if is_own:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    backup = write_entry(plan, private=is_own)
+    if discover_config_path(plan.file.parent) != plan.file:
+        return backup, False
+    approval = read_approvals(data_dir).find(plan.file)
+    known = plan.before is None or (approval is not None and approval.sha256 == hash_content(plan.before))
+    if known:
+        record_approval(plan.file, plan.after, data_dir)
+    return backup, not known
+
+
+_SECRET_NAME = re.compile(r"auth|token|secret|key|password|passwd|cookie|credential", re.IGNORECASE)
+_AUTH_SCHEME = re.compile(r"(?i)(bearer|basic|token|apikey)\s+(?=\S)")
+_MIN_SECRET_CHARACTERS = 8
+"""Shorter values of environment variables are switches and numbers rather than secrets."""
+_NAME_SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class VariableEntry:
+    """An entry with ``${NAME}`` in place of secrets, and the values of these variables."""
+
+    value: dict[str, JsonValue]
+    variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+def replace_secrets(server_id: str, entry: Mapping[str, JsonValue], env: Mapping[str, str]) -> VariableEntry:
+    """Replace literal secrets in headers and environment by variables.
+
+    A variable of ``env`` that has the same value gives its name: usually the shell has just expanded it.
+    """
+    replaced, variables = dict(entry), dict[str, str]()
+    for section in ("headers", "env"):
+        table = entry.get(section)
+        if not isinstance(table, dict):
+            continue
+        values = dict(table)
+        for name, value in table.items():
+            if not isinstance(value, str) or "${" in value or not _SECRET_NAME.search(name):
+                continue
+            scheme = _AUTH_SCHEME.match(value)
+            prefix, secret = (scheme[0], value[scheme.end() :]) if scheme else ("", value)
+            if secret and (section == "headers" or len(secret) >= _MIN_SECRET_CHARACTERS):
+                variable = _choose_variable(server_id, name, section, secret, env, variables)
+                variables[variable] = secret
+                values[name] = f"{prefix}${{{variable}}}"
+        replaced[section] = values
+    return VariableEntry(replaced, variables)
+
+
+def _choose_variable(
+    server_id: str,
+    name: str,
+    section: str,
+    secret: str,
+    env: Mapping[str, str],
+    chosen: Mapping[str, str],
+) -> str:
+    if len(secret) >= _MIN_SECRET_CHARACTERS:
+        for variable, value in env.items():
+            if value == secret and _is_name(variable):
+                return variable
+    if section == "env" and _is_name(name):
+        return name
+    suffix = "TOKEN" if name.lower() == "authorization" else _variable_name(name.removeprefix("X-"))
+    variable, number = f"{_variable_name(server_id)}_{suffix}", 1
+    while chosen.get(variable, secret) != secret or env.get(variable, secret) != secret:
+        number += 1
+        variable = f"{_variable_name(server_id)}_{suffix}_{number}"
+    return variable
+
+
+def _variable_name(text: str) -> str:
+    name = _NAME_SEPARATORS.sub("_", text).strip("_").upper()
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and text.isascii()
