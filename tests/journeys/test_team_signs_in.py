@@ -186,14 +186,14 @@ class Person:
         await self.page.get_by_label("Name", exact=True).fill(f"Guarded {slug}")
         await self.page.get_by_role("button", name="Create").click()
 
-    async def sign_in_at_provider(self, account: str) -> None:
+    async def sign_in_at_provider(self, account: str, back: str = "/ui/mcp") -> None:
         """The provider's own pages, in the same window; they lead back."""
         await expect(self.page).to_have_url(re.compile(re.escape(self.town.issuer)))
         await self.page.get_by_placeholder("Enter any login").fill(account)
         await self.page.get_by_placeholder("and password").fill("anything")
         await self.page.get_by_role("button", name="Sign-in").click()
         await self.page.get_by_role("button", name="Continue").click()
-        await expect(self.page).to_have_url(re.compile(re.escape(f"{self.town.url}/ui/mcp")))
+        await expect(self.page).to_have_url(re.compile(re.escape(f"{self.town.url}{back}")))
 
     async def forget_provider(self) -> None:
         """As if another account were chosen there."""
@@ -315,6 +315,8 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
 async def lose_it_in_a_chat(town: Town, ann: Person) -> None:
     """The grant is taken back in the middle of a turn: the model sees an error, the person a way out."""
     page, call = ann.page, "call mcp_work__whoami {}"
+    # An instance that was never connected is no reason for a word in any chat.
+    await ann.new_instance("unused")
     await page.goto("/ui/chat")
     await page.get_by_role("textbox", name="Message").fill(
         "\n".join([call, "then", "say Now it is held.", "hold", call, "then", "say I go on."])
@@ -323,15 +325,33 @@ async def lose_it_in_a_chat(town: Town, ann: Person) -> None:
     cards = page.get_by_role("article", name="Call to mcp_work__whoami")
     await expect(cards.first).to_contain_text("you are ann-at-work")
     await expect(page.locator(".answer").last).to_contain_text("Now it is held.")
+    await expect(page.locator("#reconnect .alert")).to_have_count(0)
     town.revoke("ann-at-work")
     urllib.request.urlopen(urllib.request.Request(f"{town.model}/release", method="POST"), timeout=30).close()
     await expect(page.locator("article.turn").last).to_contain_text("I go on.")
-    await expect(cards.last).to_contain_text("Sign-in needed")
+    await expect(cards.last).to_contain_text("Failed")
+    # One banner, however many calls fail and messages follow.
+    banner = page.locator("#reconnect .alert")
+    await expect(banner).to_have_count(1)
+    await expect(banner).to_contain_text("Guarded work needs a new sign-in.")
+    await page.get_by_role("textbox", name="Message").fill("say Still here.")
+    await page.get_by_role("textbox", name="Message").press("Enter")
+    await expect(page.locator("article.turn").last).to_contain_text("Still here.")
+    await expect(page.locator(".note")).to_have_count(0)
+    await expect(page.get_by_role("button", name="Reconnect")).to_have_count(1)
+    if folder := os.environ.get("TOOLYARD_TEST_SHOTS"):
+        for width in (390, 1280):
+            await page.set_viewport_size({"width": width, "height": 800})
+            for scheme in ("light", "dark"):
+                await page.emulate_media(color_scheme=scheme)
+                await page.screenshot(path=f"{folder}/reconnect-{width}-{scheme}.png")
+    # Reconnect leads back to this chat, which goes on.
     await ann.forget_provider()
-    await cards.last.get_by_role("link", name="Reconnect").click()
-    await page.get_by_role("button", name="Reconnect").first.click()
-    await ann.sign_in_at_provider("ann-at-work")
-    await page.goto("/ui/chat")
+    chat = re.sub(r"[#?].*", "", page.url).removeprefix(town.url)
+    await page.get_by_role("button", name="Reconnect").click()
+    await ann.sign_in_at_provider("ann-at-work", chat)
+    await expect(page.get_by_text("“Guarded work” is connected.")).to_be_visible()
+    await expect(page.locator("#reconnect .alert")).to_have_count(0)
     await page.get_by_role("textbox", name="Message").fill(call)
     await page.get_by_role("textbox", name="Message").press("Enter")
     await expect(cards.last).to_contain_text("you are ann-at-work")

@@ -247,3 +247,24 @@ def test_the_definitions_are_the_same_bytes_each_time_and_few() -> None:
         for each in META_TOOLS.values()
     ]
     assert len(json.dumps(shown)) < 2_200
+
+
+async def test_more_tools_than_providers_accept_make_a_chat_use_the_meta_tools() -> None:
+    tools = {"many": [tool(f"tool_{number}", "") for number in range(5)]}
+    core = Core([server("many")], tools, budgets=MetaToolLimits(chat_tools=4))
+    listing = await core.rosters.refresh(CALLER.principal)
+    in_chat = Caller(surface=Surface.MODEL_DIRECT, chat="c")
+    offer = core.meta.offer_tools(listing, in_chat)
+    assert (list(offer.direct), list(offer.meta)) == ([], list(META_TOOLS))
+    assert offer.meta_reason == "it has 5 tools, more than the 4 that providers accept"
+    # Programs without a chat count for themselves, and an agent may insist.
+    assert len(core.meta.offer_tools(listing, Caller(surface=Surface.MODEL_DIRECT)).direct) == 5
+    direct = Agent("a", "A", mode="direct")
+    assert (
+        len(
+            core.meta.offer_tools(
+                listing, Caller(surface=Surface.MODEL_DIRECT, agent=direct, chat="c")
+            ).direct
+        )
+        == 5
+    )

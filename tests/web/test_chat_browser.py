@@ -13,10 +13,12 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import pytest
 from playwright.async_api import Browser, Locator, Page, Route, expect
 from tests.conftest import Listening, Programs
 from tests.demo_chats import fill_chats
+from tests.gateway.conftest import Modern
 from tests.web.test_markdown import ATTACKS
 from tests.web.test_pages_browser import CONTRAST, Looking, schemes, window
 
@@ -406,6 +408,52 @@ async def test_a_reply_that_lacks_something_says_so_beside_the_field(
         assert await still(page)
         await ended(page)
         looking.said[:] = [each for each in looking.said if "422" not in each]
+
+
+async def test_a_chat_says_who_waits_what_broke_and_where_an_approval_applies(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page = looking.page
+        # No server needs a new sign-in, and none is mentioned.
+        await expect(page.locator("#reconnect .alert")).to_have_count(0)
+        await begin(page, "call playground_greet {}", "then", "say Greeted.")
+        foot = page.locator(".turn-foot").last
+        await expect(foot).to_have_text("Waiting for you")
+        await page.reload()
+        await expect(foot).to_have_text("Waiting for you")
+        await page.get_by_label("Your name").fill("Ada")
+        await page.get_by_label("Language").select_option("Deutsch")
+        await page.locator(".question").get_by_role("button", name="Send").last.click()
+        await ended(page)
+        await expect(page.locator(".turn")).to_contain_text("Greeted.")
+
+        await say(page, "say Half an answer", "fault die")
+        await expect(page.locator(".turn")).to_have_count(2)
+        broken = await ended(page)
+        await expect(broken.locator(".answer")).to_contain_text("Half an answer")
+        await expect(broken.locator(".alert strong")).to_have_text("The answer is incomplete")
+        await say(page, "fault 500 times=9")
+        await expect(page.locator(".turn")).to_have_count(3)
+        await expect((await ended(page)).locator(".alert strong")).to_have_text("The model request failed")
+
+        await say(page, 'call playground_note {"text": "everywhere"}', "then", "say Noted.")
+        everywhere = "Allow these exact arguments for 1 hour, in all chats and clients"
+        await page.get_by_role("button", name=everywhere).click()
+        await expect((await ended(page)).locator(".md").last).to_have_text("Noted.")
+        remembered = "with these arguments, in all your chats and clients, for 1 hour"
+        await expect(turn(page)).to_contain_text(remembered)
+        await page.goto("/ui/chat")
+        await begin(page, 'call playground_note {"text": "everywhere"}', "then", "say Again.")
+        await expect((await ended(page)).locator(".md").last).to_have_text("Again.")
+        await say(page, 'call playground_note {"text": "other"}', "then", "say Other.")
+        await expect(page.locator(".turn-foot").last).to_have_text("Waiting for you")
+        await page.get_by_role("button", name="Decline").click()
+        await ended(page)
+    async with aiohttp.ClientSession() as http:
+        client = Modern(http, f"{yard.url}/mcp", {})
+        assert not (await client.call("playground_note", {"text": "everywhere"})).result.get("isError")
+        assert (await client.call("playground_note", {"text": "other"})).result["isError"]
 
 
 async def test_a_message_that_cannot_be_sent_is_not_lost(chromium: Browser, yard: ChatYard) -> None:

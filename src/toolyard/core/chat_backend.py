@@ -70,6 +70,8 @@ class DatabaseChatBackend:
             core.meta_tools,
             caller,
             before_call=set_current_user,
+            # Chat pages show one banner for them (``ReconnectBanner``).
+            reports_sign_ins=False,
         )
 
     async def release_chat(self, chat_id: str) -> None:

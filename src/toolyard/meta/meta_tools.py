@@ -110,7 +110,8 @@ class MetaToolLimits:
     """Maximum sizes of replies in characters, and the maximum duration of a call in seconds.
 
     If the definitions of an agent's tools take more than ``threshold_tokens`` and it has no mode, it gets the
-    meta tools; 0 disables this.
+    meta tools; so does a chat without an agent. 0 disables this. ``chat_tools`` is the number of definitions
+    above which a chat gets them as well, because providers refuse requests with more.
     """
 
     schema_chars: int = 64_000
@@ -118,6 +119,7 @@ class MetaToolLimits:
     description_chars: int = 400
     call_seconds: float = 30.0
     threshold_tokens: int = 20_000
+    chat_tools: int = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +213,24 @@ class MetaTools:
             return ToolOffer({}, META_TOOLS, f"agent '{agent.id}' uses meta mode")
         if caller.surface is not Surface.MODEL_DIRECT:
             return ToolOffer(shown)
-        if agent is not None and agent.mode is None:
-            tokens, threshold = self._estimate_tokens(caller, shown), self._limits.threshold_tokens
-            if 0 < threshold < tokens:
-                reason = f"its tools would cost about {tokens:,} tokens, more than {threshold:,}"
-                return ToolOffer({}, META_TOOLS, reason)
+        if reason := self._exceeded_threshold(caller, shown):
+            return ToolOffer({}, META_TOOLS, reason)
         if self._call_path.visible_tools(listing, self._as_meta_caller(caller)).keys() - shown.keys():
             return ToolOffer(shown, META_TOOLS, "some tools are available only through the meta tools")
         return ToolOffer(shown)
+
+    def _exceeded_threshold(self, caller: Caller, shown: Mapping[str, Definition]) -> str:
+        """Return why these are too many definitions for one request; empty if they are not."""
+        agent, in_chat, limits = caller.agent, caller.chat is not None, self._limits
+        threshold = limits.threshold_tokens
+        if threshold <= 0 or (not in_chat if agent is None else agent.mode is not None):
+            return ""
+        tokens = self._estimate_tokens(caller, shown)
+        if tokens > threshold:
+            return f"its tools would cost about {tokens:,} tokens, more than {threshold:,}"
+        if in_chat and len(shown) > limits.chat_tools:
+            return f"it has {len(shown):,} tools, more than the {limits.chat_tools} that providers accept"
+        return ""
 
     def _estimate_tokens(self, caller: Caller, shown: Mapping[str, Definition]) -> int:
         cached = self._token_costs.get(caller)

@@ -48,6 +48,7 @@ from toolyard.web.server.metrics import Metrics, MetricsMiddleware
 from toolyard.web.server_preview import ServerPreviews
 from toolyard.web.server_status import ServerRecords, StatusUpdates
 from toolyard.web.tool_acceptance import ToolAcceptance
+from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components.error_pages import render_error_page
 from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
 from toolyard.web.ui.tools.server_tools import ServerTools
@@ -141,6 +142,16 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         gateway.remote_calls.run(),
     ):
         services.tasks.spawn(work)
+    server_sign_ins = ConfigServerSignIns(
+        services.config,
+        services.config_sign_ins,
+        services.sign_outs,
+        urls,
+        core.tool_directory,
+        core.updates,
+        services.audit,
+        services.tasks,
+    )
     app = _Application(
         title="Toolyard",
         version=__version__,
@@ -187,15 +198,14 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             core.call_path,
             core.meta_tools,
         ),
-        ConfigServerSignIns(
+        server_sign_ins,
+        ReconnectBanner(
             services.config,
-            services.config_sign_ins,
-            services.sign_outs,
-            urls,
-            core.tool_directory,
-            core.updates,
-            services.audit,
-            services.tasks,
+            services.callers,
+            services.instances,
+            core.manager,
+            core.call_path,
+            server_sign_ins,
         ),
         ServerPreviews(services.registry, services.instances, core.manager, services.net),
         ServerTools(services.callers, core.tool_directory, core.call_path, core.locks),

@@ -290,4 +290,4 @@ def test_a_yes_is_bound_to_what_it_was_said_to() -> None:
     longer = create_grant(approval, GrantScope(60, "any", this_chat_only=False), 100.0)
     assert (longer.uses, longer.chat_id, longer.predicate, longer.expires_at) == (None, None, {}, 160.0)
     words = describe_grant_scope(GrantScope(172_800, "these", this_chat_only=False))
-    assert words == "with these arguments, everywhere, for 2 days"
+    assert words == "with these arguments, in all your chats and clients, for 2 days"

@@ -11,6 +11,7 @@ from tests.agents.chat.chat_harness import ME, House, Model, answered_once, fake
 
 from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NoSuchChat
 from toolyard.agents.models.errors import NoSuchModel
+from toolyard.meta import META_TOOLS
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Kind, TurnState
 
@@ -341,12 +342,24 @@ async def test_a_model_that_is_not_there_is_refused_at_once(house: House) -> Non
     assert (await house.chats.get(ME, chat.id)).model is None
 
 
-async def test_a_server_that_cannot_be_listed_is_named(opened: Opening, tmp_path: Path) -> None:
+async def test_a_server_that_cannot_be_listed_is_named_once(opened: Opening, tmp_path: Path) -> None:
     house = await opened(servers={"gone": {"command": str(tmp_path / "nothing")}})
-    events = await house.say(await house.chat(), "tools?")
+    chat = await house.chat()
+    events = await house.say(chat, "tools?")
     [note] = only(events, Kind.NOTE)
     assert note["text"].startswith("the tools of gone cannot be listed: ")
     assert only(events, Kind.END)[0]["why"] == "done"
+    assert only(await house.say(chat, "tools?"), Kind.NOTE) == []
+
+
+async def test_above_the_threshold_a_chat_gets_the_meta_tools(opened: Opening) -> None:
+    house = await opened(meta_threshold=50)
+    chat = await house.chat()
+    events = await house.say(chat, "tools?")
+    said = only(events, Kind.MODEL_MESSAGE)[0]["text"].split()
+    assert said == sorted(META_TOOLS)
+    assert len(only(events, Kind.NOTE)) == 1
+    assert only(await house.say(chat, "tools?"), Kind.NOTE) == []
 
 
 # Without a model.

@@ -149,7 +149,7 @@ def create_grant(approval: Approval, remember: GrantScope | None, now: float) ->
 def describe_grant_scope(remember: GrantScope) -> str:
     """Describe for users how far an approval extends."""
     what = "with any arguments" if remember.arguments == "any" else "with these arguments"
-    where = "in this chat" if remember.this_chat_only else "everywhere"
+    where = "in this chat" if remember.this_chat_only else "in all your chats and clients"
     return f"{what}, {where}, for {_format_duration(remember.seconds)}"
 
 

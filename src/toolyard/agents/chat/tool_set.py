@@ -95,8 +95,13 @@ class ToolSet:
         caller: Caller,
         *,
         before_call: Callable[[], None] | None = None,
+        reports_sign_ins: bool = True,
     ) -> None:
-        """``before_call`` runs before each call, in the task that makes it."""
+        """``before_call`` runs before each call, in the task that makes it.
+
+        ``reports_sign_ins`` includes servers that need a sign-in in the unavailable ones; an interface that
+        shows them elsewhere sets it to False.
+        """
         self.caller = caller
         self._manager = manager
         self._tool_directory = tool_directory
@@ -104,6 +109,7 @@ class ToolSet:
         self._meta_tools = meta_tools
         self._meta_caller = replace(caller, surface=Surface.MODEL_META)
         self._before_call = before_call
+        self._reports_sign_ins = reports_sign_ins
 
     @property
     def agent(self) -> Agent | None:
@@ -119,6 +125,7 @@ class ToolSet:
             self._meta_tools,
             caller,
             before_call=self._before_call,
+            reports_sign_ins=self._reports_sign_ins,
         )
 
     # Listing.
@@ -153,8 +160,9 @@ class ToolSet:
     def _find_unavailable_servers(self, listing: ToolListing) -> Iterator[UnavailableServer]:
         for server_id, failure in sorted(listing.failures.items()):
             # Tools of an earlier listing are still offered; a call of one reports the failure.
-            is_missing = server_id not in listing.catalogues or isinstance(failure, SignInNeeded)
-            if is_missing and self._call_path.can_reach(server_id, self.caller):
+            needs_sign_in = isinstance(failure, SignInNeeded)
+            is_reported = self._reports_sign_ins if needs_sign_in else server_id not in listing.catalogues
+            if is_reported and self._call_path.can_reach(server_id, self.caller):
                 self._call_path.redact_error(failure)
                 yield UnavailableServer(self.server_label(server_id), failure.cause, failure.hint)
 

@@ -29,7 +29,13 @@ from toolyard.agents.chat.turn_end import (
     find_repeated_call,
 )
 from toolyard.agents.chat.turn_log import TurnLog, read_chat_events, read_turn
-from toolyard.agents.chat.turn_snapshot import CallSnapshot, ChatSnapshot, TurnSnapshot, step_part_id
+from toolyard.agents.chat.turn_snapshot import (
+    CallSnapshot,
+    ChatSnapshot,
+    NoteSnapshot,
+    TurnSnapshot,
+    step_part_id,
+)
 from toolyard.agents.models.available_models import Models
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
@@ -62,6 +68,7 @@ MODEL_MODULES = ("toolyard.agents.chat.model_conversation",)
 
 _END_WRITE_TIMEOUT_SECONDS = 10.0
 """Maximum duration of a turn's last write."""
+_META_NOTE_PREFIX = "the model uses tools through the meta tools"
 _DENIED_MESSAGE = "the user declined this call"
 
 _Candidate: TypeAlias = tuple[CallSnapshot, UnapprovedCall]
@@ -207,7 +214,7 @@ class Turn:
         picked_model = context.models.pick(resolve_model_id(self._chat, self._tool_set))
         offered_tools = await self._tool_set.fetch_offered_tools()
         if log.snapshot.steps == 0:
-            await log.append_data(*_build_tool_notes(offered_tools))
+            await log.append_data(*_build_tool_notes(offered_tools, earlier))
         await context.models.loader.load_in_thread(*MODEL_MODULES)
         from toolyard.agents.chat.model_conversation import ModelConversation  # see MODEL_MODULES
 
@@ -389,13 +396,17 @@ async def close_turn(context: TurnServices, chat_id: str, number: int, end: Turn
         await context.store.append(chat_id, context.runner, closing_events, next_state=TurnState.IDLE)
 
 
-def _build_tool_notes(offered_tools: OfferedTools) -> Iterator[Note]:
-    """Yield notes for the user about the tools of this turn."""
-    if offered_tools.meta_tools_reason:
-        yield Note(f"the model uses tools through the meta tools: {offered_tools.meta_tools_reason}")
+def _build_tool_notes(offered_tools: OfferedTools, earlier: Sequence[TurnSnapshot]) -> Iterator[Note]:
+    """Yield notes for the user about the tools of this turn, except those that an earlier turn shows."""
+    shown = {item.note.text for turn in earlier for item in turn.items if isinstance(item, NoteSnapshot)}
+    # The reason contains numbers that change with the tools.
+    is_meta_noted = any(text.startswith(_META_NOTE_PREFIX) for text in shown)
+    if offered_tools.meta_tools_reason and not is_meta_noted:
+        yield Note(f"{_META_NOTE_PREFIX}: {offered_tools.meta_tools_reason}")
     for unavailable in offered_tools.unavailable_servers:
         text = f"the tools of {unavailable.server} cannot be listed: {unavailable.cause}"
-        yield Note(text, unavailable.hint)
+        if text not in shown:
+            yield Note(text, unavailable.hint)
 
 
 def _find_refusal_reason(call: CallSnapshot) -> str | None:

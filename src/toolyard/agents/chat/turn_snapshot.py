@@ -33,6 +33,7 @@ from toolyard.types.chat import (
     ReasoningDelta,
     TextDelta,
     TurnEnd,
+    TurnOutcome,
     UserMessage,
 )
 
@@ -199,6 +200,12 @@ class TurnSnapshot:
         if self.end is not None:
             return "idle"
         return "waiting" if any(call.state == "asks" for call in self.calls) else "running"
+
+    @property
+    def broke_off(self) -> bool:
+        """Whether the turn failed in the middle of an answer of the model."""
+        is_failed = self.end is not None and self.end.why == TurnOutcome.FAILED
+        return is_failed and bool(self.items) and isinstance(self.items[-1], AnswerSnapshot)
 
     @property
     def answers(self) -> list[AnswerSnapshot]:

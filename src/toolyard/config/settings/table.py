@@ -230,7 +230,8 @@ class Settings(_ProviderSettings):
     meta_threshold: int = _setting_field(
         20_000,
         kind.integer(0),
-        "tokens of tool definitions above which an agent without a mode uses the meta tools; 0: never",
+        "tokens of tool definitions above which an agent without a mode, or a chat without an agent, uses "
+        "the meta tools; 0: never",
     )
     result_keep: float = _setting_field(
         86_400.0, kind.number(0), "seconds for which a truncated result is stored in full"

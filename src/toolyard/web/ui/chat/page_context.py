@@ -19,10 +19,12 @@ from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, ChatEvent
 from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.access.services import get_service
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
 from toolyard.web.ui.chat.actions import ChatFormState
 from toolyard.web.ui.chat.console import ToolConsole
 from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
+from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components.render import render_page
 
 __all__ = [
@@ -87,6 +89,8 @@ class ChatPageContext:
     """Tool console, shown in place of the message form."""
     quota_notice: str | None
     """Warning if the user's chats are close to a limit."""
+    reconnect: Markup
+    """Banner about servers that need a new sign-in."""
 
     @property
     def action(self) -> str:
@@ -134,6 +138,7 @@ async def render_chat_page(
         form_state,
         form_state.console or _choose_console(chats, chat, query),
         await chat_store.quota_notice(me.user.id),
+        await get_service(request, ReconnectBanner).render(me, chat),
     )
     return render_page(request, "chat.html", status=status, page=page)
 

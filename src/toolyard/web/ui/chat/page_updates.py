@@ -114,7 +114,7 @@ class ChatPageUpdater:
             elif before is not item:
                 yield from self._item_changes(before, item, now)
                 yield from _announce_item(before, item)
-        if (old.end, old.usage, old.state) != (now.end, now.usage, now.state):
+        if _footer_inputs(old) != _footer_inputs(now):
             yield _replace_element(f"{now.key}-foot", render_turn_footer(now, self._frame))
 
     def _item_changes(self, old: TurnItem, now: TurnItem, turn: TurnSnapshot) -> Iterator[PageChange]:
@@ -201,6 +201,10 @@ class _AnswerUpdater:
         html = render_block(self._key, number, text, self._frame)
         change = _replace_element(f"{self._key}-b{number}", html, f"{self._key}-text")
         return {**change, "done": True} if is_finished else change
+
+
+def _footer_inputs(turn: TurnSnapshot) -> tuple[object, ...]:
+    return turn.end, turn.usage, turn.state, bool(turn.open_requests)
 
 
 def _replace_element(id_: str, html: str, into: str = "") -> PageChange:

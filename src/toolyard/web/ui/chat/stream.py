@@ -9,6 +9,7 @@ from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Depends, Header
+from markupsafe import Markup
 from starlette.datastructures import State
 from starlette.requests import Request
 
@@ -19,6 +20,7 @@ from toolyard.core.interface_links import StopSignal
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent
 from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.access.services import get_service
 from toolyard.web.api.chat_stream import HEARTBEAT_SECONDS, stream_event_batches
 from toolyard.web.api.events import EventStreamResponse, is_still_authorized
 from toolyard.web.rendering.renderer import DeferredMarkdown
@@ -31,6 +33,7 @@ from toolyard.web.service_dependencies import (
 )
 from toolyard.web.ui.chat.fragments import FragmentContext
 from toolyard.web.ui.chat.page_updates import ChatPageUpdater, PageChange
+from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components.render import render_macro
 
 __all__ = ["router"]
@@ -122,7 +125,9 @@ async def _stream_changes(
             changes = await _fill_markdown(changes, deferred)
             # Title and entry in the list can change when a turn begins or ends.
             if any("state" in change for change in changes):
-                changes += _build_chat_changes(await chats.get(me.user.id, chat_id))
+                chat = await chats.get(me.user.id, chat_id)
+                banner = await get_service(request, ReconnectBanner).render(me, chat)
+                changes += _build_chat_changes(chat, banner)
             yield _encode_event(changes, updater.last)
             if _has_only_pieces(events):
                 await asyncio.sleep(
@@ -141,10 +146,11 @@ async def _fill_markdown(changes: list[PageChange], deferred: DeferredMarkdown) 
     ]
 
 
-def _build_chat_changes(chat: Chat) -> list[PageChange]:
-    """Return changes of the chat's entry in the list and of its title."""
+def _build_chat_changes(chat: Chat, banner: Markup) -> list[PageChange]:
+    """Return changes of the chat's entry in the list, of its title, and of the banner about sign-ins."""
     return [
         {"id": f"e-{chat.id}", "html": render_macro("chat_list.html", "chat_entry", chat, True)},
+        {"id": "reconnect", "html": banner},
         {"id": "chat-title", "html": render_macro("chat_list.html", "chat_title", chat)},
     ]
 

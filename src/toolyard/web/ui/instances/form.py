@@ -28,6 +28,7 @@ from toolyard.web.ui.components.forms import (
 )
 from toolyard.web.ui.components.paging import Pagination, paginate
 from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 __all__ = ["router"]
 
@@ -182,11 +183,17 @@ async def check_slug(
 
 @router.get("/ui/mcp/{instance_id}/edit")
 async def show_edit_form(
-    request: Request, me: CurrentUser, instance_id: str, registry: RegistryDep, settings: SettingsDep
+    request: Request,
+    me: CurrentUser,
+    instance_id: str,
+    registry: RegistryDep,
+    settings: SettingsDep,
+    next: str = "",
 ) -> Response:
-    """Show the form of an existing instance."""
+    """Show the form of an existing instance. ``next`` is the page to return to."""
     instance, server = await registry.get_instance(me.user.id, instance_id)
-    page = _build_edit_form(settings, instance, server, InstanceDraft(slug=instance.slug, name=instance.name))
+    draft = InstanceDraft(slug=instance.slug, name=instance.name)
+    page = _build_edit_form(settings, instance, server, draft, back=next)
     return render_page(request, "instance_form.html", page=page)
 
 
@@ -207,11 +214,13 @@ async def save_instance(
     try:
         saved = await registry.edit_instance(me.user.id, instance_id, draft)
     except FORM_ERRORS as error:
-        page = _build_edit_form(settings, instance, server, draft, _map_field_errors(error, draft))
+        errors = _map_field_errors(error, draft)
+        page = _build_edit_form(settings, instance, server, draft, errors, back=form.text("next"))
         return render_page(request, "instance_form.html", status=422, page=page)
     await instance_sync.sync(me.principal)
     await audit.record_change(me, "instance.edit", saved.id, slug=saved.slug)
-    return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}” is saved.")
+    back = safe_redirect_path(form.text("next"), f"/ui/mcp/{saved.id}")
+    return redirect_with_message(back, f"“{saved.name}” is saved.")
 
 
 def _build_edit_form(
@@ -220,11 +229,13 @@ def _build_edit_form(
     server: RegistryServer,
     draft: InstanceDraft,
     errors: Mapping[str, str] | None = None,
+    *,
+    back: str = "",
 ) -> InstanceForm:
     return InstanceForm(
         server=server,
         action=f"/ui/mcp/{instance.id}/edit",
-        back=f"/ui/mcp/{instance.id}",
+        back=safe_redirect_path(back, f"/ui/mcp/{instance.id}"),
         slug=draft.slug or "",
         name=draft.name or "",
         choice_id=draft.choice_id or instance.choice_id,

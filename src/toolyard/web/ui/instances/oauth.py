@@ -51,9 +51,16 @@ from toolyard.web.service_dependencies import (
 )
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import extract_host
+from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components.safe_redirect import (
+    clear_return_path,
+    read_return_path,
+    safe_redirect_path,
+    set_return_path,
+)
 
-__all__ = ["LeavePage", "render_sign_in_problem", "router"]
+__all__ = ["render_leave_page", "render_sign_in_problem", "router"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -125,8 +132,7 @@ async def connect_instance(
     await audit.record_change(me, "instance.connect", instance_id, slug=instance.slug)
     if wants_json:
         return JSONResponse({"url": url}, headers={"Cache-Control": "no-store"})
-    page = LeavePage(instance.name, url, extract_host(url), f"/ui/mcp/{instance_id}")
-    return render_page(request, "oauth/leave.html", page=page)
+    return await render_leave_page(request, instance.name, url, f"/ui/mcp/{instance_id}")
 
 
 @router.get(OAUTH_CALLBACK_PATH)
@@ -158,7 +164,8 @@ async def finish_sign_in(
         if is_config_sign_in(pending, me):
             kind = "server"
             server = await server_sign_ins.complete_config_sign_in(me, pending, response)
-            return redirect_with_message(
+            return _redirect_after_sign_in(
+                request,
                 f"/ui/servers/{quote(server.id, safe='')}",
                 f"You are signed in to “{_get_server_label(server)}”.",
             )
@@ -171,7 +178,8 @@ async def finish_sign_in(
     await instance_sync.sync(me.principal)
     await updates.reconnect(instance.core_id, me.principal)
     notifier.notify_servers_changed(me.principal, (instance.core_id,))
-    return redirect_with_message(f"/ui/mcp#i-{instance.id}", f"“{instance.name}” is connected.")
+    message = f"“{instance.name}” is connected."
+    return _redirect_after_sign_in(request, f"/ui/mcp#i-{instance.id}", message)
 
 
 @router.get(CLIENT_DOCUMENT_PATH)
@@ -207,6 +215,23 @@ async def show_issuer_client_document(
 def _respond_with_document(client_identity: ClientIdentity, url: str, redirect_uri: str) -> Response:
     headers = {"Cache-Control": f"public, max-age={_DOCUMENT_CACHE_SECONDS}"}
     return JSONResponse(build_client_metadata_document(client_identity, url, redirect_uri), headers=headers)
+
+
+async def render_leave_page(request: Request, name: str, url: str, back: str) -> Response:
+    """Render the page that leads to the provider. A sign-in that was started in a chat returns there."""
+    requested = (await read_submitted_form(request)).text("next")
+    page = LeavePage(name, url, extract_host(url), safe_redirect_path(requested, back))
+    response = render_page(request, "oauth/leave.html", page=page)
+    # “Try again” after a failed sign-in has no such field, and keeps the page to return to.
+    if requested:
+        set_return_path(response, requested)
+    return response
+
+
+def _redirect_after_sign_in(request: Request, default: str, message: str) -> Response:
+    response = redirect_with_message(read_return_path(request, default), message)
+    clear_return_path(response)
+    return response
 
 
 async def _render_problem(

@@ -17,9 +17,8 @@ from toolyard.web.access.dependencies import RequestUser, require_browser_user
 from toolyard.web.server_status import ServerRecord
 from toolyard.web.service_dependencies import CallersDep, ServerRecordsDep, ServerSignInsDep
 from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.formatting import extract_host
 from toolyard.web.ui.components.render import render_page
-from toolyard.web.ui.instances.oauth import LeavePage, render_sign_in_problem
+from toolyard.web.ui.instances.oauth import render_leave_page, render_sign_in_problem
 
 __all__ = ["router"]
 
@@ -66,8 +65,7 @@ async def connect_server(
         url = await server_sign_ins.begin_config_sign_in(me, server, request)
     except (AuthError, AuthUnavailable, Invalid) as error:
         return render_sign_in_problem(request, error, f"{_build_server_path(server)}/connect")
-    page = LeavePage(server.label or server.id, url, extract_host(url), _build_server_path(server))
-    return render_page(request, "oauth/leave.html", page=page)
+    return await render_leave_page(request, server.label or server.id, url, _build_server_path(server))
 
 
 @router.post("/ui/servers/{server_id}/sign-out")
