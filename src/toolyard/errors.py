@@ -6,7 +6,7 @@ This module defines the following classes::
     ├── ConfigError                  invalid configuration; ``problems`` lists all of them
     │   └── EditRefused (config)     a client's file cannot be edited without losing something in it
     ├── AgentsError                  invalid AGENTS.md; ``problems`` lists all of them
-    ├── ToolRefused                  refused by policy, or unknown tool: the same message for both
+    ├── ToolRefused                  refused by policy (``rule``), or unknown tool
     │   └── ApprovalNeeded           the call needs an approval first (``approval``, ``link``)
     ├── LimitReached                 a limit of the settings is reached; ``hint`` names the setting
     │   └── TooManyStreams           too many open event streams (``retry_after``)
@@ -178,10 +178,15 @@ class AgentsError(_ProblemsError):
 class ToolRefused(ToolyardError):
     """Raised when policy refuses the tool, or no tool has that name.
 
-    Both cases have the same message, so that a caller cannot find out which hidden tools exist.
+    ``rule`` is the rule that hides the tool. It is None for unknown tools, and for callers that may not know
+    that the tool exists, who get the message of an unknown tool: models, and tokens that do not cover it.
     """
 
     exit_code = 4
+
+    def __init__(self, cause: str, *, hint: str | None = None, rule: str | None = None) -> None:
+        super().__init__(cause, hint=hint)
+        self.rule = rule
 
 
 class ApprovalNeeded(ToolRefused):

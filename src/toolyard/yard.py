@@ -30,12 +30,12 @@ from toolyard.config.settings.table import Settings
 from toolyard.core.composition import build_core
 from toolyard.errors import AgentsError, Problem, ToolyardError, Unreachable
 from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, ToolMode
-from toolyard.policy import build_refusal, select_bundles
+from toolyard.policy import select_bundles
 from toolyard.results import ResultLimits, error_to_result
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, CallRecord, OnProgress, ToolCall
 from toolyard.types.config import Configuration
-from toolyard.types.decision import Decision, Surface
+from toolyard.types.decision import Decision, HiddenTool, Surface
 from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.types.result import Result
 from toolyard.types.server import Timeouts, Trust
@@ -277,8 +277,15 @@ class Toolyard:
                     raise failure
         definition = calls.visible_tools(self.known(), caller).get(name)
         if definition is None:
-            raise build_refusal(name, calls.visible_tools(self.known(), caller))
+            raise calls.refusal(name, caller)
         return _make_tool(name, definition)
+
+    def hidden(self, *, agent: str | None = None, bundles: Iterable[str] = ()) -> list[HiddenTool]:
+        """Return the known tools that policy hides from the caller, each with the rule and its reason.
+
+        Contacts no server. Tools of disabled servers are not among them.
+        """
+        return self._core.call_path.hidden_tools(self.known(), self.caller(agent, bundles))
 
     def known(self) -> ToolListing:
         """Return the current listing: catalogues with their age, names, excluded tools and failed servers.
@@ -591,6 +598,10 @@ class SyncToolyard:
     def why(self, name: str, **options: Any) -> Decision:
         """Return the policy decision on a tool, with each rule's verdict."""
         return self._run_and_wait(_call_in_loop(lambda yard: yard.why(name, **options), self._require_yard()))
+
+    def hidden(self, **options: Any) -> list[HiddenTool]:
+        """Return the known tools that policy hides from the caller, with the reasons."""
+        return self._run_and_wait(_call_in_loop(lambda yard: yard.hidden(**options), self._require_yard()))
 
     def find(self, name: str, **options: Any) -> Tool:
         """Return one tool that the caller may see, by its exposed name."""

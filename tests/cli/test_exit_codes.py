@@ -81,11 +81,27 @@ def test_3_when_the_server_cannot_be_reached(cli: Cli) -> None:
     assert cli("tools", "--server", "gone").code == 3
 
 
-def test_4_says_the_same_of_a_refused_tool_and_of_none(yard: Cli) -> None:
-    refused, missing = yard("call", "odd_write"), yard("call", "odd_absent")
-    assert (refused.code, missing.code) == (4, 4)
-    first, second = refused.err.replace("odd_write", "X"), missing.err.replace("odd_absent", "X")
-    assert first.splitlines()[0] == second.splitlines()[0] == "error: no tool named 'X' is available"
+def test_4_for_a_hidden_tool_with_the_rule_and_for_an_unknown_one(yard: Cli) -> None:
+    hidden, missing = yard("call", "odd_write", "a=1"), yard("call", "odd_absent")
+    assert (hidden.code, missing.code) == (4, 4)
+    assert hidden.err.splitlines() == [
+        "error: 'odd_write' is hidden: this tool can change data (readOnlyHint is false), "
+        "and write_tools is 'reject'",
+        "hint: set write_tools to 'ask' or 'allow' to use it; `toolyard why odd_write` explains all rules",
+    ]
+    assert missing.err.splitlines()[0] == "error: no tool named 'odd_absent' is available"
+
+
+def test_4_names_the_rule_of_an_agent_too(yard: Cli) -> None:
+    yard.agents("## Reader\n---\ntools: [odd_image]\n---\nRead.\n")
+    ran = yard("call", "odd_typed", "--agent", "reader")
+    assert (ran.code, ran.err.splitlines()) == (
+        4,
+        [
+            "error: 'odd_typed' is hidden: no pattern of agent 'reader' matches 'odd_typed'",
+            "hint: `toolyard why odd_typed --agent reader` explains all rules",
+        ],
+    )
 
 
 def test_4_comes_before_complaints_about_arguments(yard: Cli) -> None:

@@ -62,9 +62,8 @@ def test_shared_options_count_before_and_after_the_command(yard: Cli) -> None:
     other = yard.home / "other.json"
     other.write_text('{"mcpServers": {}}')
     before, after = yard("--config", other, "--json", "tools"), yard("tools", "--config", other, "--json")
-    assert (
-        before.json == after.json == {"tools": [], "listed_seconds_ago": {}, "failures": {}, "set_aside": []}
-    )
+    empty = {"tools": [], "listed_seconds_ago": {}, "failures": {}, "set_aside": [], "hidden": []}
+    assert before.json == after.json == empty
     assert yard("--config", "absent", "tools", "--config", other).code == 0
 
 

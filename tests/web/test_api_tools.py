@@ -70,13 +70,19 @@ async def test_an_answer_that_nests_deeply_is_an_answer(
     assert answer.json["raw"]["structuredContent"] == json.loads(DEEP)
 
 
-async def test_what_is_refused_and_what_does_not_exist_give_the_same_answer(alone: Local) -> None:
+async def test_a_hidden_tool_is_refused_with_the_rule(alone: Local) -> None:
     client = alone.client()
     hidden = await client.post("/api/v1/tools/demo_forget/call", {})
     missing = await client.post("/api/v1/tools/demo_nothing/call", {})
     assert hidden.status == missing.status == 404
-    assert hidden.text.replace("demo_forget", "X") == missing.text.replace("demo_nothing", "X")
-    assert (await client.get("/api/v1/tools/demo_forget")).status == 404
+    assert hidden.json["type"] == missing.json["type"]
+    assert hidden.json["detail"].startswith("'demo_forget' is hidden: this tool can change data ")
+    assert hidden.json["hint"] == "GET /api/v1/tools/{name}/why explains all rules"
+    assert missing.json["detail"] == "no tool named 'demo_nothing' is available"
+    found = await client.get("/api/v1/tools/demo_forget")
+    assert (found.status, found.json["detail"]) == (404, hidden.json["detail"])
+    [listed] = (await client.get("/api/v1/tools")).json["hidden"]
+    assert (listed["name"], listed["rule"]) == ("demo_forget", "write tools")
 
 
 async def test_why_tells_the_chain(alone: Local) -> None:
@@ -167,7 +173,13 @@ async def test_a_token_is_limited_on_the_call_path_itself(
 ) -> None:
     person = await team.person("ada", scope=TokenScope(READ_AND_CALL, **limits))
     assert await names(person.token) == seen
-    for name, arguments in (("demo_weekday", {"date": "2026-07-28"}), ("demo_count", {"to": 1, "pause": 0})):
+    hidden = [each["name"] for each in (await person.token.get("/api/v1/tools")).json["hidden"]]
+    assert hidden == (
+        ["demo_forget"] if limits in ({"servers": ("demo",)}, {"tools": ("*", "!demo_c*")}) else []
+    )
+    # The write tool is hidden from everybody, but only tokens that cover it may know that it exists.
+    calls = [("demo_weekday", {"date": "2026-07-28"}), ("demo_count", {"to": 1, "pause": 0})]
+    for name, arguments in (*calls, *(() if hidden else [("demo_forget", {})])):
         answer = await person.token.post(f"/api/v1/tools/{name}/call", {"arguments": arguments})
         assert answer.status == (200 if name in seen else 404), answer.text
         assert (await person.token.get(f"/api/v1/tools/{name}")).status == (200 if name in seen else 404)

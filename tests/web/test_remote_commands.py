@@ -57,7 +57,7 @@ def local(data: Path, *words: str) -> Ran:
 
 async def test_the_output_is_that_of_the_local_commands(alone: Local, remote: Any, tmp_path: Path) -> None:
     data = alone.services.data_dir
-    for words in (("tools",), ("call", "demo_weekday", "date=2026-07-28"), ("servers",)):
+    for words in (("tools",), ("tools", "--all"), ("call", "demo_weekday", "date=2026-07-28"), ("servers",)):
         here = await asyncio.to_thread(local, data, *words)
         there = await remote(alone.url, *words)
         assert (there.code, there.out, there.err) == (here.code, here.out, here.err), words
@@ -86,7 +86,8 @@ async def test_the_output_is_that_of_the_local_commands(alone: Local, remote: An
 async def test_errors_end_as_they_do_locally(alone: Local, remote: Any) -> None:
     refused = await remote(alone.url, "call", "demo_forget")
     assert refused.code == 4
-    assert refused.err.startswith("error: no tool named 'demo_forget' is available\nhint: ")
+    assert refused.err.startswith("error: 'demo_forget' is hidden: this tool can change data ")
+    assert "\nhint: GET /api/v1/tools/{name}/why explains all rules" in refused.err
     failed = await remote(alone.url, "call", "demo_weekday", "date=soon")
     assert failed.code == 1
     assert "returned an error" in failed.err

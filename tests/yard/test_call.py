@@ -132,7 +132,9 @@ async def test_an_answer_to_a_refused_call_is_the_refusal(opened: Opened, record
     async with opened({"one": recorder()}) as yard:
         assert (await yard.answer("one_touch")).for_model() == {
             "error": True,
-            "output": "no tool named 'one_touch' is available\nhint: did you mean 'one_echo'?",
+            "output": "'one_touch' is hidden: this tool can change data (readOnlyHint is false), and "
+            "write_tools is 'reject'\nhint: set write_tools to 'ask' or 'allow' to use it; "
+            "`toolyard why one_touch` explains all rules",
         }
 
 

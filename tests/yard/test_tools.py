@@ -115,7 +115,7 @@ async def test_a_broken_definition_is_set_aside_alone_and_why_says_so(
         decision = yard.why("one_bad")
         assert decision.verdict is Verdict.REFUSE
         assert "inputSchema must be a JSON Schema object, not a string" in decision.explain()
-        with pytest.raises(ToolRefused):
+        with pytest.raises(ToolRefused, match="'one_bad' is in quarantine: inputSchema must be"):
             await yard.call("one_bad")
 
 
@@ -142,8 +142,12 @@ async def test_a_tool_is_found_only_by_whom_it_is_shown_to_and_a_server_that_is_
         for name in ("one_echo", "one_nothing", "gone_tool"):
             with pytest.raises(ToolRefused, match=f"no tool named '{name}' is available"):
                 await yard.find(name, agent="a")
-        with pytest.raises(ToolRefused):
+        with pytest.raises(ToolRefused, match="'one_touch' is hidden: this tool can change data") as refused:
             await yard.find("one_touch")
+        assert refused.value.rule == "write tools"
+        assert [(each.name, each.rule) for each in yard.hidden()] == [("one_touch", "write tools")]
+        hidden_from_agent = {each.name: each.rule for each in yard.hidden(agent="a")}
+        assert (hidden_from_agent["one_echo"], hidden_from_agent["one_touch"]) == ("agent", "write tools")
         with pytest.raises(Unreachable, match="command not found"):
             await yard.find("gone_tool")
 

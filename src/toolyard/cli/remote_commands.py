@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Any
 
 from toolyard.cli.input.arguments import CallRequest, coerce_key_values
 from toolyard.cli.input.options import Options
 from toolyard.cli.output.messages import show_error, show_note
+from toolyard.cli.output.notices import show_hidden_tools_notice
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import format_age, one_line, print_json
 from toolyard.cli.output.servers import (
@@ -22,6 +24,7 @@ from toolyard.cli.remote_client import RemoteClient, quote_path_segment
 from toolyard.errors import CallTimeout
 from toolyard.results import ResultLimits
 from toolyard.results.shape import shape_result
+from toolyard.types.decision import HiddenTool
 from toolyard.types.result import Result
 from toolyard.types.server import Trust
 from toolyard.types.tool import Definition, Tool
@@ -61,6 +64,7 @@ async def show_remote_tools(
     server: str | None,
     bundles: tuple[str, ...],
     *,
+    show_hidden: bool,
     fresh: bool,
     provider: Any,
 ) -> int:
@@ -74,18 +78,28 @@ async def show_remote_tools(
         )
     tools = [Tool(**each) for each in found["items"]]
     failures = {each["server"]: each["problem"]["detail"] for each in found["failures"]}
+    # A remote of an earlier version sends none.
+    hidden = [HiddenTool(**each) for each in found.get("hidden", ())]
     if provider is not None:
         print_json([_format_for_provider(tool, provider) for tool in tools])
     elif options.json:
         told = {name: found[name] for name in ("listed_seconds_ago", "set_aside")}
-        print_json({"tools": tools_json(tools), "failures": failures, **told})
+        print_json(
+            {
+                "tools": tools_json(tools),
+                "failures": failures,
+                **told,
+                "hidden": [asdict(each) for each in hidden],
+            }
+        )
     else:
-        show_tools(tools)
+        show_tools(tools, hidden if show_hidden else ())
     if not options.json:
         for text in found["set_aside"]:
             show_note(text)
         for server_id, cause in failures.items():
             show_error(f"server '{server_id}': {one_line(cause)}")
+        show_hidden_tools_notice(hidden, are_shown=show_hidden or provider is not None)
     return _UNREACHABLE_EXIT_CODE if failures and (not tools or server is not None) else 0
 
 

@@ -16,8 +16,8 @@ from toolyard.clients.server_secrets import find_secrets, redact_error
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import OutcomeUnknown, ServerError, ToolRefused, ToolyardError, Unreachable
-from toolyard.policy import Candidate, ServerPolicy, build_refusal
-from toolyard.policy.rules import scope_covers_server
+from toolyard.policy import Candidate, ServerPolicy, build_hidden_refusal, build_refusal
+from toolyard.policy.rules import DEFINITION_RULE_TITLE, STATE_RULE_TITLE, scope_covers_server
 from toolyard.results import (
     MemoryResultStore,
     ResultLimits,
@@ -27,10 +27,10 @@ from toolyard.results import (
     shape_and_store,
 )
 from toolyard.types.call import ApprovalRequest, Caller, CallRecord, McpRequest, ToolCall
-from toolyard.types.decision import Decision, Surface, Verdict, WriteTools
+from toolyard.types.decision import Decision, HiddenTool, Surface, Verdict, WriteTools
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.result import Result
-from toolyard.types.server import Server, Trust
+from toolyard.types.server import NATIVE_SERVER_ID, Server, Trust
 from toolyard.types.status import Status
 from toolyard.types.tool import Definition
 
@@ -187,6 +187,47 @@ class CallPath:
         self._visible_tools[key] = entry
         return visible
 
+    def hidden_tools(self, listing: ToolListing, caller: Caller) -> list[HiddenTool]:
+        """Return the tools of enabled servers that policy hides from this caller, sorted by name.
+
+        Tools outside the scope of the caller's token are not among them, nor are the built-in tools, nor
+        those that a model can reach through the meta tools.
+        """
+        if caller.surface is Surface.MODEL_DIRECT:
+            caller = replace(caller, surface=Surface.MODEL_META)
+        visible = self.visible_tools(listing, caller)
+        compiled = self._policy_cache(caller)
+        policies = {id: self._find_server_policy(caller, id, compiled) for id in listing.catalogues}
+        found: list[HiddenTool] = []
+        for name, definition in listing.tools.items():
+            policy = policies[definition.server_id]
+            if name in visible or policy is None or definition.server_id == NATIVE_SERVER_ID:
+                continue
+            candidate = self._make_candidate(definition, name, listing)
+            rule = policy.find_hiding_rule(candidate)
+            if rule is not None and rule.title != STATE_RULE_TITLE:
+                reason = rule.reason(candidate)
+                found.append(HiddenTool(name, definition.id, definition.server_id, rule.title, reason))
+        return found
+
+    def refusal(self, name: str, caller: Caller) -> ToolRefused:
+        """Return the error for a name that this caller may not use.
+
+        An operator learns which rule hides the tool, unless it is outside the scope of the caller's token.
+        For a model, and for such a token, hidden tools and unknown ones are the same.
+        """
+        listing = self._tool_directory.known_listing(caller.principal)
+        candidate = self._find_candidate(listing, name) if caller.surface is Surface.OPERATOR else None
+        policy = (
+            None if candidate is None else self._find_server_policy(caller, candidate.definition.server_id)
+        )
+        rule = None if candidate is None or policy is None else policy.find_hiding_rule(candidate)
+        if candidate is None or policy is None or rule is None:
+            return build_refusal(name, self.visible_tools(listing, caller))
+        if (quarantined := self._build_quarantine_refusal(policy, candidate, listing, caller)) is not None:
+            return quarantined
+        return build_hidden_refusal(name, rule.title, rule.reason(candidate))
+
     def _find_quarantined(self, listing: ToolListing) -> Mapping[str, Mapping[str, str]]:
         """Return the tools that the locks quarantine: by server id, the tools' own names with the reason."""
         reasons = {id: self._locks.quarantine_reasons(one.contents) for id, one in listing.catalogues.items()}
@@ -338,7 +379,7 @@ class CallPath:
             # The tool is unknown because its server could not be listed: report that failure instead.
             if self.can_see_unknown_tool(server_id, name, caller):
                 raise failure
-        raise build_refusal(name, self.visible_tools(listing, caller))
+        raise self.refusal(name, caller)
 
     def can_see_unknown_tool(self, server_id: str, name: str, caller: Caller) -> bool:
         """Return True if an unlisted tool with this name would be visible, should this server have it. Only
@@ -364,9 +405,8 @@ class CallPath:
             return
         if verdict is not Verdict.ASK:
             listing = self._tool_directory.known_listing(caller.principal)
-            if candidate.quarantine is not None:
-                self._refuse_quarantined(policy, candidate, listing, caller)
-            raise build_refusal(name, self.visible_tools(listing, caller))
+            quarantined = self._build_quarantine_refusal(policy, candidate, listing, caller)
+            raise quarantined or self.refusal(name, caller)
         decision = policy.explain(candidate)
         if self._approve is None:
             raise ToolRefused(
@@ -377,23 +417,22 @@ class CallPath:
         if await self._approve(ApprovalRequest(decision, call.arguments, caller, definition)) is not True:
             raise ToolRefused(f"the call of '{name}' was not approved")
 
-    def _refuse_quarantined(
+    def _build_quarantine_refusal(
         self, policy: ServerPolicy, candidate: Candidate, listing: ToolListing, caller: Caller
-    ) -> None:
-        """Raise ToolRefused for a tool that only the lock hides from this caller; return if policy hides it
-        too.
+    ) -> ToolRefused | None:
+        """Return the error for a tool that only its quarantine hides from this caller, else None.
 
         Only an operator sees the changed definition. The lock exists to keep that text from models.
         """
         definition, name, reason = candidate
-        if policy.verdict(Candidate(definition, name)) not in _VISIBLE_VERDICTS:
-            return
+        if reason is None or policy.verdict(Candidate(definition, name)) not in _VISIBLE_VERDICTS:
+            return None
         message = f"'{name}' is in quarantine: {reason}"
         change = self._locks.change(listing.catalogues[definition.server_id].contents, definition.name)
         if change is not None and caller.surface is Surface.OPERATOR:
             message = "\n".join((message, *(f"  {line}" for line in change.diff())))
         hint = self._accept_hint(definition, caller) if change is not None else None
-        raise ToolRefused(message, hint=hint)
+        return ToolRefused(message, hint=hint, rule=DEFINITION_RULE_TITLE)
 
     def _accept_hint(self, definition: Definition, caller: Caller) -> str:
         server = self._manager.find(definition.server_id, caller.principal)

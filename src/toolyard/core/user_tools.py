@@ -10,7 +10,6 @@ from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.callers import CallerCache
 from toolyard.core.instances import InstanceSync
-from toolyard.policy import build_refusal
 from toolyard.types.account import RequestUser
 from toolyard.types.call import Caller, ToolCall
 from toolyard.types.result import Result
@@ -51,7 +50,7 @@ class UserTools:
                     raise failure
         visible_tools = calls.visible_tools(directory.known_listing(caller.principal), caller)
         if name not in visible_tools:
-            raise build_refusal(name, visible_tools)
+            raise calls.refusal(name, caller)
         return visible_tools[name]
 
     async def call(

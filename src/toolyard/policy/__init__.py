@@ -8,7 +8,7 @@ tool (``Candidate``). The package imports only ``toolyard.errors`` and ``toolyar
 from toolyard.policy.agent_patterns import ToolPatterns, matches_patterns, unused_patterns
 from toolyard.policy.bundle_lookup import select_bundles
 from toolyard.policy.glob import unused_globs
-from toolyard.policy.policy import Policy, build_refusal
+from toolyard.policy.policy import Policy, build_hidden_refusal, build_refusal
 from toolyard.policy.rule import Candidate
 from toolyard.policy.server_policy import ServerPolicy
 
@@ -17,6 +17,7 @@ __all__ = [
     "Policy",
     "ServerPolicy",
     "ToolPatterns",
+    "build_hidden_refusal",
     "build_refusal",
     "matches_patterns",
     "select_bundles",

@@ -1,6 +1,7 @@
 """Policy of one caller: the inputs of all rules, and the order in which the rules are evaluated.
 
-A denied tool and a tool that does not exist are refused with the same message.
+Models, and tokens that do not cover a tool, are refused a hidden tool with the same message as one that does
+not exist. Others learn which rule hides it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from difflib import get_close_matches
 
 from toolyard.errors import ToolRefused
 from toolyard.policy.rules import (
+    WRITE_RULE_TITLE,
     DefinitionRule,
     agent_rule,
     bundles_rule,
@@ -31,7 +33,7 @@ from toolyard.types.decision import Surface, WriteTools
 from toolyard.types.server import NATIVE_SERVER_ID, Bundle, Server
 from toolyard.types.status import State
 
-__all__ = ["Policy", "build_refusal"]
+__all__ = ["Policy", "build_hidden_refusal", "build_refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +108,26 @@ _MAX_NAME_CHARACTERS = 128
 
 
 def build_refusal(name: str, visible_names: Iterable[str] = ()) -> ToolRefused:
-    """Build the error for a name that the caller may not use, for whatever reason.
+    """Build the error for a name that does not exist for the caller.
 
     Only ``visible_names``, the names that this caller sees, are suggested, so that the message reveals
-    nothing about other tools. Operators find the reason in the decision (``toolyard why``).
+    nothing about other tools.
     """
     similar = get_close_matches(name[:_MAX_NAME_CHARACTERS], _nearby_names(name, visible_names), n=1)
     hint = f"did you mean '{similar[0]}'?" if similar else "list the tools to see the available names"
     shortened = name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…"
     return ToolRefused(f"no tool named '{shortened}' is available", hint=hint)
+
+
+def build_hidden_refusal(name: str, rule: str, reason: str, options: str = "") -> ToolRefused:
+    """Build the error for a hidden tool whose existence the caller may know.
+
+    ``options`` are those of the call, which ``toolyard why`` needs as well.
+    """
+    hint = f"`toolyard why {name}{options}` explains all rules"
+    if rule == WRITE_RULE_TITLE:
+        hint = f"set write_tools to 'ask' or 'allow' to use it; {hint}"
+    return ToolRefused(f"'{name}' is hidden: {reason}", hint=hint, rule=rule)
 
 
 def _nearby_names(name: str, visible_names: Iterable[str]) -> list[str]:

@@ -132,11 +132,14 @@ def bundles_rule(server_id: str, bundles: tuple[Bundle, ...], surface: Surface) 
     return build_allow_deny_rule(BUNDLES_RULE_TITLE, RuleOutcome.HIDE, entries)
 
 
+DEFINITION_RULE_TITLE = "definition"
+
+
 @dataclass(frozen=True, slots=True)
 class DefinitionRule:
     """Refuse a tool that the catalogue or the lock has quarantined."""
 
-    title: str = "definition"
+    title: str = DEFINITION_RULE_TITLE
     fail_outcome: RuleOutcome = RuleOutcome.REFUSE
 
     def passes(self, tool: Candidate) -> bool:

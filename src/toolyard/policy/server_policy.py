@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from toolyard.policy.rule import Candidate, ConstantRule, Rule
+from toolyard.policy.rules import TOKEN_RULE_TITLE
 from toolyard.types.decision import Decision, DecisionStep, RuleOutcome, Verdict
 
 __all__ = ["ServerPolicy"]
@@ -43,6 +44,16 @@ class ServerPolicy:
                 verdict = fail_verdict
         return verdict
 
+    def find_hiding_rule(self, tool: Candidate) -> Rule | None:
+        """Return the first rule that hides or refuses a tool, if the caller may know that the tool exists.
+
+        None for a visible tool, and for one outside the token's scope.
+        """
+        hiding = [rule for rule in self.rules if rule.fail_outcome in _FINAL and not rule.passes(tool)]
+        if not hiding or any(rule.title == TOKEN_RULE_TITLE for rule in hiding):
+            return None
+        return hiding[0]
+
     def explain(self, tool: Candidate) -> Decision:
         """Return the verdict together with the outcome and reason of every rule."""
         return Decision.from_chain(
@@ -52,6 +63,7 @@ class ServerPolicy:
 
 # Looking up a module constant is faster than an enum member, and a listing computes a verdict for every tool.
 _ALLOW, _ASK = Verdict.ALLOW, Verdict.ASK
+_FINAL = frozenset({RuleOutcome.HIDE, RuleOutcome.REFUSE})
 
 
 def _compile_checks(chain: Iterable[Rule]) -> Iterator[_Check]:
@@ -64,7 +76,7 @@ def _compile_checks(chain: Iterable[Rule]) -> Iterator[_Check]:
 
 
 def _is_always_final(rule: Rule) -> bool:
-    return isinstance(rule, ConstantRule) and rule.fail_outcome in (RuleOutcome.HIDE, RuleOutcome.REFUSE)
+    return isinstance(rule, ConstantRule) and rule.fail_outcome in _FINAL
 
 
 def _evaluate_rule(rule: Rule, tool: Candidate) -> DecisionStep:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Decision", "DecisionStep", "RuleOutcome", "Surface", "Verdict", "WriteTools"]
+__all__ = [
+    "Decision",
+    "DecisionStep",
+    "HiddenTool",
+    "RuleOutcome",
+    "Surface",
+    "Verdict",
+    "WriteTools",
+    "summarize_hiding_rules",
+]
 
 
 class Surface(StrEnum):
@@ -73,6 +84,35 @@ class DecisionStep:
     rule: str
     outcome: RuleOutcome
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenTool:
+    """A tool that a rule hides or refuses. ``name`` is its exposed name, ``id`` its canonical id."""
+
+    name: str
+    id: str
+    server: str
+    rule: str
+    reason: str
+
+
+_RULE_SUMMARIES = {
+    "definition": "in quarantine",
+    "trust": "untrusted server",
+    "server": "not in allowTools, or in denyTools",
+    "bundles": "not in the bundles",
+    "agent": "not for this agent",
+    "instance": "not enabled on the instance",
+}
+
+
+def summarize_hiding_rules(rules: Iterable[str]) -> str:
+    """Return the rules that hide some tools, each with the number of its tools if there are several rules."""
+    counts = Counter(_RULE_SUMMARIES.get(rule, rule) for rule in rules)
+    if len(counts) <= 1:
+        return "".join(counts)
+    return "; ".join(f"{number} {summary}" for summary, number in counts.most_common())
 
 
 @dataclass(frozen=True, slots=True)

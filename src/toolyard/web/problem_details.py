@@ -25,7 +25,16 @@ from toolyard.agents.chat import errors as chat
 from toolyard.agents.models import errors as model
 from toolyard.auth import errors as auth
 from toolyard.catalog.lock import errors as lock
-from toolyard.errors import AgentsError, ApprovalNeeded, ConfigError, RpcError, ServerError, ToolyardError
+from toolyard.errors import (
+    AgentsError,
+    ApprovalNeeded,
+    ConfigError,
+    RpcError,
+    ServerError,
+    ToolRefused,
+    ToolyardError,
+)
+from toolyard.policy.rules import DEFINITION_RULE_TITLE
 from toolyard.registry import errors as registry
 from toolyard.registry.errors import Invalid, Taken
 from toolyard.results.readable_json import to_readable_json
@@ -81,7 +90,7 @@ PROBLEM_KINDS: dict[type[ToolyardError], ProblemKind] = {
     lock.PinsUnavailable: ProblemKind(503, "pins-unavailable", "Stored tool definitions are unavailable"),
     lock.LockUnwritable: ProblemKind(409, "lock-unwritable", "The lock cannot be written"),
     model.NoSuchModel: ProblemKind(422, "no-such-model", "Unknown model"),
-    errors.ToolRefused: ProblemKind(404, "tool-refused", "Unknown tool"),
+    errors.ToolRefused: ProblemKind(404, "tool-refused", "The tool is not available"),
     errors.ApprovalNeeded: ProblemKind(409, "approval-needed", "The call needs an approval"),
     errors.AgentsError: ProblemKind(404, "no-such-agent", "Unknown agent"),
     errors.ConfigError: ProblemKind(404, "no-such-bundle", "Unknown bundle"),
@@ -263,7 +272,7 @@ def _describe_toolyard_error(error: ToolyardError) -> tuple[ProblemDetails, dict
         title=kind.title,
         status=kind.status,
         detail=_format_detail(error),
-        hint=error.hint or next((each.hint for each in fields if each.hint), None),
+        hint=_find_hint(error) or next((each.hint for each in fields if each.hint), None),
         errors=fields,
         server=(error.server or None) if isinstance(error, ServerError) else None,
         code=error.code if isinstance(error, RpcError) else None,
@@ -277,6 +286,13 @@ def _describe_toolyard_error(error: ToolyardError) -> tuple[ProblemDetails, dict
     if kind.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="toolyard"'
     return problem, headers
+
+
+def _find_hint(error: ToolyardError) -> str | None:
+    # The refusal of a quarantined tool has a hint of its own.
+    if isinstance(error, ToolRefused) and error.rule not in (None, DEFINITION_RULE_TITLE):
+        return "GET /api/v1/tools/{name}/why explains all rules"
+    return error.hint
 
 
 def _format_detail(error: ToolyardError) -> str:

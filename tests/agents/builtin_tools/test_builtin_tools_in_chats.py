@@ -72,7 +72,9 @@ async def test_a_chat_has_them_in_one_list_with_the_others_by_name(core: Core) -
 async def test_nobody_else_has_them(core: Core) -> None:
     caller = Caller()
     assert not set(ALL) & set(await shown(core, caller))
-    with pytest.raises(ToolRefused, match="no tool named 'view_file' is available"):
+    with pytest.raises(
+        ToolRefused, match="'view_file' is hidden: built-in tools are available in chats only"
+    ):
         await core.call_path.call(ToolCall("view_file", {"path": "README.md"}), caller)
     roster = await core.tool_directory.refresh(LOCAL_PRINCIPAL)
     assert "view_file" not in await core.meta_tools.search(roster, "view a file", caller, 10)

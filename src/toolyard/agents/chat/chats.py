@@ -376,19 +376,26 @@ class ChatService:
         return read_full_result(result, kept_data)
 
     async def list_tools(
-        self, owner: str, chat: str | OpenChat | None, *, only: str | None = None
+        self,
+        owner: str,
+        chat: str | OpenChat | None,
+        *,
+        only: str | None = None,
+        for_person: bool = False,
     ) -> Sequence[ToolView]:
         """Return every known tool, and for a hidden tool the reason given by the rule that hides it.
 
         ``chat`` is the id of a chat, whose selection of tools is ignored; a draft; or None for the tools that
         a chat without an agent would have. ``only`` limits the tools to those of this name.
+        ``for_person`` decides for calls by the owner, not by the chat's model.
         """
         if isinstance(chat, OpenChat):
             tool_set = chat.tool_set
         else:
             stored = None if chat is None else replace(await self.get(owner, chat), choice=None)
             tool_set = await self._backend.load_tool_set(owner, stored)
-        return await list_tool_views(tool_set if self.models.choices else tool_set.for_operator(), only)
+        by_person = for_person or not self.models.choices
+        return await list_tool_views(tool_set.for_operator() if by_person else tool_set, only)
 
 
 def _make_title(text: str, max_characters: int = _MAX_TITLE_CHARACTERS) -> str:

@@ -18,10 +18,11 @@ from toolyard.errors import ServerError, SignInNeeded, ToolRefused, ToolyardErro
 from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, MetaTools
 from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
 from toolyard.meta.tool_definitions import META_SERVER_ID
+from toolyard.policy.rules import DEFINITION_RULE_TITLE
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, ToolCall
 from toolyard.types.chat import Chat
-from toolyard.types.decision import Decision, Surface, Verdict
+from toolyard.types.decision import Decision, DecisionStep, RuleOutcome, Surface, Verdict
 from toolyard.types.result import Result
 from toolyard.types.server import NATIVE_SERVER_ID, Server
 from toolyard.types.status import State
@@ -314,6 +315,8 @@ class ToolView:
     shown: bool
     why: str
     """Reason given by the rule that hides the tool; empty if it is shown."""
+    rule: str
+    """Name of the rule that hides the tool; empty if it is shown."""
     asks: bool
     """Each call needs an approval."""
 
@@ -337,10 +340,8 @@ def _view_listed_tools(tool_set: ToolSet, tools: Mapping[str, Definition]) -> It
         except ToolRefused:
             continue
         shown, decisive = decision.verdict.is_visible, decision.decisive
-        why = "" if shown or decisive is None else decisive.reason
-        yield _build_tool_view(
-            tool_set, name, definition, shown=shown, why=why, asks=shown and decisive is not None
-        )
+        hiding = None if shown else decisive
+        yield _build_tool_view(tool_set, name, definition, hiding=hiding, asks=shown and decisive is not None)
 
 
 def _view_quarantined_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator[ToolView]:
@@ -348,13 +349,12 @@ def _view_quarantined_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator
     for rejected in listing.quarantined():
         if rejected.name is not None:
             definition = Definition(rejected.server_id, rejected.name)
-            yield _build_tool_view(
-                tool_set, definition.id, definition, shown=False, why=rejected.reason, asks=False
-            )
+            hiding = DecisionStep(DEFINITION_RULE_TITLE, RuleOutcome.REFUSE, rejected.reason)
+            yield _build_tool_view(tool_set, definition.id, definition, hiding=hiding, asks=False)
 
 
 def _build_tool_view(
-    tool_set: ToolSet, name: str, definition: Definition, *, shown: bool, why: str, asks: bool
+    tool_set: ToolSet, name: str, definition: Definition, *, hiding: DecisionStep | None, asks: bool
 ) -> ToolView:
     return ToolView(
         name,
@@ -365,8 +365,9 @@ def _build_tool_view(
         definition.title,
         definition.description,
         definition.input_schema,
-        shown,
-        why,
+        hiding is None,
+        "" if hiding is None else hiding.reason,
+        "" if hiding is None else hiding.rule,
         asks,
     )
 

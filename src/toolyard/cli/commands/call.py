@@ -16,7 +16,7 @@ from toolyard.cli.input.options import Options, PositiveSeconds, RemoteCommand
 from toolyard.cli.input.prompts import ask_yes_no_async, format_arguments_for_approval
 from toolyard.cli.output.call_result import make_folder, result_json, save_media, show_result
 from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.notices import add_refusal_hint
+from toolyard.cli.output.notices import explain_refusal
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.terminal import is_interactive
@@ -121,7 +121,7 @@ async def _call_tool(
         except TimeoutError:
             raise CallTimeout(f"'{request.name}' took longer than {request.timeout:g} s") from None
         except ToolRefused as error:
-            raise add_refusal_hint(error, request.name, yard.configuration) from None
+            raise explain_refusal(error, request.name, yard, request.agent, request.bundles) from None
 
 
 def _make_timeout(seconds: float | None) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +16,7 @@ from toolyard.cli.output.notices import (
     clean_server_text,
     show_disabled_servers_notice,
     show_failures,
+    show_hidden_tools_notice,
     show_no_servers_notice,
     show_quarantined_tools_notice,
     show_stale_listings_notice,
@@ -24,6 +27,7 @@ from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.tools import show_tools, tools_json
 from toolyard.cli.runner import open_yard, run_async
 from toolyard.errors import ServerError, Unreachable
+from toolyard.types.decision import HiddenTool
 from toolyard.types.tool import Tool
 
 if TYPE_CHECKING:
@@ -49,6 +53,7 @@ _UNREACHABLE_EXIT_CODE = 3
 @click.option(
     "--mode", type=click.Choice(["direct", "meta"]), help="Override the agent's mode: meta tools or all."
 )
+@click.option("--all", "show_hidden", is_flag=True, help="Show hidden tools too, each with the reason.")
 @click.option("--fresh", is_flag=True, help="List every server again.")
 @click.option(
     "--provider", type=click.Choice(_PROVIDERS), help="Print the definitions in the JSON format of this API."
@@ -60,6 +65,7 @@ def command(
     server: str | None,
     bundles: tuple[str, ...],
     mode: Any,
+    show_hidden: bool,
     fresh: bool,
     provider: Any,
 ) -> int:
@@ -70,8 +76,12 @@ def command(
     if options.remote is not None:
         from toolyard.cli.remote_commands import show_remote_tools  # only for --remote
 
-        return run_async(show_remote_tools(options, agent, server, bundles, fresh=fresh, provider=provider))
-    return run_async(_list_tools(options, agent, server, bundles, mode, fresh, provider))
+        return run_async(
+            show_remote_tools(
+                options, agent, server, bundles, show_hidden=show_hidden, fresh=fresh, provider=provider
+            )
+        )
+    return run_async(_list_tools(options, agent, server, bundles, mode, show_hidden, fresh, provider))
 
 
 async def _list_tools(
@@ -80,6 +90,7 @@ async def _list_tools(
     server: str | None,
     bundles: tuple[str, ...],
     mode: Any,
+    show_hidden: bool,
     fresh: bool,
     provider: Any,
 ) -> int:
@@ -93,12 +104,13 @@ async def _list_tools(
             )
         roster, configuration = yard.known(), yard.configuration
         failures = {id_: error for id_, error in roster.failures.items() if server in (None, id_)}
+        hidden = [each for each in yard.hidden(agent=agent, bundles=bundles) if server in (None, each.server)]
         if provider is not None:
             print_json(found)
         elif options.json:
-            print_json(_listing_json(found, yard, failures))
+            print_json(_listing_json(found, yard, failures, hidden))
         else:
-            show_tools(found)
+            show_tools(found, hidden if show_hidden else ())
             show_no_servers_notice(configuration, options.resolved_data_dir)
         if not options.json:
             show_disabled_servers_notice(configuration)
@@ -106,6 +118,7 @@ async def _list_tools(
             show_unaccepted_tools_notice(roster, yard.locks)
             show_stale_listings_notice(roster, server)
             show_failures(failures, configuration)
+            show_hidden_tools_notice(hidden, are_shown=show_hidden or provider is not None)
     return _UNREACHABLE_EXIT_CODE if failures and (not found or server is not None) else 0
 
 
@@ -121,7 +134,9 @@ def _require_enabled_server(server_id: str, yard: Toolyard) -> None:
         raise Unreachable(cause, server=server_id)
 
 
-def _listing_json(tools: list[Tool], yard: Toolyard, failures: dict[str, ServerError]) -> dict[str, Any]:
+def _listing_json(
+    tools: list[Tool], yard: Toolyard, failures: dict[str, ServerError], hidden: Sequence[HiddenTool]
+) -> dict[str, Any]:
     catalogues = yard.known().catalogues
     return {
         "tools": tools_json(tools),
@@ -131,4 +146,5 @@ def _listing_json(tools: list[Tool], yard: Toolyard, failures: dict[str, ServerE
             for server_id, error in failures.items()
         },
         "set_aside": [str(one) for one in yard.known().quarantined()],
+        "hidden": [asdict(each) for each in hidden],
     }

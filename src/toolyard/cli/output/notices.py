@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolyard.cli.output.messages import format_problem, show_error, show_note, show_problems
 from toolyard.cli.output.safe_text import format_age, format_count, one_line
 from toolyard.errors import ServerError, ToolRefused
+from toolyard.policy import build_hidden_refusal
+from toolyard.policy.rules import DEFINITION_RULE_TITLE
 from toolyard.types.config import Configuration
+from toolyard.types.decision import HiddenTool, RuleOutcome, summarize_hiding_rules
 from toolyard.types.server import Server
 
 if TYPE_CHECKING:
     from toolyard.catalog.lock.combined_locks import CombinedLocks
     from toolyard.catalog.tool_listing import ToolListing
+    from toolyard.yard import Toolyard
 
 __all__ = [
     "add_refusal_hint",
     "clean_server_text",
+    "explain_refusal",
     "find_disabled_server",
     "show_disabled_servers_notice",
     "show_failures",
+    "show_hidden_tools_notice",
     "show_no_servers_notice",
     "show_quarantined_tools_notice",
     "show_stale_listings_notice",
@@ -116,6 +122,14 @@ def show_unaccepted_tools_notice(tool_listing: ToolListing, locks: CombinedLocks
         show_note(f"{format_count(len(aside), 'tool')} not as {where}: {shown}", hint)
 
 
+def show_hidden_tools_notice(hidden: Sequence[HiddenTool], *, are_shown: bool = False) -> None:
+    """Report how many tools are hidden, by which rules."""
+    if hidden and not are_shown:
+        verb = "is" if len(hidden) == 1 else "are"
+        rules = summarize_hiding_rules(each.rule for each in hidden)
+        show_note(f"{len(hidden)} more {verb} hidden ({rules}): --all shows them")
+
+
 def find_disabled_server(tool_name: str, configuration: Configuration) -> Server | None:
     """Return the disabled server that a tool of this name would belong to, judging by its prefix."""
     for server in configuration.servers.values():
@@ -124,9 +138,31 @@ def find_disabled_server(tool_name: str, configuration: Configuration) -> Server
     return None
 
 
+def explain_refusal(
+    error: ToolRefused, tool_name: str, yard: Toolyard, agent: str | None, bundles: tuple[str, ...]
+) -> ToolRefused:
+    """Return the refusal of a call with the rule that hides the tool, and a hint for the operator."""
+    try:
+        decisive = yard.why(tool_name, agent=agent, bundles=bundles).decisive
+    except ToolRefused:
+        return add_refusal_hint(error, tool_name, yard.configuration)
+    in_quarantine = error.rule == DEFINITION_RULE_TITLE
+    if decisive is None or decisive.outcome is RuleOutcome.ASK or in_quarantine:
+        # Nobody approved it, or it is in quarantine, which has a hint of its own.
+        return error
+    options = "".join(f" --{name} {value}" for name, value in _call_options(agent, bundles))
+    return build_hidden_refusal(tool_name, decisive.rule, decisive.reason, options)
+
+
+def _call_options(agent: str | None, bundles: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    if agent is not None:
+        yield "agent", agent
+    for bundle in bundles:
+        yield "bundle", bundle
+
+
 def add_refusal_hint(error: ToolRefused, tool_name: str, configuration: Configuration) -> ToolRefused:
-    """Return the refusal with a hint for the operator. It does not distinguish a hidden tool from a missing
-    one."""
+    """Return the refusal of an unknown name with a hint for the operator."""
     off = find_disabled_server(tool_name, configuration)
     if off is not None:
         reason = off.disabled_reason or "turned off in its entry"

@@ -8,8 +8,9 @@ from typing import Any
 
 from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import format_count, make_printable, one_line
-from toolyard.cli.output.tables import Column, show_table
+from toolyard.cli.output.tables import Column, Row, StyledCell, show_table
 from toolyard.cli.output.terminal import is_terminal, style_text
+from toolyard.types.decision import HiddenTool
 from toolyard.types.tool import Tool
 
 __all__ = ["show_change", "show_tools", "show_unaccepted_changes_notice", "tools_json"]
@@ -18,10 +19,12 @@ __all__ = ["show_change", "show_tools", "show_unaccepted_changes_notice", "tools
 _COLUMNS = (Column("tool", style="cyan", never_truncate=True), Column("what it does"))
 
 
-def show_tools(tools: Sequence[Tool]) -> None:
-    """Print each tool with the first line of its description."""
-    if tools or not is_terminal(sys.stdout):
-        show_table(_COLUMNS, [(tool.name, _first_line(tool)) for tool in tools])
+def show_tools(tools: Sequence[Tool], hidden: Sequence[HiddenTool] = ()) -> None:
+    """Print each tool with the first line of its description, and each hidden one with the reason."""
+    rows: list[Row] = [(tool.name, _first_line(tool)) for tool in tools]
+    rows += [(each.name, StyledCell(f"hidden: {one_line(each.reason, 200)}", "dim")) for each in hidden]
+    if rows or not is_terminal(sys.stdout):
+        show_table(_COLUMNS, sorted(rows, key=lambda row: str(row[0])))
     if is_terminal(sys.stdout):
         of = len({tool.server for tool in tools})
         print(

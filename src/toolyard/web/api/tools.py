@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Set
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -83,14 +84,27 @@ class ServerFailure(BaseModel):
     problem: ProblemDetails
 
 
+class HiddenToolResponse(ApiModel, schema="HiddenTool"):
+    """A tool that a rule hides."""
+
+    name: str
+    id: str
+    server: str
+    rule: str = Field(description="Name of the rule.", examples=["write tools"])
+    reason: str
+
+
 class ToolList(BaseModel):
-    """Tools, and servers that could not be listed."""
+    """Tools, hidden tools, and servers that could not be listed."""
 
     items: list[ToolResponse]
     failures: list[ServerFailure] = Field(description="Servers whose tools could not be listed.")
     listed_seconds_ago: dict[str, float] = Field(description="Age of the listing of each server, in seconds.")
     set_aside: list[str] = Field(
         description="Tools that cannot be used, each with the reason. Shown to admins and owners."
+    )
+    hidden: list[HiddenToolResponse] = Field(
+        description="Tools that a rule hides from you. None outside the scope of the token."
     )
 
 
@@ -221,7 +235,8 @@ async def call_tool(
     user_tools: UserToolsDep, request_user: UserWithCall, name: ToolName, given: CallRequest, request: Request
 ) -> Response:
     """Call a tool by its name. An error of the tool is a result with `is_error`; a failure of the server is a
-    problem. Forbidden and missing tools give the same response. Disconnect to cancel the call."""
+    problem. A tool that a rule hides is refused with the reason; one outside the scope of the token, or of
+    another person, is answered like one that does not exist. Disconnect to cancel the call."""
     call = user_tools.call(request_user, name, given.arguments, agent=given.agent, bundles=given.bundles)
     shown = _build_call_result(await cancel_on_disconnect(request, call))
     # Pydantic cannot serialise deeply nested results. The call has been made, so that it must not fail now.
@@ -289,6 +304,11 @@ async def _respond_with_tools(
                 if request_user.is_admin and each.server_id in covered
             ),
             *_describe_quarantined_tools(locks, request_user, listing, covered),
+        ],
+        hidden=[
+            HiddenToolResponse(**asdict(each))
+            for each in call_path.hidden_tools(listing, caller)
+            if each.server in covered
         ],
     )
     # Encoded in steps, because a server may have ten thousand tools.

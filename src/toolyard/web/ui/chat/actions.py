@@ -107,7 +107,7 @@ async def _read_tool_form(
     chats: ChatService, me: RequestUser, chat: str | OpenChat | None, form: SubmittedForm
 ) -> ToolConsole:
     wanted = form.text("tool")
-    tool = find_tool(await chats.list_tools(me.user.id, chat, only=wanted), wanted)
+    tool = find_tool(await chats.list_tools(me.user.id, chat, only=wanted, for_person=True), wanted)
     filled = ToolForm.from_schema(tool.input_schema).with_submission(form)
     return ToolConsole(chat if isinstance(chat, str) else None, tool.name, tool=tool, form=filled)
 

@@ -14,8 +14,10 @@ from starlette.responses import Response
 from toolyard.agents.chat.chats import ChatService, ToolView
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.catalog.search import SearchIndex
+from toolyard.policy.rules import STATE_RULE_TITLE
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import Chat
+from toolyard.types.decision import summarize_hiding_rules
 from toolyard.types.tool import Definition, JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.service_dependencies import ChatsDep
@@ -54,6 +56,11 @@ class ToolConsole:
     groups: tuple[ChatToolGroup, ...] = ()
     more: int = 0
     """Number of tools beyond the list."""
+    hidden: tuple[ToolView, ...] = ()
+    """Tools of connected servers that a rule hides, as many as are listed at most."""
+    hidden_count: int = 0
+    hidden_rules: str = ""
+    """Rules that hide the hidden tools, with counts."""
     tool: ToolView | None = None
     form: ToolForm | None = None
     is_later: bool = False
@@ -99,26 +106,34 @@ async def show_console(
 async def _build_console(
     request: Request, chats: ChatService, me: RequestUser, chat: Chat | None, find: str, tool: str
 ) -> ToolConsole:
-    listed = await chats.list_tools(me.user.id, None if chat is None else chat.id)
+    listed = await chats.list_tools(me.user.id, None if chat is None else chat.id, for_person=True)
     tools = [each for each in listed if each.shown]
     console = ToolConsole(None if chat is None else chat.id, words=find[:200])
     if tool:
-        chosen = find_tool(tools, tool)
+        chosen = find_tool(listed, tool)
         previous = None if chat is None else await _find_last_arguments(chats, chat, tool)
         return replace(
             console, wanted=tool, tool=chosen, form=ToolForm.from_schema(chosen.input_schema, previous)
         )
-    matches = await asyncio.to_thread(_search_tools, tools, find) if find.strip() else tools
+    hidden = [each for each in listed if not each.shown and each.rule != STATE_RULE_TITLE]
+    if find.strip():
+        tools = await asyncio.to_thread(_search_tools, tools, find)
+        hidden = await asyncio.to_thread(_search_tools, hidden, find)
     return replace(
         console,
-        groups=group_chat_tools(matches[:_MAX_LISTED_TOOLS]),
-        more=max(len(matches) - _MAX_LISTED_TOOLS, 0),
+        groups=group_chat_tools(tools[:_MAX_LISTED_TOOLS]),
+        more=max(len(tools) - _MAX_LISTED_TOOLS, 0),
+        hidden=tuple(hidden[:_MAX_LISTED_TOOLS]),
+        hidden_count=len(hidden),
+        hidden_rules=summarize_hiding_rules(each.rule for each in hidden),
     )
 
 
 def find_tool(tools: Iterable[ToolView], name: str) -> ToolView:
-    """Return the tool with a name. Raises NotFound."""
+    """Return the tool with a name. Raises NotFound, with the reason if the tool is hidden."""
     for each in tools:
+        if each.name == name and not each.shown:
+            raise NotFound(f"“{name}” is hidden: {each.why}", hint="choose another tool, or ask an admin")
         if each.name == name:
             return each
     raise NotFound("tool not found", hint="it may have been removed with its server; search again")
