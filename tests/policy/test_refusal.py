@@ -74,5 +74,5 @@ def test_a_hidden_tool_is_refused_with_the_rule_and_the_next_step() -> None:
 def test_hidden_tools_are_counted_by_rule() -> None:
     assert summarize_hiding_rules(["write tools"] * 4) == "write tools"
     assert summarize_hiding_rules(["definition", "write tools", "write tools"]) == (
-        "2 write tools; 1 in quarantine"
+        "write tools: 2; in quarantine: 1"
     )

@@ -386,6 +386,25 @@ async def test_a_form_that_begins_no_chat_leaves_none_behind(console: Yard) -> N
 # The console.
 
 
+async def test_the_console_names_the_rule_that_hides_a_tool(
+    open_site: Opening, model_program: Listening, demo: dict[str, Any]
+) -> None:
+    shy = Agent("shy", "Shy", mode="meta", tools=("demo_*",))
+    local = await open_site({"demo": demo}, models=models_at(model_program.url), agents=[shy])
+    browser = Browser(local.client())
+    for query in ("", "?find=forget+a+thing"):
+        hidden = (await browser.get(f"/ui/chat/console{query}")).root.one("details", id="console-hidden")
+        assert hidden.one("summary").text == "1 hidden tool (write tools)"
+        assert "Hidden: this tool can change data" in hidden.one("li").text
+    page = await browser.get("/ui/chat/console?tool=demo_forget")
+    assert page.status == 404
+    assert "“demo_forget” is hidden: this tool can change data" in page.text
+    # A person runs tools directly, also those that the chat's model has through the meta tools.
+    chat = (await local.client().post("/api/v1/chats", {"agent": "shy"})).json["id"]
+    tool = await browser.get(f"/ui/chat/{chat}/console?tool=demo_weekday")
+    assert (tool.status, tool.form_with("tool") is not None) == (200, True)
+
+
 async def test_without_a_model_the_page_is_the_console(console: Yard) -> None:
     page = await console.browser.get("/ui/chat")
     assert page.h1 == "Run a tool"

@@ -112,7 +112,7 @@ def summarize_hiding_rules(rules: Iterable[str]) -> str:
     counts = Counter(_RULE_SUMMARIES.get(rule, rule) for rule in rules)
     if len(counts) <= 1:
         return "".join(counts)
-    return "; ".join(f"{number} {summary}" for summary, number in counts.most_common())
+    return "; ".join(f"{summary}: {number}" for summary, number in counts.most_common())
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,9 +125,9 @@ def show_unaccepted_tools_notice(tool_listing: ToolListing, locks: CombinedLocks
 def show_hidden_tools_notice(hidden: Sequence[HiddenTool], *, are_shown: bool = False) -> None:
     """Report how many tools are hidden, by which rules."""
     if hidden and not are_shown:
-        verb = "is" if len(hidden) == 1 else "are"
+        verb, pronoun = ("is", "it") if len(hidden) == 1 else ("are", "them")
         rules = summarize_hiding_rules(each.rule for each in hidden)
-        show_note(f"{len(hidden)} more {verb} hidden ({rules}): --all shows them")
+        show_note(f"{len(hidden)} more {verb} hidden ({rules}): --all shows {pronoun}")
 
 
 def find_disabled_server(tool_name: str, configuration: Configuration) -> Server | None:

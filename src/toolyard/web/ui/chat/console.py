@@ -115,7 +115,7 @@ async def _build_console(
         return replace(
             console, wanted=tool, tool=chosen, form=ToolForm.from_schema(chosen.input_schema, previous)
         )
-    hidden = [each for each in listed if not each.shown and each.rule != STATE_RULE_TITLE]
+    hidden = [each for each in listed if not (each.shown or each.native or each.rule == STATE_RULE_TITLE)]
     if find.strip():
         tools = await asyncio.to_thread(_search_tools, tools, find)
         hidden = await asyncio.to_thread(_search_tools, hidden, find)
