@@ -149,12 +149,16 @@ class Problem:
     path: str = ""
     hint: str | None = None
 
-    def __str__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """File, line, path and message, without the hint."""
         place = self.file or ""
         if self.line is not None:
             place = f"{place}:{self.line}" if place else f"line {self.line}"
-        head = ": ".join(part for part in (place, self.path, self.message) if part)
-        return f"{head}\n  hint: {self.hint}" if self.hint else head
+        return ": ".join(part for part in (place, self.path, self.message) if part)
+
+    def __str__(self) -> str:
+        return f"{self.headline}\n  hint: {self.hint}" if self.hint else self.headline
 
 
 class _ProblemsError(ToolyardError):

@@ -23,7 +23,7 @@ def malformed(odd: Entry) -> str:
 
 
 def wrong_type(odd: Entry) -> Entry:
-    return {"mcpServers": {"odd": odd, "bad": {"command": 7}}}
+    return {"servers": {"odd": strict(odd), "bad": strict({"command": 7})}}
 
 
 def empty_allow(odd: Entry) -> Entry:
@@ -40,7 +40,7 @@ def unknown_key(odd: Entry) -> Entry:
 
 def duplicate_key(odd: Entry) -> str:
     entry = json.dumps(odd)
-    return f'{{"mcpServers": {{\n"odd": {entry},\n"odd": {entry}\n}}}}'
+    return f'{{"mcpServers": {{\n"odd": {entry}}},\n"mcpServers": {{"odd": {entry}\n}}}}'
 
 
 def allows_everything(odd: Entry) -> Entry:
@@ -49,11 +49,11 @@ def allows_everything(odd: Entry) -> Entry:
 
 BAD = [
     (malformed, ":12:", "expected a comma"),
-    (wrong_type, "mcpServers.bad.command", "expected"),
+    (wrong_type, "servers.bad.transport.command", "expected"),
     (empty_allow, "servers.bad.allowTools", "an empty list"),
     (bundle_without_server, "bundles.b.serverId", "unknown server 'od'"),
     (unknown_key, "servers.odd.alowTools", "allowTools"),
-    (duplicate_key, ":3: mcpServers.odd", "duplicated"),
+    (duplicate_key, ":3: mcpServers", "duplicated"),
     (allows_everything, "servers.odd.allowTools", "*"),
 ]
 

@@ -15,9 +15,13 @@ def problems() -> Callable[..., list[Problem]]:
     """Parse something that is wrong, and get what is wrong with it."""
 
     def parse(source: object, **options: object) -> list[Problem]:
-        with pytest.raises(ConfigError) as caught:
-            parse_config(source, **options)  # type: ignore[arg-type]
-        return list(caught.value.problems)
+        try:
+            configuration = parse_config(source, **options)  # type: ignore[arg-type]
+        except ConfigError as error:
+            return list(error.problems)
+        found = [problem for server in configuration.servers.values() for problem in server.problems]
+        assert found
+        return found
 
     return parse
 

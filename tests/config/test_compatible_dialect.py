@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolyard.config import parse_config
-from toolyard.errors import Problem
+from toolyard.errors import ConfigError, Problem
 from toolyard.types.server import HttpSpec, ProtocolEra, StdioSpec, Timeouts, Trust
 
 Problems = Callable[..., list[Problem]]
@@ -207,3 +207,99 @@ def test_but_not_about_the_same_server(problems: Problems) -> None:
         }
     )
     assert problem.path == "mcpServers.a"
+
+
+BROKEN_ENTRIES: list[Any] = [
+    {"type": "carrier-pigeon", "url": "http://a/"},
+    {"command": 5},
+    {"command": "x", "env": {"K": ["v"]}},
+    {"command": "x", "timeouts": {"call": -1}},
+    {"command": "x", "trust": "untrusted"},
+    {"url": "nonsense"},
+    {"url": "${ADDRESS}"},
+    {"url": "http://a/", "headers": {"X-Key": "a\nb"}},
+    "a string",
+    None,
+]
+
+
+@pytest.mark.parametrize("entry", BROKEN_ENTRIES, ids=str)
+def test_an_invalid_entry_fails_alone(entry: Any) -> None:
+    source = {"mcpServers": {"good": {"command": "x"}, "bad": entry, "other": {"url": "http://b/"}}}
+    servers = parse_config(source, env={"ADDRESS": "ftp://host"}).servers
+    assert list(servers) == ["good", "bad", "other"]
+    assert servers["good"].enabled
+    assert servers["other"].enabled
+    bad = servers["bad"]
+    assert not bad.enabled
+    assert bad.problems
+    assert all(problem.path.startswith("mcpServers.bad") for problem in bad.problems)
+    assert (bad.disabled_reason or "").startswith("its entry is invalid: mcpServers.bad")
+    assert bad.problem_hint
+
+
+def test_an_invalid_entry_has_its_line_and_a_duplicate_key_belongs_to_its_entry() -> None:
+    configuration = parse_config(
+        """{"mcpServers": {
+          "a": {"command": "x",
+                "command": "y"},
+          "b": {"type": "htp",
+                "url": "http://b/"},
+          "c": {"command": "x"}
+        }}"""
+    )
+    lines = {server.id: [each.line for each in server.problems] for server in configuration.servers.values()}
+    assert lines == {"a": [3], "b": [4], "c": []}
+    assert configuration.servers["b"].transport.type == "http"
+    assert configuration.hints == ()
+
+
+def test_problems_of_an_entry_that_is_turned_off_are_hints() -> None:
+    configuration = parse_config({"mcpServers": {"a": {"command": 5, "disabled": True}}})
+    assert (configuration.servers["a"].problems, configuration.servers["a"].disabled_reason) == ((), None)
+    assert [hint.path for hint in configuration.hints] == ["mcpServers.a.command"]
+
+
+def test_an_invalid_entry_of_the_strict_dialect_makes_the_configuration_invalid(problems: Problems) -> None:
+    source = {"servers": {"a": {"trust": "trusted"}}, "mcpServers": {"b": {"command": 5}}}
+    assert [problem.path for problem in problems(source)] == ["servers.a.transport", "mcpServers.b.command"]
+    with pytest.raises(ConfigError):
+        parse_config(source)
+
+
+def test_a_name_that_is_not_a_valid_id_is_mapped_with_a_hint() -> None:
+    configuration = parse_config(
+        {
+            "mcpServers": {"@21st-dev/magic": {"command": "x"}, "github.com/x/y": {"command": "y"}},
+            "bundles": {"b": {"serverId": "@21st-dev/magic", "mode": "meta"}},
+        }
+    )
+    assert list(configuration.servers) == ["21st-dev-magic", "github.com-x-y"]
+    assert configuration.bundles["b"].server_id == "21st-dev-magic"
+    assert [hint.message for hint in configuration.hints] == [
+        "an id must not contain '/'; used here as '21st-dev-magic'",
+        "an id must not contain '/'; used here as 'github.com-x-y'",
+    ]
+
+
+def test_names_that_map_to_one_id_get_a_hash_whatever_their_order() -> None:
+    entries = {
+        "a/b": {"command": "1"},
+        "@a/b": {"command": "2"},
+        "c-d": {"command": "3"},
+        "c/d": {"url": "u"},
+    }
+    there = parse_config({"mcpServers": entries}).servers
+    back = parse_config({"mcpServers": dict(reversed(entries.items()))}).servers
+    assert {key: value.transport for key, value in there.items()} == {
+        key: value.transport for key, value in back.items()
+    }
+    assert sum(key.startswith("a-b-") for key in there) == 2
+    assert "c-d" in there
+    long = {f"/{'x' * 70}{end}": {"command": end} for end in "12"}
+    assert [len(key) for key in parse_config({"mcpServers": long}).servers] == [64, 64]
+
+
+def test_numbers_and_booleans_in_env_become_text() -> None:
+    server = one({"command": "x", "env": {"PORT": 8080, "RATE": 0.5, "ON": True, "OFF": False, "NONE": None}})
+    assert server.transport.env == {"PORT": "8080", "RATE": "0.5", "ON": "true", "OFF": "false"}

@@ -155,6 +155,8 @@ def test_a_discovered_file_that_was_never_approved_is_still_checked(
     load: Load, found: Path, write: Write
 ) -> None:
     write(found, {"mcpServers": {"a": {"command": 5}}})
+    assert load().servers["a"].problems
+    write(found, {"servers": {"a": {"command": 5}}})
     with pytest.raises(ConfigError):
         load()
 

@@ -95,10 +95,18 @@ def test_what_changed_after_it_was_shown_is_not_approved(file: Path, data_dir: P
 def test_a_wrong_or_missing_file_is_not_approved(project: Path, data_dir: Path, write: Write) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         approve_file(project / "nowhere.json", data_dir)
-    wrong = write(project / "wrong.json", {"mcpServers": {"a": {}}})
+    wrong = write(project / "wrong.json", {"servers": {"a": {}}})
     with pytest.raises(ConfigError):
         approve_file(wrong, data_dir)
     assert list(data_dir.iterdir()) == []
+
+
+def test_the_review_names_entries_that_would_not_be_used(project: Path, write: Write) -> None:
+    content = {"mcpServers": {"a": {"command": 5}, "b": {"command": "x"}}}
+    broken, fine = review_file(write(project / ".mcp.json", content)).servers
+    assert broken.problem is not None
+    assert "mcpServers.a.command" in broken.problem
+    assert fine.problem is None
 
 
 def test_an_entry_may_refer_to_a_server_of_another_source(

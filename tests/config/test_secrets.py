@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from toolyard.config import parse_config
-from toolyard.errors import ConfigError
+from toolyard.errors import ConfigError, Problem
+
+Problems = Callable[..., list[Problem]]
 
 SECRET = "sk-live-0123456789"
 
@@ -37,18 +41,15 @@ SECRET = "sk-live-0123456789"
         f'{{"mcpServers": {{"a": {{"headers": {{"X": "{SECRET}}}}}}}}}',
     ],
 )
-def test_an_error_shows_no_secret(source: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(source)  # type: ignore[arg-type]
-    assert SECRET not in str(caught.value)
-    assert SECRET not in repr(caught.value.problems)
+def test_an_error_shows_no_secret(problems: Problems, source: object) -> None:
+    found = problems(source)
+    assert SECRET not in str(ConfigError(found))
+    assert SECRET not in repr(found)
 
 
-def test_a_number_in_place_of_a_secret_is_not_shown() -> None:
+def test_a_number_in_place_of_a_secret_is_not_shown(problems: Problems) -> None:
     source = {"mcpServers": {"a": {"url": "http://a/", "oauth": {"clientId": "x", "clientSecret": 8675309}}}}
-    with pytest.raises(ConfigError) as caught:
-        parse_config(source)
-    assert "8675309" not in str(caught.value)
+    assert "8675309" not in str(ConfigError(problems(source)))
 
 
 def test_neither_does_a_hint_nor_a_reason() -> None:

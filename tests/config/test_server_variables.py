@@ -76,9 +76,10 @@ def test_a_disabled_server_needs_no_variables() -> None:
     assert (server.enabled, server.disabled_reason) == (False, None)
 
 
-def test_but_an_address_without_variables_is_checked_even_then(problems: Problems) -> None:
-    (problem,) = problems({"mcpServers": {"s": {"url": "nonsense", "enabled": False}}})
-    assert problem.path == "mcpServers.s.url"
+def test_but_an_address_without_variables_is_checked_even_then() -> None:
+    configuration = parse_config({"mcpServers": {"s": {"url": "nonsense", "enabled": False}}})
+    assert [hint.path for hint in configuration.hints] == ["mcpServers.s.url"]
+    assert configuration.servers["s"].problems == ()
 
 
 def test_the_address_is_checked_after_the_variables_are_filled_in(problems: Problems) -> None:

@@ -114,14 +114,27 @@ async def test_a_broken_edit_keeps_the_last_good_configuration(
     file = tmp_path / "c.json"
     file.write_text(text(a="x"))
     running = await watch(file)
-    replace(file, '{"mcpServers": {"a": {"command": 5}}}')
+    replace(file, '{"servers": {"a": {"command": 5}}}')
     broken = await running.next()
     assert isinstance(broken, ConfigBroken)
-    assert broken.error.problems[0].path == "mcpServers.a.command"
+    assert broken.error.problems[0].path == "servers.a.trust"
     assert broken.configuration.servers["a"].transport.command == "x"
     replace(file, text(a="x", b="y"))
     change = await running.next()
     assert (change.added, change.changed) == (("b",), ())
+
+
+async def test_an_entry_that_becomes_invalid_is_a_change_of_this_server_alone(
+    watch: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(text(a="x", b="y"))
+    running = await watch(file)
+    replace(file, '{"mcpServers": {"a": {"command": 5}, "b": {"command": "y"}}}')
+    change = await running.next()
+    assert (change.added, change.removed, change.changed) == ((), (), ("a",))
+    assert change.configuration.servers["a"].problems[0].path == "mcpServers.a.command"
+    assert change.configuration.servers["b"].enabled
 
 
 async def test_after_a_broken_edit_the_way_back_is_told_though_nothing_changed(

@@ -119,8 +119,28 @@ def test_a_named_file_that_is_missing_is_an_error_that_names_it(tmp_path: Path) 
 
 def test_what_is_wrong_with_a_configuration_is_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        Toolyard.open({"mcpServers": {"a": {}, "b": {"command": 5}}})
-    assert [problem.path for problem in caught.value.problems] == ["mcpServers.a", "mcpServers.b.command"]
+        Toolyard.open({"servers": {"a": {"trust": "trusted"}}, "mcpServers": {"b": {"command": 5}}})
+    assert [problem.path for problem in caught.value.problems] == [
+        "servers.a.transport",
+        "mcpServers.b.command",
+    ]
+
+
+async def test_a_server_with_an_invalid_entry_has_failed_and_the_others_work(
+    data_dir: Path, one: Any
+) -> None:
+    file = data_dir / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"bad": {"command": 5}, "one": one.entry}}))
+    async with Toolyard.open(data_dir=data_dir) as yard:
+        assert "one_echo" in [tool.name for tool in await yard.tools()]
+        for _ in range(2):
+            bad = next(status for status in yard.servers() if status.server == "bad")
+            assert (bad.state, bad.reason) == (State.FAILED, "invalid_entry")
+            assert (
+                bad.cause == f"{file}:1: mcpServers.bad.command: expected a non-empty string, found a number"
+            )
+            assert bad.hint
+            await yard.restart("bad")
 
 
 # Agents.

@@ -165,8 +165,8 @@ class ServerCheck:
 
     @property
     def is_skipped(self) -> bool:
-        """Return whether the server is disabled, and so was not started."""
-        return not self.server.enabled
+        """Return whether the server is disabled, and so was not started. An invalid entry counts as tried."""
+        return not self.server.enabled and not self.server.problems
 
 
 # This machine.
@@ -231,6 +231,9 @@ async def check_server(server: Server, auth: AuthProvider | None = None) -> Serv
     ``auth`` holds the sign-in for it.
     """
     found = ServerCheck(server)
+    if server.problems:
+        found.cause, found.hint = server.problem_text, server.problem_hint
+        return found
     if found.is_skipped:
         found.cause = server.disabled_reason or "turned off in its entry"
         return found

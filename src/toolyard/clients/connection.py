@@ -273,14 +273,14 @@ class Connection:
         """Close the session and forget earlier failures and credentials. The next call connects again."""
         await self._end_sessions("was restarted")
         self._backoff.reset()
-        if self._status.state not in (State.DISABLED, State.CLOSED):
+        if self.server.enabled and self._status.state is not State.CLOSED:
             self._status.restarts += 1
             self._set_state(State.IDLE)
 
     async def close(self) -> None:
         """Close for good. Calls in flight fail with OutcomeUnknown."""
         # Set before the first await, so that no call can connect again while the sessions are closing.
-        if self._status.state is not State.DISABLED:
+        if self.server.enabled:
             self._set_state(State.CLOSED)
         await self._end_sessions("the connection is closed")
 
@@ -297,9 +297,10 @@ class Connection:
 
     def _check_usable(self) -> None:
         state = self._status.state
-        if state is State.DISABLED:
+        if not self.server.enabled:
             cause = self.server.disabled_reason or "is disabled"
-            raise self._with_server_id(Unreachable(cause, hint="enable it in the configuration"))
+            hint = self.server.problem_hint if self.server.problems else "enable it in the configuration"
+            raise self._with_server_id(Unreachable(cause, hint=hint))
         if state is State.CLOSED:
             raise self._with_server_id(Unreachable("the connection is closed"))
         if (failure := self._backoff.permanent_failure) is not None:
@@ -607,6 +608,17 @@ def _is_server_down(error: ServerError) -> bool:
 
 def initial_status(server: Server, principal: Principal) -> Status:
     """Return the status of a connection that was never used."""
+    if server.problems:
+        cause, hint = server.problem_text, server.problem_hint
+        return Status(
+            server.id,
+            principal.id,
+            State.FAILED,
+            time.time(),
+            cause=cause,
+            reason="invalid_entry",
+            hint=hint,
+        )
     state = State.IDLE if server.enabled else State.DISABLED
     cause = server.disabled_reason
     reason = None if cause is None else "disabled"

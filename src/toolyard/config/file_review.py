@@ -160,6 +160,8 @@ class ReviewedServer:
     variables: tuple[str, ...] = ()
     change: Literal["new", "changed", "same"] = "new"
     """Difference from the last approved content."""
+    problem: str | None = None
+    """Problem of its entry, because of which it would not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,10 @@ def _review_server(
     variables = tuple(
         dict.fromkeys(name for text in _expandable_texts(server) for name in find_variable_names(text))
     )
-    reviewed = ReviewedServer(server.id, enabled, server.trust.value, variables=variables, change=change)
+    problem = escape_line(server.problem_text) if server.problems else None
+    reviewed = ReviewedServer(
+        server.id, enabled, server.trust.value, variables=variables, change=change, problem=problem
+    )
     if isinstance(spec, HttpSpec):
         key_file = None if server.oauth is None else server.oauth.private_key_file
         return replace(

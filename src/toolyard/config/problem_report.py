@@ -38,6 +38,10 @@ class ProblemReport:
         """Add a warning, which does not make the configuration invalid."""
         self.hints.append(self._build_problem(path, message, hint, at_key=True))
 
+    def for_entry(self) -> ProblemReport:
+        """Return a report with problems of its own, for an entry that may fail alone. Hints are shared."""
+        return ProblemReport(self.source, self.name, self.document, hints=self.hints)
+
     def provenance(self, path: JsonPath) -> Provenance:
         """Return the source, file and line of the entry at ``path``."""
         return Provenance(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+from toolyard.errors import Problem
+
 __all__ = [
     "NATIVE_SERVER_ID",
     "URL_TRANSPORT_LABELS",
@@ -203,10 +205,23 @@ class Server:
     provenance: Provenance = Provenance("code")
     instance: InstanceSpec | None = None
     """Set if this is one user's connection to a registry server."""
+    problems: tuple[Problem, ...] = ()
+    """Problems of its entry under ``mcpServers``. The server is then disabled; others are not affected."""
 
     def __post_init__(self) -> None:
         if self.instance is not None and self.id != self.instance.server_id:
             raise ValueError(f"the id of this instance must be '{self.instance.server_id}', not '{self.id}'")
+
+    @property
+    def problem_text(self) -> str:
+        """The problems of its entry with file and line, for the operator."""
+        return "; ".join(problem.headline for problem in self.problems)
+
+    @property
+    def problem_hint(self) -> str:
+        """Next step for the problems of its entry."""
+        hints = dict.fromkeys(problem.hint for problem in self.problems if problem.hint)
+        return "; ".join(hints) or "correct the entry; `toolyard check` lists all problems"
 
     def is_visible_to(self, principal_id: str) -> bool:
         """Return whether the server exists for this principal."""

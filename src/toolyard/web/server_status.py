@@ -135,6 +135,9 @@ class ServerRecords:
         status = self._updates.get_status(server, caller.principal)
         state, reason = self._resolve_state(caller, server, status)
         if not caller.principal.admin:
+            if server.problems:
+                # Only admins see where the file is.
+                reason = reason._replace(cause=server.disabled_reason)
             return self._build_record(
                 caller, server, status, state, reason, provenance=server.provenance.source
             )

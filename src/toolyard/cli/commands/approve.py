@@ -87,6 +87,8 @@ def _show_server(server: ReviewedServer) -> None:
     state = "" if server.enabled else "  disabled"
     change = style_text(server.change, _CHANGE_COLOURS[server.change], sys.stdout)
     print(f"\n{style_text(one_line(server.id), 'cyan', sys.stdout)}  {change}  {server.trust}{state}")
+    if server.problem is not None:
+        print(f"  {style_text('error:', 'red', sys.stdout)} {server.problem}")
     lines = {
         "runs": _quote_command(server.command),
         "in": server.cwd or "",

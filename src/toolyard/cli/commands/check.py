@@ -64,6 +64,8 @@ def check_files(options: Options) -> CheckReport:
     try:
         found.configuration = load_config(options.config, data_dir=found.data_dir)
         found.notes += found.configuration.hints
+        for server in found.configuration.servers.values():
+            found.problems += server.problems
         found.notes += _find_server_notes(found.configuration)
         found.notes += _find_shared_redirects(found.configuration)
         read_lock(lock_path(found.configuration.file, found.data_dir))
@@ -84,6 +86,8 @@ def check_files(options: Options) -> CheckReport:
 
 def _find_server_notes(configuration: Configuration) -> Iterator[Problem]:
     for server in configuration.servers.values():
+        if server.problems:
+            continue
         if not server.enabled:
             yield _make_problem(server, f"is disabled: {server.disabled_reason or 'turned off in its entry'}")
         elif isinstance(server.transport, StdioSpec):

@@ -58,7 +58,8 @@ class ServerView:
 
     @property
     def is_broken(self) -> bool:
-        return self.server.enabled and (self.failure is not None or self.state is State.FAILED)
+        failed = self.failure is not None or self.state is State.FAILED
+        return failed and (self.server.enabled or bool(self.server.problems))
 
     @property
     def cause(self) -> str | None:

@@ -105,10 +105,15 @@ async def _list_tools(
         roster, configuration = yard.known(), yard.configuration
         failures = {id_: error for id_, error in roster.failures.items() if server in (None, id_)}
         hidden = [each for each in yard.hidden(agent=agent, bundles=bundles) if server in (None, each.server)]
+        invalid = {
+            one.id: one.problem_text
+            for one in configuration.servers.values()
+            if one.problems and server in (None, one.id)
+        }
         if provider is not None:
             print_json(found)
         elif options.json:
-            print_json(_listing_json(found, yard, failures, hidden))
+            print_json(_listing_json(found, yard, failures, invalid, hidden))
         else:
             show_tools(found, hidden if show_hidden else ())
             show_no_servers_notice(configuration, options.resolved_data_dir)
@@ -119,7 +124,8 @@ async def _list_tools(
             show_stale_listings_notice(roster, server)
             show_failures(failures, configuration)
             show_hidden_tools_notice(hidden, are_shown=show_hidden or provider is not None)
-    return _UNREACHABLE_EXIT_CODE if failures and (not found or server is not None) else 0
+    failed = failures or invalid
+    return _UNREACHABLE_EXIT_CODE if failed and (not found or server is not None) else 0
 
 
 def _require_enabled_server(server_id: str, yard: Toolyard) -> None:
@@ -130,12 +136,18 @@ def _require_enabled_server(server_id: str, yard: Toolyard) -> None:
             f"unknown server '{server_id}'", hint=f"configured servers: {', '.join(servers) or 'none'}"
         )
     if not server.enabled:
+        if server.problems:
+            raise Unreachable(server.problem_text, server=server_id, hint=server.problem_hint)
         cause = f"is disabled: {server.disabled_reason or 'turned off in its entry'}"
         raise Unreachable(cause, server=server_id)
 
 
 def _listing_json(
-    tools: list[Tool], yard: Toolyard, failures: dict[str, ServerError], hidden: Sequence[HiddenTool]
+    tools: list[Tool],
+    yard: Toolyard,
+    failures: dict[str, ServerError],
+    invalid: dict[str, str],
+    hidden: Sequence[HiddenTool],
 ) -> dict[str, Any]:
     catalogues = yard.known().catalogues
     return {
@@ -144,7 +156,8 @@ def _listing_json(
         "failures": {
             server_id: clean_server_text(error.cause, yard.configuration.servers.get(server_id))
             for server_id, error in failures.items()
-        },
+        }
+        | invalid,
         "set_aside": [str(one) for one in yard.known().quarantined()],
         "hidden": [asdict(each) for each in hidden],
     }

@@ -49,10 +49,7 @@ def show_message(kind: str, text: str, hint: str | None, stream: TextIO) -> None
 
 def format_problem(problem: Problem) -> str:
     """Return a problem as one line, without its hint: file, line, path, message."""
-    place = problem.file or ""
-    if problem.line is not None:
-        place = f"{place}:{problem.line}" if place else f"line {problem.line}"
-    return one_line(": ".join(part for part in (place, problem.path, problem.message) if part))
+    return one_line(problem.headline)
 
 
 def problem_json(problem: Problem) -> dict[str, Any]:

@@ -28,6 +28,7 @@ __all__ = [
     "show_disabled_servers_notice",
     "show_failures",
     "show_hidden_tools_notice",
+    "show_invalid_entries",
     "show_no_servers_notice",
     "show_quarantined_tools_notice",
     "show_stale_listings_notice",
@@ -60,12 +61,19 @@ def show_unapproved_file_notice(configuration: Configuration) -> None:
             show_note(format_problem(hint), hint.hint)
 
 
-def show_disabled_servers_notice(configuration: Configuration) -> None:
-    """Report the file that needs approval, and the servers that are disabled against their entries, with
-    reasons."""
-    show_unapproved_file_notice(configuration)
+def show_invalid_entries(configuration: Configuration) -> None:
+    """Report the problems of invalid entries, whose servers cannot be used."""
     for server in configuration.servers.values():
-        reason = server.disabled_reason
+        show_problems(server.problems)
+
+
+def show_disabled_servers_notice(configuration: Configuration) -> None:
+    """Report the file that needs approval, invalid entries, and the servers that are disabled against their
+    entries, with reasons."""
+    show_unapproved_file_notice(configuration)
+    show_invalid_entries(configuration)
+    for server in configuration.servers.values():
+        reason = None if server.problems else server.disabled_reason
         # Servers of an unapproved file share one reason, which has just been printed.
         if reason is not None and not reason.startswith("not approved"):
             show_note(f"server '{server.id}' is disabled: {reason}")

@@ -134,7 +134,10 @@ class CheckedObject:
         return texts
 
     def text_map(self, key: str) -> Mapping[str, str]:
-        """Return an object of strings. The values may be secrets, so no message shows them."""
+        """Return an object of strings. The values may be secrets, so no message shows them.
+
+        Unless ``strict``, numbers and booleans become text and null values are left out, as in other clients.
+        """
         value = self.get(key)
         if value is None:
             return _EMPTY_MAP
@@ -145,7 +148,9 @@ class CheckedObject:
         for name, item in value.items():
             if isinstance(item, str):
                 texts[name] = item
-            else:
+            elif not self.strict and isinstance(item, (bool, int, float)):
+                texts[name] = str(item).lower() if isinstance(item, bool) else str(item)
+            elif self.strict or item is not None:
                 hint = "put it in quotes" if isinstance(item, (bool, int, float)) else None
                 self._report_unexpected((*self.path, key, name), "a string", describe_type(item), hint)
         return MappingProxyType(texts)

@@ -13,7 +13,7 @@ __all__ = ["ConfigLayer", "RawBundle", "RawServer"]
 
 @dataclass(frozen=True, slots=True)
 class RawServer:
-    """A server with unexpanded variables. ``server`` is None if its entry is invalid.
+    """A server with unexpanded variables. ``server`` is None if its transport is invalid.
 
     ``transport_path`` is the location of the transport's keys, which depends on the dialect.
     """
@@ -22,6 +22,9 @@ class RawServer:
     path: JsonPath
     transport_path: JsonPath
     report: ProblemReport
+    fallback: Server | None = None
+    """Definition that is listed if the entry is invalid. None in the strict dialect, where an invalid entry
+    makes the whole configuration invalid. ``report`` then belongs to this entry alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from toolyard.config.entries.allowlists import read_allow_tools, report_bare_stars
 from toolyard.config.entries.checked_object import CheckedObject
@@ -30,6 +31,7 @@ from toolyard.types.server import (
 )
 
 __all__ = [
+    "invalid_compatible_server",
     "read_bundle",
     "read_compatible_server",
     "read_flat_transport",
@@ -39,6 +41,7 @@ __all__ = [
 ]
 
 
+_NO_IDS: Mapping[str, str] = MappingProxyType({})
 _URL_ALIASES = ("serverUrl", "httpUrl")
 """Names that some clients use for ``url``."""
 
@@ -206,6 +209,14 @@ def read_compatible_server(server_id: str, entry: CheckedObject) -> RawServer:
     return _read_server(server_id, entry, transport, trust, _read_enabled(entry), path)
 
 
+def invalid_compatible_server(server_id: str, entry: CheckedObject) -> RawServer:
+    """Return an entry of ``mcpServers`` that is not an object; its report has the problem."""
+    server = Server(
+        id=server_id, transport=_PLACEHOLDER_TRANSPORT, provenance=entry.report.provenance(entry.path)
+    )
+    return RawServer(None, entry.path, entry.path, entry.report, server)
+
+
 def _read_server(
     server_id: str,
     entry: CheckedObject,
@@ -217,7 +228,7 @@ def _read_server(
     """Parse the keys common to both dialects, even if the transport is invalid."""
     server = Server(
         id=server_id,
-        transport=transport or _PLACEHOLDER_TRANSPORT,
+        transport=transport or _choose_placeholder(entry),
         trust=trust or Trust.TRUSTED,
         enabled=enabled is not False,
         label=entry.text("label"),
@@ -234,13 +245,21 @@ def _read_server(
         oauth=read_oauth(entry),
         provenance=entry.report.provenance(entry.path),
     )
-    entry.report_unknown_keys()
+    if transport is not None or entry.strict:
+        # The keys of an unknown transport are unknown, too; one problem is enough for them.
+        entry.report_unknown_keys()
     if server.trust is Trust.UNTRUSTED:
         report_bare_stars(server.allow_tools, entry.path, entry.report)
     if server.oauth is not None and isinstance(transport, StdioSpec):
         entry.report.add_hint((*entry.path, "oauth"), "has no effect on a stdio server")
     usable = server if transport is not None else None
-    return RawServer(usable, entry.path, transport_path, entry.report)
+    fallback = None if entry.strict else server
+    return RawServer(usable, entry.path, transport_path, entry.report, fallback)
+
+
+def _choose_placeholder(entry: CheckedObject) -> TransportSpec:
+    has_url = "url" in entry.value and "command" not in entry.value
+    return HttpSpec(url="") if has_url else _PLACEHOLDER_TRANSPORT
 
 
 def _read_timeouts(entry: CheckedObject) -> Timeouts:
@@ -279,9 +298,13 @@ def _read_enabled(entry: CheckedObject) -> bool | None:
     return enabled
 
 
-def read_bundle(bundle_id: str, entry: CheckedObject) -> RawBundle:
-    """Parse one bundle. Its server is checked later, when all sources have been read."""
-    server_id = entry.text("serverId", required=True)
+def read_bundle(bundle_id: str, entry: CheckedObject, server_ids: Mapping[str, str] = _NO_IDS) -> RawBundle:
+    """Parse one bundle. Its server is checked later, when all sources have been read.
+
+    ``server_ids`` has the ids of servers whose names in the file are not valid ids.
+    """
+    name = entry.text("serverId", required=True)
+    server_id = None if name is None else server_ids.get(name, name)
     mode = entry.choice("mode", ("direct", "meta"), required=True)
     label = entry.text("label")
     allow, deny = read_allow_tools(entry), entry.patterns("denyTools")

@@ -6,13 +6,12 @@ New entries are inserted into the text, so that comments and layout are preserve
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from toolyard.config.entries.identifiers import MAX_ID_CHARACTERS
+from toolyard.config.entries.identifiers import MAX_ID_CHARACTERS, sanitize_id
 from toolyard.config.exporters.json_members import detect_newline
 from toolyard.config.file_reader import decode_utf8, encode_like, read_regular_file
 from toolyard.config.file_writer import lock_for_editing, write_with_backup
@@ -62,8 +61,6 @@ def _format_member(key: str, value: JsonValue, indent: str) -> str:
 
 
 _EMPTY_CONFIG = '{\n  "mcpServers": {}\n}\n'
-# The characters that toolyard.config.entries.identifiers refuses.
-_INVALID_ID_CHARACTERS = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +157,9 @@ class _ServerMerge:
 
     def _add_server(self, file: ForeignFile, foreign: ForeignServer) -> None:
         base = sanitize_id(foreign.name)
-        try:
-            server = _parse_entry(base, foreign.entry)
-        except ConfigError as error:
-            reasons = "; ".join(f"{problem.path}: {problem.message}" for problem in error.problems)
+        server, problems = _parse_entry(base, foreign.entry)
+        if problems:
+            reasons = "; ".join(problem.headline for problem in problems)
             self._add_hint(file, foreign, f"skipped, because it is invalid: {reasons}")
             return
         server_id = self._choose_id(base, server)
@@ -199,16 +195,12 @@ class _ServerMerge:
         self.hints.append(Problem(message, file=file.path, path=foreign.name))
 
 
-def _parse_entry(server_id: str, entry: dict[str, JsonValue]) -> Server:
+def _parse_entry(server_id: str, entry: dict[str, JsonValue]) -> tuple[Server, list[Problem]]:
     layer = replace(layer_from_mapping({"mcpServers": {server_id: entry}}, "code"), approved=False)
-    return merge_layers([layer], {}, unapproved_reason="unread").servers[server_id]
+    server = merge_layers([layer], {}, unapproved_reason="unread").servers[server_id]
+    return server, layer.servers[server_id].report.problems
 
 
 def _is_same_server(one: Server, other: Server) -> bool:
     provenance = Provenance("code")
     return replace(one, id="", provenance=provenance) == replace(other, id="", provenance=provenance)
-
-
-def sanitize_id(name: str) -> str:
-    """Return a valid id for the name that another client uses."""
-    return _INVALID_ID_CHARACTERS.sub("-", name.lstrip("@")).strip("-")[:MAX_ID_CHARACTERS] or "server"

@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
 from toolyard.config.entries.checked_object import CheckedObject
-from toolyard.config.entries.identifiers import id_fault
+from toolyard.config.entries.identifiers import assign_valid_ids, id_fault
 from toolyard.config.entries.raw_entries import ConfigLayer
-from toolyard.config.entries.servers import read_bundle, read_compatible_server, read_strict_server
+from toolyard.config.entries.servers import (
+    invalid_compatible_server,
+    read_bundle,
+    read_compatible_server,
+    read_strict_server,
+)
 from toolyard.config.problem_report import ProblemReport, describe_type
-from toolyard.config.sources.json_document import JsonPath, JsonValue, format_path
+from toolyard.config.sources.json_document import JsonDocument, JsonPath, JsonValue, format_path
 from toolyard.config.sources.json_reader import MAX_JSON_DEPTH, read_json
 from toolyard.errors import ConfigError, Problem
 
@@ -32,7 +37,6 @@ def layer_from_text(
     except ConfigError as error:
         report.problems += error.problems
         return ConfigLayer(report, broken=True, approved=approved)
-    report.problems += report.document.duplicate_keys
     return _read_layer(report.document.root, ConfigLayer(report, approved=approved))
 
 
@@ -87,14 +91,12 @@ def _read_layer(root: JsonValue, layer: ConfigLayer) -> ConfigLayer:
     top.get("$schema")
     for server_id, entry in _read_entries(top, "servers", strict=True):
         layer.servers[server_id] = read_strict_server(server_id, entry)
-    for server_id, entry in _read_entries(top, "mcpServers", strict=False):
-        if server_id in layer.servers:
-            report.add_problem(
-                entry.path, "the same id is also under 'servers'", hint="keep one of the two", at_key=True
-            )
-        layer.servers[server_id] = read_compatible_server(server_id, entry)
+    ids = _read_compatible_servers(top, layer)
     for bundle_id, entry in _read_entries(top, "bundles", strict=True):
-        layer.bundles[bundle_id] = read_bundle(bundle_id, entry)
+        layer.bundles[bundle_id] = read_bundle(bundle_id, entry, ids)
+    if report.document is not None:
+        in_entries = {problem for raw in layer.servers.values() for problem in raw.report.problems}
+        report.problems += [each for each in report.document.duplicate_keys if each not in in_entries]
     # Only if strict: "mcp" beside "mcpServers" is legitimate in files of other clients.
     for key in [key for key in _OTHER_CLIENT_KEYS if strict and key in root]:
         top.get(key)
@@ -116,10 +118,46 @@ def _read_entries(top: CheckedObject, key: str, *, strict: bool) -> list[tuple[s
         path = (key, identifier)
         # An entry with an invalid id is still parsed, so that its other problems are reported as well.
         fault = id_fault(identifier)
-        if fault is not None:
+        if fault is not None and strict:
             top.report.add_problem(path, fault, at_key=True)
+        # An invalid entry of other clients' dialect fails alone, so its problems are collected apart.
+        report = top.report if strict else top.report.for_entry()
         if isinstance(value, dict):
-            entries.append((identifier, CheckedObject(value, path, top.report, strict=strict)))
-        else:
-            top.report.add_problem(path, f"expected an object, found {describe_type(value)}")
+            entries.append((identifier, CheckedObject(value, path, report, strict=strict)))
+            continue
+        report.add_problem(path, f"expected an object, found {describe_type(value)}")
+        if not strict:
+            entries.append((identifier, CheckedObject({}, path, report, strict=False)))
     return entries
+
+
+def _read_compatible_servers(top: CheckedObject, layer: ConfigLayer) -> dict[str, str]:
+    """Add the entries of ``mcpServers`` and return their ids by name: names need not be valid ids."""
+    entries = _read_entries(top, "mcpServers", strict=False)
+    ids = assign_valid_ids([name for name, _ in entries], layer.servers)
+    for name, entry in entries:
+        server_id = ids[name]
+        if server_id in layer.servers:
+            layer.report.add_problem(
+                entry.path, "the same id is also under 'servers'", hint="keep one of the two", at_key=True
+            )
+        if server_id != name:
+            hint = "rename it, or convert the file with `toolyard import`"
+            layer.report.add_hint(entry.path, f"{id_fault(name)}; used here as '{server_id}'", hint=hint)
+        if entry.report.problems:
+            raw = invalid_compatible_server(server_id, entry)
+        else:
+            raw = read_compatible_server(server_id, entry)
+        layer.servers[server_id] = raw
+        if entry.report.document is not None:
+            entry.report.problems += _duplicates_below(entry.path, entry.report.document)
+    return ids
+
+
+def _duplicates_below(path: JsonPath, document: JsonDocument) -> list[Problem]:
+    prefix = format_path(path)
+    return [
+        each
+        for each in document.duplicate_keys
+        if each.path == prefix or each.path.startswith((f"{prefix}.", f"{prefix}["))
+    ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from toolyard.config.entries.allowlists import report_bare_stars
@@ -91,18 +92,42 @@ def merge_layers(
             servers[server_id] = resolve_variables(
                 raw, raw.server, env, unapproved_reason=unapproved_reasons[server_id]
             )
+        elif raw.fallback is not None:
+            servers[server_id] = raw.fallback
     # The entries of a source with invalid JSON are unknown, so a missing server may be defined there.
     if complete and not any(layer.broken for layer in layers):
         check_references(raw_servers, raw_bundles)
 
     reports = [layer.report for layer in layers]
-    problems = [problem for report in reports for problem in report.problems]
-    if problems:
-        raise ConfigError(problems)
+    if any(report.problems for report in reports):
+        raise ConfigError([problem for layer in layers for problem in _all_problems(layer)])
+    invalid_hints: list[Problem] = []
+    for server_id, raw in ((key, raw) for layer in layers for key, raw in layer.servers.items()):
+        if raw.fallback is None or not raw.report.problems:
+            continue
+        if raw is raw_servers[server_id] and raw.fallback.enabled:
+            servers[server_id] = _disable_invalid_server(servers[server_id], raw.report.problems)
+        else:
+            # Nothing uses an entry that is turned off, or replaced by another source.
+            invalid_hints += raw.report.problems
     return Configuration(
         servers=MappingProxyType(servers),
         bundles=MappingProxyType({key: raw.bundle for key, raw in raw_bundles.items() if raw.bundle}),
-        hints=(*hints, *(hint for report in reports for hint in report.hints)),
+        hints=(*hints, *(hint for report in reports for hint in report.hints), *invalid_hints),
         file=file,
         waiting=waiting,
+    )
+
+
+def _all_problems(layer: ConfigLayer) -> Iterator[Problem]:
+    yield from layer.report.problems
+    for raw in layer.servers.values():
+        if raw.fallback is not None:
+            yield from raw.report.problems
+
+
+def _disable_invalid_server(server: Server, problems: Sequence[Problem]) -> Server:
+    reasons = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
+    return replace(
+        server, enabled=False, disabled_reason=f"its entry is invalid: {reasons}", problems=tuple(problems)
     )

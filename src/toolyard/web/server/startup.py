@@ -7,7 +7,7 @@ import gc
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,7 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
         closing.callback(listener.close)
         remove_stale_temporary_files(options.data_dir)
         agents = load_agents(options.settings.agents_path, options.data_dir)
+        _log_invalid_entries(options.configuration, options.configuration.servers)
         services = await Services.open(
             options.configuration,
             options.settings,
@@ -144,10 +145,17 @@ async def _apply_config_changes(services: Services, path: str | None) -> None:
             ", ".join(change.removed) or "nothing",
             ", ".join(change.changed) or "nothing",
         )
+        _log_invalid_entries(change.configuration, (*change.added, *change.changed))
         try:
             await services.configured_servers.apply_configuration(change.configuration)
         except ToolyardError as error:
             log.error("the changed configuration was applied, with an error: %s", error)
+
+
+def _log_invalid_entries(configuration: Configuration, server_ids: Iterable[str]) -> None:
+    for server_id in server_ids:
+        for problem in configuration.servers[server_id].problems:
+            log.error("the server '%s' cannot be used: %s", server_id, problem)
 
 
 async def _apply_agent_changes(services: Services, current: LoadedAgents) -> None:

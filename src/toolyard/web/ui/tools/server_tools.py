@@ -109,8 +109,9 @@ class ServerTools:
         began = time.perf_counter()
         if not server.enabled:
             cause = server.disabled_reason or "the server is disabled in its entry"
+            hint = server.problem_hint if server.problems else None
             known = self._tool_directory.known_listing(principal)
-            return ServerListing(known, None, Unreachable(cause, server=server.id), 0.0)
+            return ServerListing(known, None, Unreachable(cause, server=server.id, hint=hint), 0.0)
         tool_listing = await self._tool_directory.refresh(principal, fresh=True, only=[server.id])
         error = tool_listing.failures.get(server.id)
         if error is not None:
