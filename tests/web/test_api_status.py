@@ -57,6 +57,20 @@ async def test_a_server_that_failed_says_why_and_what_it_said_last(open_site: Op
     assert (await status_of(client, "off"))["state"] == "disabled"
 
 
+async def test_the_file_of_an_invalid_entry_is_shown_to_admins_only(open_site: Opening) -> None:
+    local = await open_site({"bad": {"command": 5, "shared": True}}, people_mode="password")
+    shown = [
+        await status_of((await local.person(name, role)).token, "bad")
+        for name, role in (("ann", "admin"), ("bob", "user"))
+    ]
+    assert [(each["state"], each["reason"], each["since"]) for each in shown] == [
+        ("failed", "invalid_entry", None)
+    ] * 2
+    assert "mcp.json:1: mcpServers.bad.command" in shown[0]["cause"]
+    assert "mcp.json" not in shown[1]["cause"]
+    assert "mcpServers.bad.command" in shown[1]["cause"]
+
+
 async def test_users_do_not_see_where_entries_stand_and_what_servers_print(team: Local) -> None:
     await team.person("root", "admin")
     ada = await team.person("ada")

@@ -201,7 +201,9 @@ class ServerRecords:
             cause=reason.cause,
             hint=reason.hint,
             # A connection that was never opened has no meaningful start time.
-            since=status.since if status.connects or status.state not in _UNCONNECTED_STATES else None,
+            since=status.since
+            if status.connects or not (server.problems or status.state in _UNCONNECTED_STATES)
+            else None,
             protocol_version=status.protocol_version or (listed and listed.protocol_version),
             server_name=_get_nonempty_text(info.get("title")) or _get_nonempty_text(info.get("name")),
             server_version=_get_nonempty_text(info.get("version")),
