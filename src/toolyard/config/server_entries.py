@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from toolyard.config.entries.identifiers import assign_valid_ids
 from toolyard.config.exporters.client_files import EntryEdit, EntryPlan, plan_edits, write_entry
 from toolyard.config.file_approvals import hash_content, read_approvals, record_approval
 from toolyard.config.file_reader import decode_utf8, read_regular_file
@@ -15,7 +17,7 @@ from toolyard.config.sources.discovery import choose_config_file, discover_confi
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.sources.json_reader import read_json
 from toolyard.config.sources.layers import layer_from_text
-from toolyard.config.sources.merge import merge_layers
+from toolyard.config.sources.merge import all_problems, merge_layers
 from toolyard.errors import ConfigError, Problem
 
 __all__ = [
@@ -68,15 +70,21 @@ class StoredEntry:
 
 
 def read_entries(file: Path) -> dict[str, StoredEntry]:
-    """Return the entries of servers in a file by id; none if it does not exist. Raises ConfigError."""
+    """Return the entries of servers in a file by id; none if it does not exist. Raises ConfigError.
+
+    An entry whose name is not a valid id is also found by its name.
+    """
     if not os.path.lexists(file):
         return {}
     root = read_json(decode_utf8(read_regular_file(file), str(file)), file=str(file)).root
     found: dict[str, StoredEntry] = {}
     for section in _SECTIONS:
         table = root.get(section) if isinstance(root, dict) else None
-        for server_id, entry in table.items() if isinstance(table, dict) else ():
-            found[server_id] = StoredEntry((section, server_id), entry if isinstance(entry, dict) else {})
+        entries = table if isinstance(table, dict) else {}
+        ids = assign_valid_ids(entries, found)
+        for name, entry in entries.items():
+            stored = StoredEntry((section, name), entry if isinstance(entry, dict) else {})
+            found[name] = found[ids[name]] = stored
     return found
 
 
@@ -116,10 +124,11 @@ def find_new_problems(before: bytes | None, after: bytes, file: Path) -> list[Pr
 def _find_problems(content: bytes, file: Path) -> Sequence[Problem]:
     try:
         layer = layer_from_text(decode_utf8(content, str(file)), "file", name=str(file), approved=False)
-        merge_layers([layer], {}, unapproved_reason="unread", complete=False)
     except ConfigError as error:
         return error.problems
-    return ()
+    with suppress(ConfigError):
+        merge_layers([layer], {}, unapproved_reason="unread", complete=False)
+    return list(all_problems(layer))
 
 
 def write_server_edits(plan: EntryPlan, data_dir: Path) -> tuple[Path | None, bool]:

@@ -24,7 +24,7 @@ from toolyard.config.sources.merge import merge_layers
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.server import Provenance, Server
 
-__all__ = ["ImportPlan", "ImportedServer", "insert_servers", "plan_import", "sanitize_id", "write_import"]
+__all__ = ["ImportPlan", "ImportedServer", "insert_servers", "plan_import", "write_import"]
 
 
 def insert_servers(text: str, entries: Mapping[str, JsonValue]) -> str:

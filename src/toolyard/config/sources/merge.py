@@ -14,7 +14,7 @@ from toolyard.errors import ConfigError, Problem
 from toolyard.types.config import Configuration
 from toolyard.types.server import Bundle, Server, Trust
 
-__all__ = ["check_references", "merge_layers"]
+__all__ = ["all_problems", "check_references", "merge_layers"]
 
 
 def check_references(servers: Mapping[str, RawServer], bundles: Mapping[str, RawBundle]) -> None:
@@ -100,7 +100,7 @@ def merge_layers(
 
     reports = [layer.report for layer in layers]
     if any(report.problems for report in reports):
-        raise ConfigError([problem for layer in layers for problem in _all_problems(layer)])
+        raise ConfigError([problem for layer in layers for problem in all_problems(layer)])
     invalid_hints: list[Problem] = []
     for server_id, raw in ((key, raw) for layer in layers for key, raw in layer.servers.items()):
         if raw.fallback is None or not raw.report.problems:
@@ -119,7 +119,8 @@ def merge_layers(
     )
 
 
-def _all_problems(layer: ConfigLayer) -> Iterator[Problem]:
+def all_problems(layer: ConfigLayer) -> Iterator[Problem]:
+    """Yield the problems of a layer, then those of entries that fail alone."""
     yield from layer.report.problems
     for raw in layer.servers.values():
         if raw.fallback is not None:

@@ -18,11 +18,10 @@ from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import format_count, one_line, print_json
 from toolyard.cli.output.terminal import is_interactive, style_text
 from toolyard.cli.runner import run_async
-from toolyard.config.entries.identifiers import id_fault
+from toolyard.config.entries.identifiers import id_fault, sanitize_id
 from toolyard.config.exporters.client_files import EntryEdit
 from toolyard.config.file_reader import MAX_CONFIG_BYTES
 from toolyard.config.importers.formats import read_pasted_servers
-from toolyard.config.importers.merge import sanitize_id
 from toolyard.config.server_entries import (
     ConfigTarget,
     VariableEntry,
