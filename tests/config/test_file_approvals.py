@@ -79,6 +79,30 @@ def test_once_approved_it_is_used(load: Load, found: Path, data_dir: Path) -> No
     assert configuration.hints == ()
 
 
+@pytest.mark.parametrize("name", [".mcp.json", "toolyard.mcp.json", ".toolyard/mcp.json"])
+def test_servers_of_a_discovered_file_run_in_its_project(
+    load: Load, project: Path, data_dir: Path, write: Write, name: str
+) -> None:
+    entries = {
+        "own": {"command": "./server.sh", "args": ["./data"]},
+        "path": {"command": "npx", "cwd": "sub"},
+        "elsewhere": {"command": "/bin/server", "cwd": "${PLACE}"},
+        "remote": {"url": "https://h/mcp"},
+    }
+    approve_file(write(project / name, {"mcpServers": entries}), data_dir)
+    (project / "deep").mkdir()
+    servers = load(cwd=project / "deep", env={"PLACE": "/srv"}).servers
+    assert servers["own"].transport == StdioSpec(f"{project}/server.sh", ("./data",), {}, str(project))
+    assert servers["path"].transport == StdioSpec("npx", (), {}, f"{project}/sub")
+    assert servers["elsewhere"].transport == StdioSpec("/bin/server", (), {}, "/srv")
+    assert servers["remote"].transport.url == "https://h/mcp"
+
+
+def test_paths_of_a_file_that_was_named_stay_as_written(load: Load, project: Path, write: Write) -> None:
+    path = write(project / ".mcp.json", {"mcpServers": {"own": {"command": "./server.sh", "cwd": "sub"}}})
+    assert load(path).servers["own"].transport == StdioSpec("./server.sh", (), {}, "sub")
+
+
 def test_a_changed_file_waits_and_the_last_approved_state_stays(
     load: Load, found: Path, data_dir: Path, write: Write
 ) -> None:

@@ -16,6 +16,7 @@ from toolyard.config.configuration_diff import diff_configurations
 from toolyard.config.data_dir import default_data_dir
 from toolyard.config.file_approvals import FileApproval, hash_content, read_approvals, record_approval
 from toolyard.config.file_reader import decode_utf8, read_regular_file
+from toolyard.config.sources.discovery import find_project_folder
 from toolyard.config.sources.layers import layer_from_text
 from toolyard.config.sources.merge import merge_layers
 from toolyard.config.sources.server_variables import find_variable_names
@@ -220,7 +221,7 @@ def _parse_unexpanded(text: str, name: str) -> Configuration:
 def _build_review(
     file: Path, sha256: str, configuration: Configuration, last_approval: FileApproval | None
 ) -> Review:
-    project = _project_folder(file)
+    project = find_project_folder(file)
     if last_approval is None:
         servers = tuple(_review_server(server, "new", project) for server in configuration.servers.values())
         return Review(str(file), sha256, "new", servers)
@@ -278,7 +279,9 @@ def _find_project_code(spec: StdioSpec, project: Path) -> Iterator[str]:
     start = project if spec.cwd is None else project / os.path.expanduser(spec.cwd)
     if spec.cwd is not None and _is_inside(start, project):
         yield spec.cwd
-    for word in (spec.command, *spec.args):
+    if _is_inside(project / os.path.expanduser(spec.command), project):
+        yield spec.command
+    for word in spec.args:
         # An option such as "--loader=./hook.mjs" contains a path, too.
         for text in dict.fromkeys((word, word.partition("=")[2])):
             if text and _is_inside(start / os.path.expanduser(text), project):
@@ -299,11 +302,6 @@ def _is_inside(path: Path, project: Path) -> bool:
         return os.path.exists(real) and Path(real).is_relative_to(os.path.realpath(project))
     except (OSError, ValueError):
         return False
-
-
-def _project_folder(file: Path) -> Path:
-    """Return the project folder: the parent of the file, or of a hidden folder such as ``.toolyard``."""
-    return file.parent.parent if file.parent.name.startswith(".") else file.parent
 
 
 def _expandable_texts(server: Server) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from toolyard.config.problem_report import ProblemReport
 from toolyard.config.sources.json_document import JsonPath
@@ -46,3 +47,5 @@ class ConfigLayer:
     broken: bool = False
     """The source is not valid JSON, so references to missing entries are not reported."""
     approved: bool = True
+    folder: Path | None = None
+    """Project folder of a discovered file, in which its stdio servers run."""

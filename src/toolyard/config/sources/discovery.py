@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["ConfigFile", "ConfigOrigin", "choose_config_file", "discover_config_path", "reconstruct_choice"]
+__all__ = [
+    "ConfigFile",
+    "ConfigOrigin",
+    "choose_config_file",
+    "discover_config_path",
+    "find_project_folder",
+    "reconstruct_choice",
+]
 
 _CONFIG_FILE_NAMES = ("toolyard.mcp.json", ".toolyard/mcp.json", ".mcp.json")
 _PATH_VARIABLES = ("TOOLYARD_CONFIG_PATH", "MCP_CONFIG_PATH")
@@ -99,6 +106,11 @@ def discover_config_path(cwd: str | os.PathLike[str] | None = None) -> Path | No
             if _is_config_file(folder / name):
                 return folder / name
     return None
+
+
+def find_project_folder(file: Path) -> Path:
+    """Return the project folder: the parent of the file, or of a hidden folder such as ``.toolyard``."""
+    return file.parent.parent if file.parent.name.startswith(".") else file.parent
 
 
 def _find_named_file(

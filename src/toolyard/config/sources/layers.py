@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal, cast
 
 from toolyard.config.entries.checked_object import CheckedObject
@@ -28,16 +29,24 @@ _OTHER_CLIENT_KEYS = {"mcp": "opencode", "context_servers": "Zed", "inputs": "VS
 
 
 def layer_from_text(
-    text: str, source: LayerSource, *, name: str | None = None, approved: bool = True
+    text: str,
+    source: LayerSource,
+    *,
+    name: str | None = None,
+    approved: bool = True,
+    folder: Path | None = None,
 ) -> ConfigLayer:
-    """Parse JSON text. Raises nothing: problems are in the report of the layer."""
+    """Parse JSON text. Raises nothing: problems are in the report of the layer.
+
+    ``folder`` is the project folder of a discovered file.
+    """
     report = ProblemReport(source, name)
     try:
         report.document = read_json(text, file=name)
     except ConfigError as error:
         report.problems += error.problems
-        return ConfigLayer(report, broken=True, approved=approved)
-    return _read_layer(report.document.root, ConfigLayer(report, approved=approved))
+        return ConfigLayer(report, broken=True, approved=approved, folder=folder)
+    return _read_layer(report.document.root, ConfigLayer(report, approved=approved, folder=folder))
 
 
 def layer_from_mapping(

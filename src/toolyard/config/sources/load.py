@@ -14,7 +14,12 @@ from toolyard.config.entries.raw_entries import ConfigLayer
 from toolyard.config.file_approvals import FileApprovals, hash_content, read_approvals
 from toolyard.config.file_reader import decode_utf8, read_regular_file
 from toolyard.config.problem_report import ProblemReport
-from toolyard.config.sources.discovery import ConfigFile, choose_config_file, reconstruct_choice
+from toolyard.config.sources.discovery import (
+    ConfigFile,
+    choose_config_file,
+    find_project_folder,
+    reconstruct_choice,
+)
 from toolyard.config.sources.layers import layer_from_mapping, layer_from_text
 from toolyard.config.sources.merge import merge_layers
 from toolyard.errors import ConfigError, Problem
@@ -143,7 +148,7 @@ def _read_discovered_file(file: ConfigFile, content: bytes, approvals: FileAppro
         layer = layer_from_text(decode_utf8(content, name), "file", name=name, approved=False)
         hint = _approval_hint(file, "needs your approval")
         return _FileLayer(layer, awaits_approval=True, hints=(*record_problems, hint))
-    layer = layer_from_text(last.content, "file", name=name)
+    layer = layer_from_text(last.content, "file", name=name, folder=find_project_folder(file.path))
     if last.sha256 == hash_content(content):
         return _FileLayer(layer, hints=record_problems)
     hint = _approval_hint(file, "changed since it was approved; the approved content stays in use")

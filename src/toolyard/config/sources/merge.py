@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 from toolyard.config.entries.allowlists import report_bare_stars
@@ -12,7 +13,7 @@ from toolyard.config.sources.server_variables import resolve_variables
 from toolyard.config.suggestions import did_you_mean
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.config import Configuration
-from toolyard.types.server import Bundle, Server, Trust
+from toolyard.types.server import Bundle, Server, StdioSpec, Trust
 
 __all__ = ["all_problems", "check_references", "merge_layers"]
 
@@ -81,17 +82,18 @@ def merge_layers(
     raw_servers: dict[str, RawServer] = {}
     raw_bundles: dict[str, RawBundle] = {}
     unapproved_reasons: dict[str, str | None] = {}
+    folders: dict[str, Path | None] = {}
     for layer in layers:
         raw_servers |= layer.servers
         raw_bundles |= layer.bundles
         unapproved_reasons |= dict.fromkeys(layer.servers, None if layer.approved else unapproved_reason)
+        folders |= dict.fromkeys(layer.servers, layer.folder)
 
     servers: dict[str, Server] = {}
     for server_id, raw in raw_servers.items():
         if raw.server is not None:
-            servers[server_id] = resolve_variables(
-                raw, raw.server, env, unapproved_reason=unapproved_reasons[server_id]
-            )
+            server = resolve_variables(raw, raw.server, env, unapproved_reason=unapproved_reasons[server_id])
+            servers[server_id] = _resolve_paths(server, folders[server_id])
         elif raw.fallback is not None:
             servers[server_id] = raw.fallback
     # The entries of a source with invalid JSON are unknown, so a missing server may be defined there.
@@ -125,6 +127,15 @@ def all_problems(layer: ConfigLayer) -> Iterator[Problem]:
     for raw in layer.servers.values():
         if raw.fallback is not None:
             yield from raw.report.problems
+
+
+def _resolve_paths(server: Server, folder: Path | None) -> Server:
+    """Let a stdio server run in ``folder``: its ``cwd`` and a command that is a path are relative to it."""
+    spec = server.transport
+    if folder is None or not isinstance(spec, StdioSpec):
+        return server
+    command = str(folder / spec.command) if "/" in spec.command else spec.command
+    return replace(server, transport=replace(spec, command=command, cwd=str(folder / (spec.cwd or ""))))
 
 
 def _disable_invalid_server(server: Server, problems: Sequence[Problem]) -> Server:
