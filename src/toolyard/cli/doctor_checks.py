@@ -245,6 +245,7 @@ async def check_server(server: Server, auth: AuthProvider | None = None) -> Serv
             await _connect_and_list(server, dialer, auth, found)
         finally:
             await dialer.close()
+            await dialer.process_supervisor.close()
     for step in found.steps:
         if step.seconds is None:
             step.detail = clean_server_text(step.detail or found.cause or "", server)

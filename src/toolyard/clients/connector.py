@@ -148,11 +148,9 @@ class Connector:
         return provider
 
     async def close(self) -> None:
-        """Close the shared resources. Call it after all sessions are closed."""
-        self.free_process_slot = None
+        """Close the network resources. Call it after all sessions over them are closed."""
         if self.net is None:
             await self._net.close()
-        await self.process_supervisor.close()
 
 
 @dataclass(frozen=True, slots=True)

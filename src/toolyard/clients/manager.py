@@ -15,13 +15,13 @@ from toolyard.clients.connector import AuthProviderFor, Connector
 from toolyard.clients.dedicated_connections import DedicatedConnectionKey, DedicatedConnections
 from toolyard.clients.handshake import EraCache, EraStore
 from toolyard.clients.pagination import PagedList
+from toolyard.clients.process_pool import Launch, OnConnectionNotification, ProcessKey, ProcessPool
 from toolyard.clients.server_table import ServerChange, ServerTable
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import ServerError, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.protocol.client import HandshakeResult
-from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
 from toolyard.types.call import Caller, McpRequest
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
@@ -73,6 +73,7 @@ class ConnectionManager:
         message_limit: int = MAX_MESSAGE_BYTES,
         traffic: TrafficLimits = TrafficLimits(),  # noqa: B008 - frozen
         max_child_processes: int | None = None,
+        processes: ProcessPool | None = None,
         memory_servers: Mapping[str, Callable[[], Transport]] | None = None,
         built_in_servers: Iterable[Server] = (),
         on_notification: Callable[[str, str, Mapping[str, Any]], None] | None = None,
@@ -83,6 +84,8 @@ class ConnectionManager:
         ``callbacks_for`` returns callbacks by principal and chat and takes precedence over ``callbacks``. A
         ``net`` that is passed in is not closed here. ``built_in_servers`` are part of Toolyard: everyone can
         use them by id, and they appear in no list or status. ``traffic`` limits unsolicited messages.
+        Managers with the same ``processes`` share the child processes of equal servers. A pool that is passed
+        in is not closed here, and its limit applies in place of ``max_child_processes``.
         """
         self._built_in_servers = {server.id: server for server in built_in_servers}
         self._server_table = ServerTable(servers)
@@ -102,6 +105,9 @@ class ConnectionManager:
         self._closed = False
         self._parallel = parallel
         self._on_notification = on_notification
+        self._owns_processes = processes is None
+        self._processes = processes or ProcessPool(max_child_processes)
+        self._processes.add_manager(self, self._list_connections)
         self._connector = Connector(
             client_info=client_info or {"name": "toolyard", "version": __version__},
             callbacks=callbacks or Callbacks(),
@@ -109,11 +115,11 @@ class ConnectionManager:
             auth_provider_for=auth_provider_for,
             net=net,
             eras=eras or EraCache(),
-            process_supervisor=ProcessSupervisor(max_child_processes),
+            process_supervisor=self._processes.supervisor,
             message_limit=message_limit,
             traffic_limits=traffic,
             memory_servers=memory_servers or {},
-            free_process_slot=self._stop_idle_processes,
+            free_process_slot=self._processes.stop_idle_processes,
         )
 
     async def __aenter__(self) -> ConnectionManager:
@@ -238,15 +244,24 @@ class ConnectionManager:
             if principal.id == LOCAL_PRINCIPAL.id or server.instance is not None
             else _IDLE_TIMEOUT_SECONDS
         )
-        connection = Connection(
-            server,
-            principal,
-            self._connector,
-            self._make_notification_handler(principal),
-            stop_when_idle=idle_timeout,
-            callbacks=self._make_callbacks(principal),
-            isolated_context=True,
-        )
+
+        def make(on_notification: OnConnectionNotification | None) -> Connection:
+            return Connection(
+                server,
+                principal,
+                self._connector,
+                on_notification,
+                stop_when_idle=idle_timeout,
+                callbacks=self._make_callbacks(principal),
+                isolated_context=True,
+            )
+
+        on_notification, spec = self._make_notification_handler(principal), server.transport
+        if isinstance(spec, StdioSpec) and server.id not in self._built_in_servers:
+            key = ProcessKey(principal.id, server_id, Launch.resolve(spec), server.trust)
+            connection = self._processes.acquire(key, self, on_notification, make)
+        else:
+            connection = make(on_notification)
         self._connections[server_id, principal.id] = connection
         return connection
 
@@ -296,7 +311,9 @@ class ConnectionManager:
 
     async def close_dedicated_connections(self, holder: str) -> None:
         """Close the dedicated connections of a holder. A later call creates new ones."""
-        await _close_connections(self._dedicated_connections.remove_matching(lambda key: key[2] == holder))
+        await self._close_connections(
+            self._dedicated_connections.remove_matching(lambda key: key[2] == holder)
+        )
 
     def subscribe(self, listener: OnServerNotification) -> Callable[[], None]:
         """Report the server notifications of connections created from now on to ``listener``. Return a
@@ -304,9 +321,7 @@ class ConnectionManager:
         self._notification_listeners.append(listener)
         return lambda: self._notification_listeners.remove(listener)
 
-    def _make_notification_handler(
-        self, principal: Principal
-    ) -> Callable[[str, str, Mapping[str, Any]], None] | None:
+    def _make_notification_handler(self, principal: Principal) -> OnConnectionNotification | None:
         return (
             None
             if self._on_notification is None and not self._notification_listeners
@@ -333,25 +348,16 @@ class ConnectionManager:
         oldest = disposable[: (len(disposable) + 1) // 2]
         self._close_in_background([self._connections.pop(key) for key in oldest])
 
-    async def _stop_idle_processes(self) -> None:
-        """While the maximum number of child processes runs, stop idle ones, the longest unused first."""
-        # Searched again after each stop: while a process ends, others may become idle or be used again.
-        while self._connector.process_supervisor.is_full:
-            dedicated = (self._dedicated_connections.find(key) for key in self._dedicated_connections)
-            idle = {
-                connection: since
-                for connection in (*self._connections.values(), *dedicated)
-                if connection is not None
-                and isinstance(connection.server.transport, StdioSpec)
-                and (since := connection.idle_since) is not None
-            }
-            if not idle:
-                return
-            await min(idle, key=idle.__getitem__).stop_idle()
+    def _list_connections(self) -> list[Connection]:
+        dedicated = (self._dedicated_connections.find(key) for key in self._dedicated_connections)
+        return [*self._connections.values(), *(each for each in dedicated if each is not None)]
+
+    async def _close_connections(self, connections: Iterable[Connection]) -> None:
+        await _run_all(self._processes.release(connection, self) for connection in connections)
 
     def _close_in_background(self, connections: Collection[Connection]) -> None:
         if connections:
-            self._closing_tasks.spawn(_close_connections(connections))
+            self._closing_tasks.spawn(self._close_connections(connections))
 
     # Status.
 
@@ -438,13 +444,15 @@ class ConnectionManager:
             dedicated = self._dedicated_connections.remove_matching(
                 lambda key: key[0] == server_id and key[1] in owners
             )
-            await _run_all((self.connection(server_id, principal).restart(), _close_connections(dedicated)))
+            await _run_all(
+                (self.connection(server_id, principal).restart(), self._close_connections(dedicated))
+            )
             return
         dedicated = self._dedicated_connections.remove_matching(lambda key: key[0] == server_id)
         await _run_all(
             (
                 *(self._connections[key].restart() for key in self._find_connection_keys({server_id})),
-                _close_connections(dedicated),
+                self._close_connections(dedicated),
             )
         )
 
@@ -485,13 +493,13 @@ class ConnectionManager:
         closing += self._dedicated_connections.remove_matching(
             lambda key: key[0] in changes and key not in updated
         )
-        await _close_connections(closing)
+        await self._close_connections(closing)
         return set(changes)
 
     async def close(self, server_id: str) -> None:
         """Close this server's connections. A later call creates new ones."""
         dedicated = self._dedicated_connections.remove_matching(lambda key: key[0] == server_id)
-        await _close_connections(
+        await self._close_connections(
             [*(self._connections.pop(key) for key in self._find_connection_keys({server_id})), *dedicated]
         )
 
@@ -499,7 +507,7 @@ class ConnectionManager:
         """Close the connections of one principal. A later call creates new ones."""
         keys = [key for key in self._connections if key[1] == principal_id]
         dedicated = self._dedicated_connections.remove_matching(lambda key: key[1] == principal_id)
-        await _close_connections([*(self._connections.pop(key) for key in keys), *dedicated])
+        await self._close_connections([*(self._connections.pop(key) for key in keys), *dedicated])
 
     async def close_all(self) -> None:
         """Close all connections, child processes and sockets for good, in bounded time. May be called
@@ -508,9 +516,12 @@ class ConnectionManager:
         self._closed = True
         dedicated = self._dedicated_connections.remove_matching(lambda _: True)
         connections, self._connections = [*self._connections.values(), *dedicated], {}
-        await _run_all((_close_connections(connections), self._closing_tasks.wait()))
+        await _run_all((self._close_connections(connections), self._closing_tasks.wait()))
         # Last, since it ends the watchdog and the HTTP sessions that connections need for their own close.
         await self._connector.close()
+        self._processes.remove_manager(self)
+        if self._owns_processes:
+            await self._processes.close()
 
     def _find_connection_keys(self, server_ids: Collection[str]) -> list[tuple[str, str]]:
         return [key for key in self._connections if key[0] in server_ids]
@@ -518,10 +529,6 @@ class ConnectionManager:
 
 def _server_not_found(server_id: str) -> Unreachable:
     return Unreachable("not configured", server=server_id, hint="`toolyard servers` lists them")
-
-
-async def _close_connections(connections: Iterable[Connection]) -> None:
-    await _run_all(connection.close() for connection in connections)
 
 
 async def _run_all(awaitables: Iterable[Any]) -> None:
