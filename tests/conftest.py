@@ -26,6 +26,7 @@ import pytest_asyncio
 import uvloop
 from playwright.async_api import Browser, async_playwright, expect
 from tests import postgres, prefork
+from tests.chromium import EXECUTABLE, OPTIONS
 from tests.ports import free_port
 from tests.processes import is_shared
 
@@ -46,7 +47,6 @@ hypothesis.settings.load_profile("patient")
 ROOT = Path(__file__).parent.parent
 NODE = ROOT / ".envs/node/node_modules/.bin"
 LEGACY = ROOT / ".envs/legacy/bin"
-CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PROGRAMS = {"cli", "docs", "faults"}
 """Folders in which nearly every test starts programs, and takes as long as several others."""
 
@@ -253,8 +253,7 @@ async def launching() -> AsyncIterator[Callable[[], Awaitable[Browser]]]:
 
     async def launch() -> Browser:
         if not running or not running[-1].is_connected():
-            where = shutil.which("chromium")
-            running.append(await playwright.chromium.launch(executable_path=where, args=CHROMIUM))
+            running.append(await playwright.chromium.launch(executable_path=EXECUTABLE, args=OPTIONS))
         return running[-1]
 
     async with async_playwright() as playwright:

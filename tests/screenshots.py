@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from playwright.sync_api import Browser, Page, sync_playwright
+from tests.chromium import EXECUTABLE, OPTIONS
 from tests.demo_data import ROOT, fill, write_files
 
 Scheme = Literal["light", "dark"]
@@ -29,7 +29,6 @@ HEIGHTS = {"chat-turn": 985}
 """Of windows that are not as tall as others."""
 BEFORE = ("home", "instances", "instances-nothing-found")
 """Pages that are taken first, since they show states as they were entered."""
-CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 def free_port(wanted: int = 0) -> int:
@@ -146,7 +145,7 @@ def main(folder: Path, names: list[str]) -> None:
         docs = [sys.executable, str(ROOT / "tests/servers/docs_server.py"), str(docs_port)]
         serve = [sys.executable, "-m", "toolyard", "--data-dir", str(data), "serve", "--port", str(port)]
         with running(docs, docs_port), running(serve, port), sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
+            browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=OPTIONS)
             wanted = {name: path for name, path in pages(ids).items() if not names or name in names}
             # Chats and agents ask every server, and those of the demonstration do not answer.
             before = {name: wanted.pop(name) for name in BEFORE if name in wanted}
