@@ -17,7 +17,7 @@ VERSION = "io.modelcontextprotocol/protocolVersion"
 
 def test_the_walk_ends_by_itself_and_leaves_nothing(cli: Cli) -> None:
     ran = cli("demo", TMPDIR=str(cli.home))
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, "note: 1 more is hidden (write tools): --all shows it\n")
     for words in (
         "demo\tready\t3\t",
         "demo_count\tCount up slowly and report progress.",

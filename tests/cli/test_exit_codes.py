@@ -172,7 +172,7 @@ def test_a_secret_does_not_show_in_an_error(cli: Cli) -> None:
 
 
 def test_problems_are_json_with_their_places(cli: Cli) -> None:
-    path = cli.write('{"mcpServers": {\n  "a": {}\n}}')
+    path = cli.write('{"servers": {\n  "a": {"trust": "trusted"}\n}}')
     ran = cli("tools", "--json")
     assert ran.code == 2
     (problem,) = ran.json["error"]["problems"]

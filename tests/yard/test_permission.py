@@ -20,7 +20,7 @@ Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]
 
 SCHEMA = {"type": "object"}
-AGENT = Agent("a", "A", tools=("one_*", "!one_secret"))
+AGENTS = [Agent("all", "All"), Agent("limited", "Limited", tools=("one_*", "!one_secret"))]
 BUNDLES = {"b": {"serverId": "one", "mode": "direct", "allowTools": ["open"]}}
 
 
@@ -46,23 +46,24 @@ def listing(recorder: Recorders, tmp_path: Path) -> Callable[..., Any]:
 REASONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "denied by its server": ({"denyTools": ["secret"]}, {}, {}),
     "not allowed by its server": ({"allowTools": ["open"]}, {}, {}),
-    "hidden by the agent": ({}, {}, {"agent": "a"}),
+    "hidden by the agent": ({}, {}, {"agent": "limited"}),
     "outside the bundle": ({}, {}, {"bundles": ["b"]}),
     "rejected by the guard": ({}, {"readOnlyHint": False}, {}),
-    "of an untrusted server": ({"trust": "untrusted", "allowTools": ["open", "secret"]}, {}, {"agent": "a"}),
+    "of an untrusted server": ({"trust": "untrusted", "allowTools": ["open", "secret"]}, {}, {}),
 }
 
 
 @pytest.mark.parametrize("reason", REASONS)
-async def test_a_tool_that_is_refused_and_one_that_is_missing_give_the_very_same_words(
+async def test_an_agent_gets_the_very_same_words_for_a_refused_and_a_missing_tool(
     reason: str, opened: Opened, listing: Callable[..., Any], tmp_path: Path
 ) -> None:
-    keys, annotations, caller = REASONS[reason]
-    bundles = BUNDLES if "bundles" in caller else {}
+    keys, annotations, selection = REASONS[reason]
+    caller = {"agent": "all", **selection}
+    bundles = BUNDLES if "bundles" in selection else {}
     told: list[tuple[str, object]] = []
     for there in (True, False):
         one = listing(open={}, **({"secret": annotations} if there else {}))
-        options = {"agents": [AGENT], "bundles": bundles, "data_dir": tmp_path / f"data-{there}"}
+        options = {"agents": AGENTS, "bundles": bundles, "data_dir": tmp_path / f"data-{there}"}
         async with opened({"one": {**one.entry, **keys}}, **options) as yard:
             with pytest.raises(ToolRefused) as caught:
                 await yard.call("one_secret", **caller)

@@ -134,7 +134,7 @@ def test_errors_cross_threads_as_they_are(opened: Opened, recorder: Recorders) -
 
 
 def test_a_configuration_that_is_wrong_is_an_error_and_leaves_no_thread(opened: Opened) -> None:
-    with pytest.raises(ConfigError), opened({"one": {}}):
+    with pytest.raises(ConfigError), opened({"one": {"url": "http://localhost"}}, settings={"nonsense": 1}):
         pytest.fail("was opened")
 
 

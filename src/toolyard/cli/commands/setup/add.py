@@ -30,6 +30,7 @@ from toolyard.config.server_entries import (
     replace_secrets,
 )
 from toolyard.config.sources.json_document import JsonValue
+from toolyard.types.server import URL_TRANSPORT_LABELS
 from toolyard.types.status import State
 
 __all__ = ["command"]
@@ -52,7 +53,7 @@ class NewServer:
 @click.option(
     "--env", "variables", metavar="NAME=VALUE", multiple=True, help="Set this variable. May be repeated."
 )
-@click.option("--transport", type=click.Choice(["http", "sse"]), help="With a URL: its transport.")
+@click.option("--transport", type=click.Choice([*URL_TRANSPORT_LABELS]), help="With a URL: its transport.")
 @click.option("--replace", "replaces", is_flag=True, help="Replace a server with the same name.")
 @click.option("--literal", is_flag=True, help="Write secrets into the file instead of ${VARIABLES}.")
 @click.option("--no-check", is_flag=True, help="Do not connect to the server.")
