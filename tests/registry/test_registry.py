@@ -291,7 +291,8 @@ async def test_deleting_takes_the_sign_ins_along(
     ("choice", "state", "reason", "known"),
     [
         (ChoiceDraft("oauth"), State.READY, None, InstanceState.READY),
-        (ChoiceDraft("oauth"), State.FAILED, "unreachable", InstanceState.FAILED),
+        (ChoiceDraft("oauth"), State.FAILED, "unreachable", InstanceState.PENDING),
+        (ChoiceDraft("public"), State.FAILED, "unreachable", InstanceState.FAILED),
         (ChoiceDraft("oauth"), State.NEEDS_AUTH, "never_signed_in", InstanceState.PENDING),
         (ChoiceDraft("oauth"), State.NEEDS_AUTH, "sign_in_ended", InstanceState.NEEDS_REAUTH),
         (HEADER, State.NEEDS_AUTH, "sign_in_needed", InstanceState.NEEDS_REAUTH),

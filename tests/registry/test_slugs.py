@@ -58,6 +58,22 @@ def test_a_slug_is_proposed_from_the_domain(url: str, slug: str) -> None:
     assert propose(url) == slug
 
 
+@pytest.mark.parametrize(
+    ("url", "name", "slug"),
+    [
+        ("https://api.github.com/mcp", "Code", "github"),
+        ("http://127.0.0.1:8000/mcp", "Home Assistant", "home-assistant"),
+        ("http://localhost/mcp", "Ärzte!", "arzte"),
+        ("http://192.168.1.5/mcp", "NAS", "nas"),
+        ("https://mcp.dev/", "Wiki", "wiki"),
+        ("http://[2001:db8::7]/mcp", "Wiki", "wiki"),
+        ("http://127.0.0.1/", "…", "local"),
+    ],
+)
+def test_a_slug_comes_from_the_name_where_the_host_says_nothing(url: str, name: str, slug: str) -> None:
+    assert propose(url, name) == slug
+
+
 @given(st.text())
 @example("https://xn--\x80/")
 @example("https://xn--a/")
@@ -66,6 +82,7 @@ def test_a_slug_is_proposed_from_the_domain(url: str, slug: str) -> None:
 def test_every_proposal_is_valid(text: str) -> None:
     for url in (text, f"https://{text}/", f"https://{text}.example.com/mcp"):
         assert VALID.fullmatch(propose(url))
+        assert VALID.fullmatch(propose("http://127.0.0.1/", text))
 
 
 @given(st.from_regex(r"[A-Za-z0-9-]{1,24}", fullmatch=True), st.integers(0, 120))

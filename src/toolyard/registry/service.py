@@ -1,6 +1,6 @@
 """Registry service: operations of admins on servers, and of users on their instances.
 
-A slug, the prefix of an instance's tool names, is proposed from the server's address.
+A slug, the prefix of an instance's tool names, is proposed from the server's address or name.
 """
 
 from __future__ import annotations
@@ -56,13 +56,19 @@ _SHARED_HOST_SUFFIXES = frozenset(_SHARED_HOST_NAMES.split())
 _NON_ALPHANUMERIC_PATTERN = re.compile(r"[^A-Za-z0-9]+")
 
 
-def propose(url: str) -> str:
-    """Return a valid slug for a server's URL: ``github`` for ``https://api.github.com/mcp``."""
+def propose(url: str, name: str = "") -> str:
+    """Return a valid slug for a server's URL: ``github`` for ``https://api.github.com/mcp``.
+
+    An IP address, ``localhost`` or a host of generic words says nothing about the service: then the slug
+    comes from the server's name, if there is one.
+    """
     try:
         host = (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:
         host = ""
-    return _fit_slug(_pick_host_name(host)) or _FALLBACK_SLUG
+    from_name = _fit_slug(_transliterate_label(name)).lower() if name else ""
+    found, is_specific = _pick_host_name(host)
+    return (from_name if not is_specific else "") or _fit_slug(found) or from_name or _FALLBACK_SLUG
 
 
 def make_slug_unique(slug: str, taken: Iterable[str]) -> str:
@@ -76,20 +82,24 @@ def make_slug_unique(slug: str, taken: Iterable[str]) -> str:
     return candidate
 
 
-def _pick_host_name(host: str) -> str:
-    """Return the part of a host that identifies the service."""
+def _pick_host_name(host: str) -> tuple[str, bool]:
+    """Return the part of a host that identifies the service, and whether it does more than its address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         pass
     else:
         if address.is_loopback:
-            return _LOOPBACK_SLUG
-        return str(address) if address.version == 4 else ""
+            return _LOOPBACK_SLUG, False
+        return str(address) if address.version == 4 else "", False
     if host == "localhost" or host.endswith(".localhost"):
-        return host.removesuffix("localhost").rstrip(".") or _LOOPBACK_SLUG
+        subdomain = host.removesuffix("localhost").rstrip(".")
+        return subdomain or _LOOPBACK_SLUG, bool(subdomain)
     labels = [label for label in host.split(".") if label]
-    return _transliterate_label(_pick_registered_label(labels)) if labels else ""
+    if not labels:
+        return "", False
+    label = _pick_registered_label(labels)
+    return _transliterate_label(label), label not in _GENERIC_LABELS
 
 
 def _pick_registered_label(labels: list[str]) -> str:
@@ -164,9 +174,13 @@ class Registry:
         """Return the number of instances of each server, by server id."""
         return await self.storage.count_instances()
 
+    def check_server(self, draft: ServerDraft) -> RegistryServer:
+        """Return the server that a draft describes, without storing it. Raises Invalid."""
+        return validate_server(draft, None, self._clock())
+
     async def add_server(self, draft: ServerDraft) -> RegistryServer:
         """Add a server, without contacting it. Raises Invalid or Taken."""
-        server = validate_server(draft, None, self._clock())
+        server = self.check_server(draft)
         await self.storage.add_server(server)
         return server
 
@@ -241,7 +255,7 @@ class Registry:
         server = await self.get_server(draft.server_id)
         has_slug = bool((draft.slug or "").strip())
         for is_last_attempt in (*[False] * (_MAX_SLUG_ATTEMPTS - 1), True):
-            slug = "" if has_slug else await self.propose_slug(user_id, server.url)
+            slug = "" if has_slug else await self.propose_slug(user_id, server.url, server.name)
             instance = validate_instance(draft, server, user_id, None, slug, self._clock())
             try:
                 await self.storage.add_instance(instance, max_per_user=self._instance_limit)
@@ -275,10 +289,10 @@ class Registry:
         if not await self.storage.delete_instance(user_id, instance_id):
             raise _instance_not_found()
 
-    async def propose_slug(self, user_id: str, url: str) -> str:
-        """Return a slug derived from a server's address that the user does not have yet."""
+    async def propose_slug(self, user_id: str, url: str, name: str = "") -> str:
+        """Return a slug derived from a server's address or name that the user does not have yet."""
         taken = [instance.slug for instance, _ in await self.storage.list_instances(user_id)]
-        return make_slug_unique(propose(url), taken)
+        return make_slug_unique(propose(url, name), taken)
 
     async def _save_instance(self, instance: Instance) -> None:
         if not await self.storage.save_instance(instance):
@@ -301,17 +315,22 @@ class Registry:
             return
         instance, server = row
         choice = server.find_choice(instance.choice_id)
-        new_state = _state_from_status(status, choice.kind if choice is not None else AuthKind.PUBLIC)
+        auth_kind = choice.kind if choice is not None else AuthKind.PUBLIC
+        new_state = _state_from_status(status, auth_kind, instance.state)
         if new_state is not None and new_state != (instance.state, instance.reason):
             await self.storage.set_instance_state(instance_id, *new_state)
 
 
-def _state_from_status(status: Status, auth_kind: AuthKind) -> tuple[InstanceState, str | None] | None:
+def _state_from_status(
+    status: Status, auth_kind: AuthKind, old_state: InstanceState
+) -> tuple[InstanceState, str | None] | None:
     """Return the instance state and reason to store for a status; None for a transient status."""
     if status.state is State.READY:
         return InstanceState.READY, None
     if status.state is State.FAILED:
-        return InstanceState.FAILED, status.cause
+        # A server that cannot be reached now still waits for the user's first sign-in.
+        is_pending = auth_kind is AuthKind.OAUTH and old_state is InstanceState.PENDING
+        return InstanceState.PENDING if is_pending else InstanceState.FAILED, status.cause
     if status.state is not State.NEEDS_AUTH:
         return None
     if auth_kind is AuthKind.PUBLIC:

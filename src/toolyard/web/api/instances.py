@@ -202,7 +202,7 @@ async def create_instance(
 
 async def _propose_server_slug(registry: Registry, request_user: RequestUser, draft: InstanceDraft) -> str:
     server = await registry.get_server(draft.server_id)
-    return await registry.propose_slug(request_user.user.id, server.url)
+    return await registry.propose_slug(request_user.user.id, server.url, server.name)
 
 
 def _require_slug_in_scope(request_user: RequestUser, slug: str) -> str:

@@ -98,7 +98,7 @@ async def show_new_instance_form(
         return redirect_with_message(
             "/ui/mcp/new", f"“{chosen.name}” is disabled.", kind="bad", hint="ask an admin to enable it"
         )
-    slug = await registry.propose_slug(me.user.id, chosen.url)
+    slug = await registry.propose_slug(me.user.id, chosen.url, chosen.name)
     form = InstanceForm(
         server=chosen,
         action=f"/ui/mcp/new?server={chosen.id}",
