@@ -19,6 +19,7 @@ This module defines the following classes::
     │   └── NotHeld                  this process lost its claim on the turn
     └── ServerError                  failure of one server, named by ``server``
         ├── Unreachable              nothing was executed: not started, refused, exited, closed
+        │   ├── PrivateAddress       the server may not be at a private address, and is
         │   ├── Throttled            HTTP 429 or 503: retry later (``retry_after``)
         │   ├── SessionLost          the server dropped our session before it executed anything
         │   └── AuthUnavailable (auth)   the authorization server could not be reached
@@ -45,6 +46,7 @@ Other packages define their own classes beside the code that raises them::
     │   ├── RegistrationFailed                      no client id at the authorization server
     │   │   ├── WrongAuthorizationServer            the client id belongs to another issuer
     │   │   └── IssuerUnconfirmed                   credentials entered, issuer not confirmed
+    │   ├── SignInNotNeeded                         the server answers without a sign-in
     │   ├── AnswerRejected                          unknown state or wrong issuer in the redirect
     │   ├── AuthorizationDenied                     error in the redirect (``code``)
     │   ├── TokenRefused                            error of the token endpoint (``code``)
@@ -105,6 +107,7 @@ __all__ = [
     "NotFound",
     "NotHeld",
     "OutcomeUnknown",
+    "PrivateAddress",
     "Problem",
     "RpcError",
     "ServerError",
@@ -270,6 +273,12 @@ class Unreachable(ServerError):
     """Raised when the request was not executed: the server did not start, refused, exited or was closed."""
 
     kind = "unreachable"
+
+
+class PrivateAddress(Unreachable):
+    """Raised when a server is at a private address, which is not allowed for it."""
+
+    kind = "private_address"
 
 
 class Throttled(Unreachable):

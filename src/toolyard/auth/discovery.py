@@ -12,7 +12,13 @@ from typing import cast
 from yarl import URL
 
 from toolyard.auth.address_policy import AddressPolicy, parse_http_url
-from toolyard.auth.errors import AuthUnavailable, DiscoveryFailed, IssuerMismatch, ResourceMismatch
+from toolyard.auth.errors import (
+    AuthUnavailable,
+    DiscoveryFailed,
+    IssuerMismatch,
+    ResourceMismatch,
+    SignInNotNeeded,
+)
 from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse
 from toolyard.auth.provider import Challenge, parse_challenge
 from toolyard.auth.records import same_issuer
@@ -130,6 +136,7 @@ def get_strings(document: JsonDocument, name: str) -> tuple[str, ...] | None:
 _RESOURCE_METADATA_PATH = "/.well-known/oauth-protected-resource"
 _SERVER_METADATA_PATH = "/.well-known/oauth-authorization-server"
 _OPENID_CONFIGURATION_PATH = "/.well-known/openid-configuration"
+_PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +152,13 @@ class DiscoveryResult:
 
 
 async def probe_for_challenge(http_client: OAuthHttpClient, target: SignInTarget) -> Challenge | None:
-    """Send a request without credentials, and return the challenge of a 401 or 403 response."""
+    """Send requests without credentials, and return the challenge of a 401 or 403 response."""
     accept = {"Accept": "application/json, text/event-stream"}
     response = await http_client.get(target.url, "the server", headers=accept)
+    if response.status not in (401, 403):
+        # Servers without an event stream refuse GET with 405 before they check credentials. A ping opens no
+        # session.
+        response = await http_client.post(target.url, "the server", _PING, "application/json", accept)
     return parse_challenge(response.status, response.challenge) if response.status in (401, 403) else None
 
 
@@ -160,8 +171,9 @@ async def discover_authorization_server(
 ) -> DiscoveryResult:
     """Find the server's authorization server.
 
-    ``preferred_issuer`` is chosen if the metadata still lists it. Raises DiscoveryFailed if the metadata is
-    missing or cannot be trusted, and AuthUnavailable if it cannot be fetched.
+    ``challenge`` is None if the server answers without credentials. ``preferred_issuer`` is chosen if the
+    metadata still lists it. Raises DiscoveryFailed if the metadata is missing or cannot be trusted,
+    SignInNotNeeded if it is missing and there is no challenge, and AuthUnavailable if it cannot be fetched.
     """
     resource = await fetch_resource_metadata(http_client, target, challenge)
     if resource is None or not resource.authorization_servers:
@@ -169,7 +181,9 @@ async def discover_authorization_server(
             return DiscoveryResult(
                 await _discover_legacy_server(http_client, target), target.oauth.resource, None
             )
-        raise _build_not_compliant_error(target, resource)
+        if challenge is None:
+            raise SignInNotNeeded("the server does not ask for a sign-in", hint="use it without one")
+        raise _build_not_compliant_error(resource)
     # False sorts first: the preferred issuer comes before the others, which keep their order.
     issuers = sorted(
         resource.authorization_servers,
@@ -248,9 +262,7 @@ def _check_resource(resource: str, server: URL, target: SignInTarget) -> None:
     )
 
 
-def _build_not_compliant_error(
-    target: SignInTarget, resource: ProtectedResourceMetadata | None
-) -> DiscoveryFailed:
+def _build_not_compliant_error(resource: ProtectedResourceMetadata | None) -> DiscoveryFailed:
     fault = (
         "serves no protected resource metadata"
         if resource is None

@@ -13,6 +13,7 @@ SignInNeeded
     ├── RegistrationFailed       no client id could be obtained
     │   ├── WrongAuthorizationServer   the configured client id belongs to another one
     │   └── IssuerUnconfirmed    the issuer is not confirmed to receive the client secret (``issuer``)
+    ├── SignInNotNeeded          the server answers without credentials and names no authorization server
     ├── AnswerRejected           the authorization response cannot be trusted or matched
     ├── AuthorizationDenied      the authorization server or the user denied the request (``code``)
     ├── TokenRefused             the token endpoint returned an error (``code``)
@@ -42,6 +43,7 @@ __all__ = [
     "ResourceMismatch",
     "ScopeNeeded",
     "SignInEnded",
+    "SignInNotNeeded",
     "TokenRefused",
     "TooManyAttempts",
     "WrongAuthorizationServer",
@@ -132,6 +134,12 @@ class IssuerUnconfirmed(RegistrationFailed):
     def __init__(self, cause: str, *, issuer: str, hint: str | None = None) -> None:
         super().__init__(cause, hint=hint)
         self.issuer = issuer
+
+
+class SignInNotNeeded(AuthError):
+    """The server answers without credentials and does not name an authorization server."""
+
+    kind = "sign_in_not_needed"
 
 
 class AnswerRejected(AuthError):

@@ -177,10 +177,13 @@ class SignInFlow:
         await self._bind_entered_client(target.url, client)
         return grant
 
-    async def find_issuer(self, key: str, target: SignInTarget) -> str:
-        """Return the issuer of the server's authorization server. Raises AuthError or AuthUnavailable."""
+    async def find_issuer(self, key: str, target: SignInTarget, challenge: Challenge | None = None) -> str:
+        """Return the issuer of the server's authorization server. Raises AuthError or AuthUnavailable.
+
+        ``challenge`` is the server's challenge, if it was received already.
+        """
         http_client = OAuthHttpClient(self._net, target.address_policy)
-        challenge = await probe_for_challenge(http_client, target)
+        challenge = challenge or await probe_for_challenge(http_client, target)
         return (await self._discover_server(http_client, key, target, challenge)).server.issuer
 
     async def _discover_server(

@@ -18,6 +18,7 @@ from toolyard.errors import (
     BadAnswer,
     HttpStatus,
     OutcomeUnknown,
+    PrivateAddress,
     ServerError,
     SignInNeeded,
     Throttled,
@@ -195,7 +196,7 @@ def _translate_connect_error(error: OSError, address: str) -> Unreachable:
                 f"{address} cannot be reached: {error}", hint="the setting guard_deny names it"
             )
         cause = f"{address} cannot be reached: its address is private, which is not allowed for this server"
-        return Unreachable(cause, hint="allow private addresses for it if you trust it")
+        return PrivateAddress(cause, hint="allow private addresses for it if you trust it")
     # The text of the errno alone is shorter than that of the exception. A number below 0 is not an errno.
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
     return Unreachable(f"{address} cannot be reached: {reason}", hint="is the server running?")

@@ -24,6 +24,7 @@ from toolyard.auth.errors import (
     DiscoveryFailed,
     PkceMissing,
     RegistrationFailed,
+    SignInNotNeeded,
     TokenRefused,
 )
 from toolyard.auth.sign_in_target import ClientIdentity
@@ -31,7 +32,7 @@ from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
 from toolyard.registry import Registry
 from toolyard.registry.errors import Invalid, NotFound
-from toolyard.types.registry import Instance
+from toolyard.types.registry import Instance, InstanceState
 from toolyard.types.server import Server
 from toolyard.web.access.dependencies import RequestUser, require_browser_user
 from toolyard.web.config_sign_ins import is_config_sign_in
@@ -60,7 +61,7 @@ from toolyard.web.ui.components.safe_redirect import (
     set_return_path,
 )
 
-__all__ = ["render_leave_page", "render_sign_in_problem", "router"]
+__all__ = ["connect_instance", "render_leave_page", "render_sign_in_problem", "router"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -77,6 +78,7 @@ _TITLE_BY_ERROR: tuple[tuple[type[ToolyardError], str], ...] = (
     (TokenRefused, "The provider did not complete the sign-in"),
     (RegistrationFailed, "Can’t register with the provider"),
     (PkceMissing, "The provider’s sign-in is not secure"),
+    (SignInNotNeeded, "No sign-in needed"),
     (DiscoveryFailed, "Can’t find the sign-in page"),
     (AuthUnavailable, "Can’t reach the provider"),
 )
@@ -113,9 +115,10 @@ async def connect_instance(
     config: ConfigDep,
     urls: UrlsDep,
     registry: RegistryDep,
+    instance_sync: InstanceSyncDep,
     sign_ins: SignInsDep,
 ) -> Response:
-    """Begin the sign-in and show a page that leads to the provider.
+    """Begin the sign-in and show a page that leads to the provider, or connect if no sign-in is needed.
 
     A redirect would be blocked, because the content security policy limits forms to this site
     (``form-action``).
@@ -126,6 +129,12 @@ async def connect_instance(
         client_identity = urls.build_client_identity(urls.base_url(request))
         url = await sign_ins.begin(me.user.id, instance_id, me.browser_id, client_identity)
     except _SIGN_IN_ERRORS as error:
+        if isinstance(error, SignInNotNeeded):
+            await instance_sync.reconnect(me.principal, *await instance_sync.find(me, instance_id))
+            instance, _ = await registry.get_instance(me.user.id, instance_id)
+            if instance.state is InstanceState.READY:
+                message = f"“{instance.name}” is connected. The server needs no sign-in."
+                return redirect_with_message(f"/ui/mcp/{instance_id}", message)
         if wants_json:
             return build_problem_response(*describe_error(error))
         return await _render_problem(request, config, registry, me, error)
