@@ -251,6 +251,7 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
     if town.registration == "entered":
         await choice.get_by_label("Client id").fill("toolyard")
         await choice.get_by_label("Client secret").fill("entered-by-the-admin")
+    await admin.page.get_by_text("More options").click()
     await admin.page.get_by_label("Allow private network addresses").check()
     await admin.page.get_by_role("button", name="Add server").click()
     await expect(admin.page.get_by_role("heading", name="Guarded")).to_be_visible()

@@ -99,6 +99,7 @@ CASES = {
     ("POST", "/ui/admin/people/{user_id}/delete"): Case({}),
     ("POST", "/ui/admin/mcp/new"): Case(FORM),
     ("POST", "/ui/admin/mcp/{server_id}/edit"): Case(FORM),
+    ("POST", "/ui/admin/mcp/{server_id}/allow-private"): Case({}),
     ("POST", "/ui/admin/mcp/{server_id}/enable"): Case({}),
     ("POST", "/ui/admin/mcp/{server_id}/disable"): Case({}),
     ("POST", "/ui/admin/mcp/{server_id}/delete"): Case({}),
@@ -108,12 +109,13 @@ CASES = {
 }
 COVERED = {
     ("POST", "/ui/admin/mcp/{server_id}/changes"),
+    ("POST", "/ui/admin/mcp/{server_id}/connect"),
     ("POST", "/api/v1/servers/{id}/issuer"),
     ("POST", "/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer"),
 }
 """Routes that need more than an admin, each with its audit entry in a test of its own: the first needs
 somebody's instance (``test_tool_acceptance.py``), the others an authorization server
-(``test_confirm_issuer.py``)."""
+(``test_pages_registry.py``, ``test_confirm_issuer.py``)."""
 
 
 def admin_routes(local: Local) -> set[tuple[str, str]]:

@@ -39,17 +39,94 @@ async def test_a_server_is_added(me: Browser, alone: Local) -> None:
     page = await me.send(page, "/ui/admin/mcp/new", sent)
     assert page.status == 200
     assert page.h1 == "GitHub"
-    assert "“GitHub” was added to the registry." in page.flash
+    assert "“GitHub” was added." in page.flash
+    (server,) = await alone.services.registry.list_servers()
+    ((instance, _),) = await alone.services.registry.list_instances("local")
+    assert page.path == f"/ui/mcp/{instance.id}"
+    page = await me.get(f"/ui/admin/mcp/{server.id}")
     assert SECRET not in page.html
     assert "client secret stored" in page.text
     assert page.root.one("section", id="contents").attrs["data-load"] == f"{page.path}/contents"
-    (server,) = await alone.services.registry.list_servers()
     assert server.allow_tools == ("get_*", "search_code")
     assert server.description == "Code\nand issues"
     (choice,) = server.choices
     assert choice.client_secret == SECRET
     assert choice.scopes == ("repo", "read:org")
     assert "GitHub" in (await me.get("/ui/admin/mcp")).text
+
+
+async def test_a_server_that_cannot_be_reached_is_added_if_the_admin_insists(
+    me: Browser, alone: Local
+) -> None:
+    at = "/ui/admin/mcp/new"
+    sent = {"url": "http://127.0.0.1:9/mcp", "private_addresses": "yes"}
+    page = await me.send(await me.get(at), at, sent, press=("do", "save"))
+    assert "Couldn’t find out how to sign in" in page.text
+    assert "cannot be reached" in page.text
+    assert page.value("choices-0-kind") == "auto"
+    assert not await alone.services.registry.list_servers()
+    page = await me.send(page, at, press=("do", "add-anyway"))
+    (server,) = await alone.services.registry.list_servers()
+    assert (server.name, [choice.kind for choice in server.choices]) == ("local", [AuthKind.OAUTH])
+    ((instance, _),) = await alone.services.registry.list_instances("local")
+
+    # An attempt to use it does not take the button away.
+    at = f"/ui/mcp/{instance.id}"
+    for _ in range(2):
+        assert [each for each in page.root.all("button") if each.text == "Connect"]
+        await alone.client().post(f"/api/v1/instances/{instance.id}/test")
+        page = await me.get(at)
+    assert "cannot be reached" in page.text
+
+
+async def test_a_private_address_is_allowed_in_place(open_site: Opening, listening: Programs) -> None:
+    site = await open_site({}, people_mode="password")
+    ada = Browser((await site.person("ada", "admin")).browser)
+    docs = listening(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
+    server = await site.services.registry.add_server(ServerDraft("Docs", f"{docs}/mcp"))
+    at = f"/ui/admin/mcp/{server.id}"
+    page = await ada.get(f"{at}/contents")
+    assert "its address is private" in page.text
+    page = await ada.press(page, f"{at}/allow-private")
+    assert page.path == at
+    assert "query-docs" in (await ada.get(f"{at}/contents")).text
+
+
+async def test_a_preview_leads_to_the_sign_in_that_the_server_asks_for(
+    open_site: Opening, listening: Programs
+) -> None:
+    site = await open_site({}, people_mode="password")
+    ada = Browser((await site.person("ada", "admin")).browser)
+    program = listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
+    at = "/ui/admin/mcp/new"
+    sent = {"url": f"{program}/mcp", "private_addresses": "yes"}
+    page = await ada.send(await ada.get(at), at, sent, press=("do", "save"))
+    (server,) = await site.services.registry.list_servers()
+    assert page.path == f"/ui/admin/mcp/{server.id}"
+    assert [choice.kind for choice in server.choices] == [AuthKind.OAUTH]
+    page = await ada.get(f"{page.path}/contents")
+    assert "Needs sign-in (OAuth found at http://127.0.0.1:" in page.text
+    for _ in range(2):
+        leaving = await ada.press(page, f"/ui/admin/mcp/{server.id}/connect")
+        assert leaving.h1 == "Sign in to “local”"
+    entries = await site.services.database.audit.entries(before=None, limit=9, action=None, actor=None)
+    assert [each.action for each in entries].count("instance.create") == 1
+    assert [each.action for each in entries].count("instance.connect") == 2
+
+
+async def test_a_server_without_sign_in_connects_though_its_entry_expects_one(
+    open_site: Opening, listening: Programs
+) -> None:
+    site = await open_site({}, people_mode="password")
+    ann = await site.person("ann")
+    docs = listening(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
+    draft = ServerDraft("Docs", f"{docs}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),))
+    server = await site.services.registry.add_server(draft)
+    instance = await site.services.registry.create_instance(ann.user.id, InstanceDraft(server.id))
+    browser = Browser(ann.browser)
+    page = await browser.press(await browser.get("/ui/mcp"), f"/ui/mcp/{instance.id}/connect")
+    assert page.path == f"/ui/mcp/{instance.id}"
+    assert "“Docs” is connected. The server needs no sign-in." in page.flash
 
 
 async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, alone: Local) -> None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from toolyard.auth.client_registration import confirmed_issuer
 from toolyard.auth.errors import AuthError, AuthUnavailable, DiscoveryFailed
+from toolyard.auth.provider import Challenge, parse_challenge
 from toolyard.auth.records import same_issuer
 from toolyard.auth.sign_in_flow import SignInFlow
 from toolyard.auth.sign_in_target import SignInTarget
 from toolyard.auth.storage import AuthStorage
-from toolyard.errors import Problem
+from toolyard.errors import Problem, SignInNeeded
 from toolyard.registry.credentials import choice_target, config_grant_key, has_authorization_header
 from toolyard.registry.errors import Invalid
 from toolyard.registry.field_validation import issuer_fault
@@ -67,6 +68,17 @@ class IssuerConfirmation:
             )
         )
 
+    async def find_offered(self, server: RegistryServer, refusal: SignInNeeded) -> ClientIssuer:
+        """Return the issuer to which a server refers those who may not use it without credentials."""
+        choice = next((each for each in server.choices if each.kind is AuthKind.OAUTH), None)
+        target = (
+            SignInTarget(server.url, private_addresses=server.private_addresses)
+            if choice is None
+            else choice_target(server, choice)
+        )
+        challenge = parse_challenge(refusal.status, refusal.challenge)
+        return await self._look_up(_preview_key(server), target, choice, challenge)
+
     async def confirm(self, server_id: str, choice_id: str, issuer: str) -> RegistryServer:
         """Store the issuer of a choice, if the server still names it.
 
@@ -115,17 +127,21 @@ class IssuerConfirmation:
         return await confirmed_issuer(self._storage, target) is None
 
     async def _look_up(
-        self, key: str, target: SignInTarget, choice: AuthChoice | None = None
+        self,
+        key: str,
+        target: SignInTarget,
+        choice: AuthChoice | None = None,
+        challenge: Challenge | None = None,
     ) -> ClientIssuer:
         try:
-            return ClientIssuer(await self._find_issuer(key, target), choice=choice)
+            return ClientIssuer(await self._find_issuer(key, target, challenge), choice=choice)
         except (AuthError, AuthUnavailable) as error:
             return ClientIssuer(error=error, choice=choice)
 
-    async def _find_issuer(self, key: str, target: SignInTarget) -> str:
+    async def _find_issuer(self, key: str, target: SignInTarget, challenge: Challenge | None = None) -> str:
         try:
             async with asyncio.timeout(self._discovery_seconds):
-                issuer = await self._flow.find_issuer(key, target)
+                issuer = await self._flow.find_issuer(key, target, challenge)
         except TimeoutError:
             raise AuthUnavailable(
                 f"the authorization server was not found within {self._discovery_seconds:g} s",

@@ -207,7 +207,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             core.call_path,
             server_sign_ins,
         ),
-        ServerPreviews(services.registry, services.instances, core.manager, services.net),
+        ServerPreviews(services.registry, services.issuers, services.instances, core.manager, services.net),
         ServerTools(services.callers, core.tool_directory, core.call_path, core.locks),
     )
     set_services(app.state, {type(each): each for each in provided})

@@ -13,9 +13,10 @@ from toolyard.catalog.tool_validation import validate_tools
 from toolyard.clients import ConnectionManager
 from toolyard.clients.server_secrets import find_secrets, redact_error
 from toolyard.core.instances import InstanceSync
-from toolyard.errors import RpcError, ServerError, Unreachable
+from toolyard.errors import RpcError, ServerError, SignInNeeded, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.registry import Registry
+from toolyard.registry.issuer_confirmation import ClientIssuer, IssuerConfirmation
 from toolyard.types.principal import Principal
 from toolyard.types.registry import InstanceState, RegistryServer
 from toolyard.types.server import Server, Timeouts
@@ -48,6 +49,8 @@ class ServerPreview:
     resource_templates: tuple[Mapping[str, Any], ...] = ()
     prompts: tuple[Mapping[str, Any], ...] = ()
     error: ServerError | None = None
+    offered_issuer: ClientIssuer | None = None
+    """The issuer that the server names, if ``error`` says that it needs a sign-in."""
 
     @property
     def token_cost(self) -> int:
@@ -61,11 +64,13 @@ class ServerPreviews:
     def __init__(
         self,
         registry: Registry,
+        issuers: IssuerConfirmation,
         instances: InstanceSync,
         manager: ConnectionManager,
         net: OutboundHttp,
     ) -> None:
         self._registry = registry
+        self._issuers = issuers
         self._instances = instances
         self._manager = manager
         self._net = net
@@ -85,6 +90,9 @@ class ServerPreviews:
             server = replace(self._registry.build_preview_server(registered), timeouts=_CONNECTION_TIMEOUTS)
             async with ConnectionManager([server], net=self._net) as manager:
                 preview = await _list_contents(manager, server, request_user.principal)
+            if isinstance(preview.error, SignInNeeded):
+                offered = await self._issuers.find_offered(registered, preview.error)
+                preview = replace(preview, offered_issuer=offered)
         return replace(preview, seconds=time.perf_counter() - started)
 
     async def _find_usable_instance(

@@ -15,7 +15,7 @@ from toolyard.web.ui.chat import console, manage, pages, stream
 from toolyard.web.ui.chat import manage as tool_picker
 from toolyard.web.ui.components import render, showcase
 from toolyard.web.ui.instances import detail, form, oauth, overview
-from toolyard.web.ui.registry import config_server, tool_changes
+from toolyard.web.ui.registry import config_server, new_server, tool_changes
 from toolyard.web.ui.registry import detail as registry_view
 from toolyard.web.ui.registry import form as registry_form
 from toolyard.web.ui.registry import overview as registry_list
@@ -42,6 +42,7 @@ for _each in (
     page,
     detail,
     registry_list,
+    new_server,
     registry_form,
     registry_view,
     tool_changes,

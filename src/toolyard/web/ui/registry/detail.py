@@ -16,25 +16,27 @@ from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.catalog.lock import Change
 from toolyard.core.callers import CallerCache
 from toolyard.core.current_config import CurrentConfig
-from toolyard.errors import ServerError
+from toolyard.errors import PrivateAddress, ServerError
 from toolyard.registry import Registry
 from toolyard.registry.credentials import can_sign_in
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.registry.issuer_confirmation import ClientIssuer
-from toolyard.types.registry import RegistryServer
+from toolyard.types.registry import AuthKind, RegistryServer
 from toolyard.types.server import HttpSpec, Server
-from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web.access.dependencies import RequestUser, require_admin, require_browser_user
 from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.server_status import ServerRecord, ServerRecords
 from toolyard.web.service_dependencies import (
     AuditDep,
     CallersDep,
     ConfigDep,
+    InstanceSyncDep,
     IssuersDep,
     PreviewsDep,
     RegistryDep,
     ServerRecordsDep,
     ServerSignInsDep,
+    SignInsDep,
     ToolAcceptanceDep,
     UrlsDep,
 )
@@ -44,6 +46,8 @@ from toolyard.web.tool_acceptance import (
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
 from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
+from toolyard.web.ui.instances.oauth import connect_instance
+from toolyard.web.ui.registry.new_server import create_own_instance
 from toolyard.web.ui.tools.server_tools import ServerToolsDep, ToolRow, build_plain_row
 
 __all__ = ["router"]
@@ -51,6 +55,7 @@ __all__ = ["router"]
 router = APIRouter()
 
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
+BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 _MAX_TOOLS_WITH_SCHEMAS = 300
 _CONFIRM_LABELS = {"issuer": "The issuer shown", "choice_id": "This sign-in method"}
@@ -77,6 +82,8 @@ class ServerContents:
     """Changes that are not accepted."""
     unconfirmed: Sequence[ClientIssuer] = ()
     """Issuers for client secrets that no admin has confirmed yet."""
+    offered_issuer: ClientIssuer | None = None
+    """Issuer that the server names to those who may not use it without signing in."""
     file_issuer: ClientIssuer | None = None
     """Issuer of the client id in an entry of a file."""
     redirect_uri: str = ""
@@ -89,6 +96,11 @@ class ServerContents:
         if issuer is None or issuer.confirmed or not issuer.issuer:
             return ""
         return f'"issuer": {json.dumps(issuer.issuer)}'
+
+    @property
+    def is_private(self) -> bool:
+        """True if the server is at a private address, which is not allowed for it."""
+        return isinstance(self.error, PrivateAddress)
 
     @property
     def tokens(self) -> int:
@@ -174,11 +186,54 @@ async def show_contents(
         preview.error,
         await tool_acceptance.find_registry_changes(page.server),
         unconfirmed,
+        preview.offered_issuer,
     )
     if is_fragment_request(request):
-        return await render_large_page(request, "server_contents.html", contents=contents)
+        return await render_large_page(
+            request, "server_contents.html", contents=contents, choices=page.server.choices
+        )
     return await render_large_page(
         request, "server.html", page=await _build_page(registry, tool_acceptance, server_id, contents)
+    )
+
+
+@router.post("/ui/admin/mcp/{server_id}/connect")
+async def connect_own_instance(
+    request: Request,
+    me: AdminUser,
+    browser_user: BrowserUser,
+    server_id: str,
+    audit: AuditDep,
+    config: ConfigDep,
+    urls: UrlsDep,
+    registry: RegistryDep,
+    instance_sync: InstanceSyncDep,
+    sign_ins: SignInsDep,
+) -> Response:
+    """Begin the sign-in of the admin's own instance of a server. It is created if there is none."""
+    server = await registry.get_server(server_id)
+    oauth = {choice.id for choice in server.choices if choice.kind is AuthKind.OAUTH}
+    own = [
+        instance.id
+        for instance, of in await registry.list_instances(me.user.id)
+        if of.id == server.id and instance.choice_id in oauth
+    ]
+    instance_id = own[0] if own else await create_own_instance(registry, audit, me, server)
+    return await connect_instance(
+        request, browser_user, instance_id, audit, config, urls, registry, instance_sync, sign_ins
+    )
+
+
+@router.post("/ui/admin/mcp/{server_id}/allow-private")
+async def allow_private_addresses(
+    request: Request, me: AdminUser, server_id: str, audit: AuditDep, registry: RegistryDep
+) -> Response:
+    """Allow private network addresses for a server."""
+    server = await registry.get_server(server_id)
+    await registry.edit_server(server_id, replace(server.to_draft(), private_addresses=True))
+    await audit.record_change(me, "server.edit", server.id, name=server.name)
+    return redirect_with_message(
+        f"/ui/admin/mcp/{server.id}", f"“{server.name}” may have private network addresses."
     )
 
 
@@ -266,7 +321,7 @@ async def show_file_contents(
         redirect_uri = client_identity.redirect_uri_for(issuer.issuer) if interactive else ""
         contents = replace(contents, file_issuer=issuer, redirect_uri=redirect_uri)
     if is_fragment_request(request):
-        return await render_large_page(request, "server_contents.html", contents=contents)
+        return await render_large_page(request, "server_contents.html", contents=contents, choices=())
     page = await _build_file_page(
         callers, config, tool_acceptance, server_sign_ins, server_records, me, server_id, contents
     )

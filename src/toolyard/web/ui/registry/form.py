@@ -1,4 +1,4 @@
-"""Forms to add and edit servers of the registry. They work without JavaScript."""
+"""Form of a registry server, and the page to edit one. It works without JavaScript."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.errors import ToolyardError
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.types.registry import AuthChoice, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web.access.dependencies import RequestUser, require_admin
@@ -26,14 +27,18 @@ from toolyard.web.ui.components.forms import (
 )
 from toolyard.web.ui.components.render import render_page
 
-__all__ = ["router"]
+__all__ = ["AUTOMATIC", "FormNotice", "ServerForms", "read_draft", "router"]
 
 router = APIRouter()
 
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
+AUTOMATIC = "auto"
+"""Kind of a sign-in method in the form that stands for the one that the server asks for."""
+
 _SERVER_SPECS = form_specs(RegistryServer)
 _CHOICE_SPECS = form_specs(AuthChoice)
+_OPTIONS = frozenset(_SERVER_SPECS) - {"name", "url", "choices"}
 _CHOICE_KIND_PATTERN = re.compile(r"choices-(\d{1,4})-kind")
 
 
@@ -51,20 +56,40 @@ class ChoiceRow:
 
 
 @dataclass(frozen=True, slots=True)
+class FormNotice:
+    """Message above the form, with a button that submits it again with ``do`` as ``button_value``."""
+
+    title: str
+    text: str
+    hint: str
+    button: str = ""
+    button_value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerForm:
     """Content of the form. ``server`` is None for a new server."""
 
     draft: ServerDraft
     choices: Sequence[ChoiceRow]
+    redirect_uri: str
+    """Redirect address of a sign-in method that is added."""
     server: RegistryServer | None = None
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
+    notice: FormNotice | None = None
     added: bool = False
     """True if a sign-in method was just added, which then gets the focus."""
 
     specs = _SERVER_SPECS
     choice_specs = _CHOICE_SPECS
-    new_choice = ChoiceDraft("header")
+    new_choice = ChoiceRow(ChoiceDraft("header"))
     """Sign-in method that the button adds."""
+
+    @property
+    def has_options(self) -> bool:
+        """True if the part for less common fields is open: they are used, or have errors."""
+        used = replace(self.draft, name="", url="", choices=()) != ServerDraft("", "")
+        return self.server is not None or used or not _OPTIONS.isdisjoint(self.errors)
 
     @property
     def action(self) -> str:
@@ -82,46 +107,50 @@ class ServerForm:
         return _build_field_labels(len(self.choices))
 
 
-@router.get("/ui/admin/mcp/new")
-async def show_new_server_form(
-    request: Request, me: AdminUser, urls: UrlsDep, auth_storage: AuthStorageDep
-) -> Response:
-    """Show an empty form."""
-    draft = ServerDraft("", "", choices=(ChoiceDraft("oauth"),))
-    return render_page(
-        request, "server_form.html", page=await _build_form(request, urls, auth_storage, draft, None, {})
-    )
+class ServerForms:
+    """Builds the form for one request."""
 
+    def __init__(self, request: Request, urls: PublicUrls, auth_storage: SqlAuthStorage) -> None:
+        self._client_identity = urls.build_client_identity(urls.base_url(request))
+        self._auth_storage = auth_storage
 
-@router.post("/ui/admin/mcp/new")
-async def add_server(
-    request: Request,
-    me: AdminUser,
-    audit: AuditDep,
-    urls: UrlsDep,
-    registry: RegistryDep,
-    auth_storage: AuthStorageDep,
-) -> Response:
-    """Add the server and redirect to its page, which lists its capabilities."""
-    form = await read_submitted_form(request)
-    draft = _read_draft(form)
-    changed = await _apply_choice_button(request, urls, auth_storage, form, draft, None)
-    if changed is not None:
-        return render_page(request, "server_form.html", page=changed)
-    try:
-        server = await registry.add_server(draft)
-    except FORM_ERRORS as error:
-        page = await _build_form(
-            request,
-            urls,
-            auth_storage,
-            draft,
-            None,
-            field_errors(error, _build_field_labels(len(draft.choices))),
-        )
-        return render_page(request, "server_form.html", status=422, page=page)
-    await audit.record_change(me, "server.add", server.id, name=server.name, url=server.url)
-    return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” was added to the registry.")
+    async def build(
+        self,
+        draft: ServerDraft,
+        server: RegistryServer | None = None,
+        *,
+        error: ToolyardError | None = None,
+        notice: FormNotice | None = None,
+    ) -> ServerForm:
+        """Return the form with the submitted values, without secrets."""
+        ids_with_secret = {
+            each.id for each in (server.choices if server is not None else ()) if each.client_secret
+        }
+        rows: list[ChoiceRow] = []
+        for each in draft.choices:
+            issuer = each.issuer
+            # A client id that was used before is bound to the issuer of that time.
+            if issuer is None and each.client_id is not None:
+                issuer = await self._auth_storage.get_bound_issuer(draft.url, each.client_id)
+            identity = self._client_identity
+            redirect_uri = identity.redirect_uri if issuer is None else identity.redirect_uri_for(issuer)
+            shown = replace(each, client_secret=None)
+            rows.append(ChoiceRow(shown, each.id in ids_with_secret, bool(each.client_secret), redirect_uri))
+        errors = {} if error is None else field_errors(error, _build_field_labels(len(rows)))
+        return ServerForm(draft, rows, self._client_identity.redirect_uri, server, errors, notice)
+
+    async def apply_choice_button(
+        self, pressed: str, draft: ServerDraft, server: RegistryServer | None = None
+    ) -> ServerForm | None:
+        """Return the form after a button that adds or removes a sign-in method; None for other buttons."""
+        if pressed == "add":
+            more = replace(draft, choices=(*draft.choices, ServerForm.new_choice.draft))
+            return replace(await self.build(more, server), added=True)
+        if pressed.startswith("remove-"):
+            removed = pressed.removeprefix("remove-")
+            remaining = tuple(each for index, each in enumerate(draft.choices) if str(index) != removed)
+            return await self.build(replace(draft, choices=remaining), server)
+        return None
 
 
 @router.get("/ui/admin/mcp/{server_id}/edit")
@@ -135,7 +164,7 @@ async def show_edit_form(
 ) -> Response:
     """Show the form of an existing server."""
     server = await registry.get_server(server_id)
-    page = await _build_form(request, urls, auth_storage, server.to_draft(), server, {})
+    page = await ServerForms(request, urls, auth_storage).build(server.to_draft(), server)
     return render_page(request, "server_form.html", page=page)
 
 
@@ -152,74 +181,20 @@ async def save_server(
     """Save the server. An empty client secret keeps the stored one."""
     form = await read_submitted_form(request)
     old = await registry.get_server(server_id)
-    draft = _read_draft(form)
-    changed = await _apply_choice_button(request, urls, auth_storage, form, draft, old)
-    if changed is not None:
+    draft, forms = read_draft(form), ServerForms(request, urls, auth_storage)
+    if (changed := await forms.apply_choice_button(form.text("do", "save"), draft, old)) is not None:
         return render_page(request, "server_form.html", page=changed)
     try:
         server = await registry.edit_server(server_id, draft)
     except FORM_ERRORS as error:
-        page = await _build_form(
-            request,
-            urls,
-            auth_storage,
-            draft,
-            old,
-            field_errors(error, _build_field_labels(len(draft.choices))),
-        )
+        page = await forms.build(draft, old, error=error)
         return render_page(request, "server_form.html", status=422, page=page)
     await audit.record_change(me, "server.edit", server.id, name=server.name)
     return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is saved.")
 
 
-async def _apply_choice_button(
-    request: Request,
-    urls: PublicUrls,
-    auth_storage: SqlAuthStorage,
-    form: SubmittedForm,
-    draft: ServerDraft,
-    old: RegistryServer | None,
-) -> ServerForm | None:
-    """Return the form after a button that adds or removes a sign-in method; None if Save was pressed."""
-    pressed = form.text("do", "save")
-    if pressed == "add":
-        more = replace(draft, choices=(*draft.choices, ServerForm.new_choice))
-        return replace(await _build_form(request, urls, auth_storage, more, old, {}), added=True)
-    if pressed.startswith("remove-"):
-        removed = pressed.removeprefix("remove-")
-        remaining = tuple(each for index, each in enumerate(draft.choices) if str(index) != removed)
-        return await _build_form(request, urls, auth_storage, replace(draft, choices=remaining), old, {})
-    return None
-
-
-async def _build_form(
-    request: Request,
-    urls: PublicUrls,
-    auth_storage: SqlAuthStorage,
-    draft: ServerDraft,
-    old: RegistryServer | None,
-    errors: Mapping[str, str],
-) -> ServerForm:
-    """Return the form with the submitted values, without secrets."""
-    client_identity = urls.build_client_identity(urls.base_url(request))
-    ids_with_secret = (
-        {each.id for each in old.choices if each.client_secret} if old is not None else set[str]()
-    )
-    rows: list[ChoiceRow] = []
-    for each in draft.choices:
-        issuer = each.issuer
-        # A client id that was used before is bound to the issuer of that time.
-        if issuer is None and each.client_id is not None:
-            issuer = await auth_storage.get_bound_issuer(draft.url, each.client_id)
-        redirect_uri = (
-            client_identity.redirect_uri if issuer is None else client_identity.redirect_uri_for(issuer)
-        )
-        shown = replace(each, client_secret=None)
-        rows.append(ChoiceRow(shown, each.id in ids_with_secret, bool(each.client_secret), redirect_uri))
-    return ServerForm(draft, rows, old, errors)
-
-
-def _read_draft(form: SubmittedForm) -> ServerDraft:
+def read_draft(form: SubmittedForm) -> ServerDraft:
+    """Return the submitted server."""
     numbers = sorted(
         int(found[1]) for name in form.names() if (found := _CHOICE_KIND_PATTERN.fullmatch(name))
     )

@@ -1,0 +1,113 @@
+"""Adding a server by its address alone, in a real browser: open, with OAuth, and with an API key."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+from tests.journeys.conftest import ROOT
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(chromium: Browser, listening: Programs, tmp_path: Path) -> AsyncIterator[Page]:
+    """The page to add a server, of a Toolyard with one local user and without servers."""
+    words = (sys.executable, "-m", "toolyard", "--data-dir", tmp_path, "serve", "--port", "{port}")
+    served = listening(*words, HOME=str(tmp_path)).url
+    context = await chromium.new_context(
+        base_url=served,
+        permissions=["clipboard-read", "clipboard-write"],
+        viewport={"width": 390, "height": 800},
+    )
+    context.set_default_timeout(60_000)
+    page = await context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    await page.goto("/ui/admin/mcp/new")
+    yield page
+    await context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def guarded(listening: Programs) -> str:
+    """A server that demands a token of its own authorization server, which agrees to everything."""
+    return listening(sys.executable, "-I", ROOT / "tests/oauth/authorization_server.py", "{port}").url
+
+
+async def add(page: Page, url: str) -> None:
+    """Enter the address, and approve that it is on this machine."""
+    await page.get_by_label("URL", exact=True).fill(url)
+    await page.get_by_role("button", name="Add server").click()
+    await expect(page.get_by_text("127.0.0.1 is a private address")).to_be_visible()
+    await expect(page.get_by_label("URL", exact=True)).to_have_value(url)
+    await page.get_by_role("button", name="Allow and add").click()
+
+
+async def test_an_open_server_is_ready_after_its_address_was_entered(page: Page, listening: Programs) -> None:
+    docs = listening(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}").url
+    await expect(page.get_by_label("Kind")).to_have_value("auto")
+    await add(page, f"{docs}/mcp")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("docs-server")
+    await expect(page.locator("[data-live^='instance:']")).to_have_attribute("data-state", "ready")
+    await expect(page.get_by_text("mcp_docs-server__…").first).to_be_visible()
+    await expect(page.get_by_role("link", name="resolve-library-id", exact=True)).to_be_visible()
+
+
+async def test_a_guarded_server_needs_one_press_to_connect(page: Page, guarded: str) -> None:
+    await add(page, f"{guarded}/mcp")
+    await expect(page.get_by_text("One step left: connect")).to_be_visible()
+
+    # The preview in the registry says the same.
+    await page.goto("/ui/admin/mcp")
+    await page.locator("#list .row-main a").click()
+    await expect(page.get_by_text(re.compile(r"Needs sign-in \(OAuth found at http://127"))).to_be_visible()
+    await page.get_by_role("button", name="Connect", exact=True).click()
+    await expect(page).to_have_url(re.compile("/ui/mcp#i-"))
+    await expect(page.locator("[data-live^='instance:']")).to_have_attribute("data-state", "ready")
+    await expect(page.locator("[data-live^='instance:']")).to_have_count(1)
+
+
+async def test_a_server_with_an_api_key_asks_for_the_name_of_the_header(page: Page, guarded: str) -> None:
+    without_metadata = {"named_in_header": None, "resource_places": []}
+    async with aiohttp.ClientSession() as session:
+        await session.patch(f"{guarded}/control", json=without_metadata)
+    await add(page, f"{guarded}/mcp")
+    await expect(page.get_by_text("The server needs an API key")).to_be_visible()
+    await expect(page.get_by_label("Kind")).to_have_value("header")
+    await page.get_by_label("Header or parameter name").fill("X-Key")
+    await page.get_by_role("button", name="Add server").click()
+    await expect(page.locator("#flash")).to_contain_text("Enter your key to use it.")
+    await page.get_by_label("Value for the header X-Key").fill("k3y")
+    await page.get_by_role("button", name="Create").click()
+    await expect(page.locator("#flash")).to_contain_text("is created.")
+
+
+async def test_the_redirect_address_is_beside_the_choice_to_register_by_hand(page: Page) -> None:
+    await page.get_by_label("Kind").select_option("oauth")
+    address = page.get_by_label("Redirect address to register")
+    await expect(address).to_be_hidden()
+    await page.get_by_label("Registration").select_option("Registered by hand")
+    await expect(address).to_be_visible()
+    await page.locator(".copy-field").get_by_role("button", name="Copy").click()
+    copied = await page.evaluate("navigator.clipboard.readText()")
+    assert copied.endswith("/ui/auth/mcp/callback")
+    assert copied == await address.input_value()
+
+    # The same for a method that the script adds.
+    await page.get_by_role("button", name="Add sign-in method").click()
+    added = page.locator("fieldset.choice").last
+    await added.get_by_label("Kind").select_option("oauth")
+    await added.get_by_label("Registration").select_option("Registered by hand")
+    await expect(added.get_by_label("Redirect address to register")).to_have_value(copied)
