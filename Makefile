@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-chat conformance faults soak reference screenshots
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-chat conformance faults soak reference screenshots catalog-check
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain mcp-proxy
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make conformance    run the official conformance suite"
 	@echo "make faults         inject every known fault and check what callers see"
 	@echo "make soak           simulate many users for MINUTES=10 and check for losses and leaks"
+	@echo "make catalog-check  check the known servers against the package registries"
 	@echo "make screenshots    take screenshots of every page into docs/screenshots"
 	@echo "make bench-client   compare our client with other MCP clients"
 	@echo "make lock   update the pinned requirements"
@@ -65,6 +66,10 @@ faults: .venv/.dev
 MINUTES ?= 10
 soak: .venv/.dev .envs/node/.done
 	.venv/bin/python -m tests.soak --minutes $(MINUTES) --report soak.json --write-docs
+
+# Check the catalogue of known servers: downloads their packages, and starts those that need no key.
+catalog-check: .venv/.dev
+	.venv/bin/python -m tests.catalog_check --write
 
 # Generate the reference pages from the code.
 reference: .venv/.dev

@@ -88,7 +88,8 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
         "users": "Manage accounts.",
     },
     "Set up": {
-        "add": "Add a server: a command, a URL or a pasted entry.",
+        "add": "Add a server: a known one, a command, a URL or a pasted entry.",
+        "catalog": "Find well-known servers that `add` can set up.",
         "remove": "Remove a server from the configuration file.",
         "enable": "Turn a server on.",
         "disable": "Turn a server off, and keep its entry.",
@@ -110,6 +111,7 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
 _MODULE_BY_COMMAND = {
     "import": "import_",  # a keyword cannot be the name of a module
     "add": "setup.add",
+    "catalog": "setup.catalog",
     **dict.fromkeys(("remove", "enable", "disable", "edit"), "setup.edit"),
 }
 """Modules that are not named after their command. A module of several commands names them in ``commands``."""

@@ -35,11 +35,15 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
         return runner.run(coroutine)
 
 
-def open_yard(options: Options, **yard_options: Any) -> AbstractAsyncContextManager[Toolyard]:
-    """Open a Toolyard for this command line. Raises ConfigError or AgentsError."""
+def open_yard(
+    options: Options, configuration: Configuration | None = None, **yard_options: Any
+) -> AbstractAsyncContextManager[Toolyard]:
+    """Open a Toolyard for this command line. ``configuration`` is used in place of the files. Raises
+    ConfigError or AgentsError."""
     from toolyard.yard import Toolyard  # slow to load, as the whole core is
 
-    return Toolyard.open(options.config, data_dir=options.resolved_data_dir, **yard_options)
+    source = configuration or options.config
+    return Toolyard.open(source, data_dir=options.resolved_data_dir, **yard_options)
 
 
 def open_offline_yard(

@@ -25,6 +25,7 @@ from toolyard.types.status import State
 if TYPE_CHECKING:
     from toolyard.auth.records import OAuthGrant
     from toolyard.cli.terminal_sign_in import SignInServer
+    from toolyard.types.config import Configuration
 
 __all__ = ["DEFAULT_TIMEOUT_SECONDS", "check_server", "command", "sign_in"]
 
@@ -160,9 +161,15 @@ def _show_no_sign_in_needed(options: Options, name: str) -> int:
     return 0
 
 
-async def check_server(options: Options, name: str) -> tuple[State, int | None, ServerError | None]:
-    """Connect to one server as other commands do, and list its tools."""
-    async with open_yard(options) as yard, ProgressIndicator(f"connecting to {name}", quiet=options.json):
+async def check_server(
+    options: Options, name: str, configuration: Configuration | None = None
+) -> tuple[State, int | None, ServerError | None]:
+    """Connect to one server as other commands do, and list its tools. ``configuration`` is used in place of
+    the files."""
+    async with (
+        open_yard(options, configuration) as yard,
+        ProgressIndicator(f"connecting to {name}", quiet=options.json),
+    ):
         await yard.tools(server=name, fresh=True)
         roster = yard.known()
         status = next(each for each in yard.servers() if each.server == name)

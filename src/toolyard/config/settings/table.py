@@ -314,6 +314,11 @@ class Settings(_ProviderSettings):
         (), kind.texts(), "additional addresses or networks that guarded requests must not use"
     )
 
+    public_registry: str | None = _setting_field(
+        None,
+        kind.url(),
+        "the URL of a registry of MCP servers (official API, v0.1) that `catalog` searches, too",
+    )
     warm: bool = _setting_field(
         True, kind.flag(), "connect enabled servers at startup, before the first request"
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.commands.setup.catalog import find_known_server
 from toolyard.cli.commands.setup.config_file import choose_target, save_plan, target_options
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options
@@ -35,6 +36,9 @@ from toolyard.types.status import State
 
 __all__ = ["command"]
 
+FIRST_START_SECONDS = 300.0
+"""Connect timeout of the first check: npx and uvx download a package before they start it."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewServer:
@@ -43,10 +47,19 @@ class NewServer:
     id: str
     entry: dict[str, JsonValue]
     notes: tuple[str, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Values of variables of the entry, which are not written."""
 
 
 @click.command("add", cls=Command, short_help=COMMAND_SUMMARIES["add"])
 @click.argument("words", metavar="[NAME] [URL | JSON | -- COMMAND ARGS...]", nargs=-1)
+@click.option(
+    "--set",
+    "values",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="With a known server: one of its values. May be repeated.",
+)
 @click.option(
     "--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="Send this header. May be repeated."
 )
@@ -62,6 +75,7 @@ class NewServer:
 def command(
     options: Options,
     words: tuple[str, ...],
+    values: tuple[str, ...],
     headers: tuple[str, ...],
     variables: tuple[str, ...],
     transport: str | None,
@@ -71,15 +85,22 @@ def command(
     to: str | None,
     project: bool,
 ) -> int:
-    """Add a server: `toolyard add files -- npx -y @modelcontextprotocol/server-filesystem .`,
-    `toolyard add docs https://docs.example/mcp`, or an entry that another program shows as JSON, as an
+    """Add a server: a known one by its name (`toolyard add github`, see `toolyard catalog list`), a command
+    (`toolyard add files -- npx -y @modelcontextprotocol/server-filesystem .`), an address
+    (`toolyard add docs https://docs.example/mcp`), or an entry that another program shows as JSON, as an
     argument or on standard input.
 
     Secrets in headers and variables are written as ${VARIABLES}. The server is started or asked once, and you
     sign in if it requires it. The rest of the file stays as it is, and a backup is made.
     """
     extra = _read_extra_keys(headers, variables, transport)
-    servers = [_with_extra_keys(server, extra) for server in _read_servers(words)]
+    if len(words) == 1 and _is_name(words[0]):
+        found = [_read_known_server(options, words[0], values, literal)]
+    elif values:
+        raise Usage("--set only applies to known servers", hint="see `toolyard catalog list`")
+    else:
+        found = _read_servers(words)
+    servers = [_with_extra_keys(server, extra) for server in found]
     target = choose_target(options, to, project)
     existing = read_entries(target.path)
     taken = [server.id for server in servers if server.id in existing]
@@ -99,6 +120,8 @@ def command(
     plan = plan_server_edits(target.path, edits)
     names = ", ".join(f"'{one_line(server.id)}'" for server in servers)
     secrets = {name: value for entry in stored.values() for name, value in entry.variables.items()}
+    for server in servers:
+        secrets.update(server.secrets)
     facts = save_plan(options, target, plan, f"added {names}")
     for server in servers:
         for note in server.notes:
@@ -117,15 +140,10 @@ def _read_servers(words: tuple[str, ...]) -> list[NewServer]:
     if not words:
         return _read_pasted(_read_standard_input())
     name, *rest = words
-    if name == "-" or name.lstrip().startswith(("{", '"')):
+    if not _is_name(name):
         if rest:
             raise Usage("the name comes before the entry", hint="write `toolyard add NAME JSON`")
         return _read_pasted(_read_standard_input() if name == "-" else name)
-    if not rest:
-        raise Usage(
-            f"'{one_line(name)}' has neither a command nor a URL",
-            hint=f"write `toolyard add {one_line(name)} -- COMMAND`, or `toolyard add {one_line(name)} URL`",
-        )
     fault = id_fault(name)
     if fault is not None:
         raise Usage(f"'{one_line(name)}': {fault}", hint="choose another name")
@@ -138,6 +156,42 @@ def _read_servers(words: tuple[str, ...]) -> list[NewServer]:
         return [NewServer(name, {"url": first})]
     args: dict[str, JsonValue] = {"args": list(rest[1:])} if rest[1:] else {}
     return [NewServer(name, {"command": first, **args})]
+
+
+def _is_name(word: str) -> bool:
+    return word != "-" and not word.lstrip().startswith(("{", '"'))
+
+
+def _read_known_server(options: Options, name: str, values: Sequence[str], literal: bool) -> NewServer:
+    """Return a server of the catalogue, with the given values; others are asked for at a terminal."""
+    server = find_known_server(options, name)
+    given = _split_pairs(values, "=", "--set", "write it like NAME=value")
+    unknown = [value for value in given if value not in {one.name for one in server.variables}]
+    if unknown:
+        names = ", ".join(one.name for one in server.variables) or "none"
+        raise Usage(f"'{one_line(name)}' has no value '{one_line(unknown[0])}'", hint=f"its values: {names}")
+    texts = {key: str(value) for key, value in given.items()}
+    for one in server.variables:
+        if one.secret or one.name in texts:
+            continue
+        if options.json or not is_interactive():
+            hint = f"write `toolyard add {one_line(name)} --set {one.name}=VALUE`"
+            raise Usage(f"'{one_line(name)}' needs {one.name}: {one_line(one.purpose)}", hint=hint)
+        texts[one.name] = click.prompt(f"{one.name} ({one_line(one.purpose)})", err=True)
+    secrets = {one.name: texts[one.name] for one in server.variables if one.secret and one.name in texts}
+    plain = {key: _expand_path(value) for key, value in texts.items() if literal or key not in secrets}
+    missing = [one for one in server.variables if one.secret and not (texts | os.environ).get(one.name)]
+    notes = [f"set {one.name} wherever Toolyard runs: {one_line(one.purpose)}" for one in missing]
+    if server.check_method is None:
+        notes.append("a public registry describes this server; Toolyard has not checked it")
+    entry = server.fill_entry(plain)
+    return NewServer(sanitize_id(name), entry, tuple(notes), {} if literal else secrets)
+
+
+def _expand_path(value: str) -> str:
+    """Return the absolute path of a file or folder that exists: servers run in another folder."""
+    path = os.path.abspath(os.path.expanduser(value))
+    return path if os.path.exists(path) else value
 
 
 def _read_pasted(text: str, name: str | None = None) -> list[NewServer]:
@@ -223,7 +277,9 @@ def _check(options: Options, target: ConfigTarget, name: str) -> dict[str, Any]:
         reason = server.disabled_reason or "it is turned off in its entry"
         show_note(f"'{name}' is not started: {reason}")
         return {"state": State.DISABLED.value, "tools": None, "cause": reason, "hint": None}
-    state, tools, failure = run_async(check_server(located, name))
+    patient = replace(server.timeouts, connect=max(server.timeouts.connect, FIRST_START_SECONDS))
+    servers = {**configuration.servers, name: replace(server, timeouts=patient)}
+    state, tools, failure = run_async(check_server(located, name, replace(configuration, servers=servers)))
     if state is State.READY and not options.json:
         count = "" if tools is None else f": {format_count(tools, 'tool')}"
         print(f"'{one_line(name)}' {style_text('works', 'green', sys.stdout)}{count}", flush=True)

@@ -1,0 +1,187 @@
+"""Client of a public registry of MCP servers, which speaks version 0.1 of the official registry's API.
+
+It is off unless the setting ``public_registry`` has an address. Everything that it answers is untrusted: a
+server that cannot be expressed as an entry is left out, and texts are shown as plain text only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, cast
+from urllib.parse import quote
+
+from toolyard.auth.address_policy import AddressPolicy
+from toolyard.auth.oauth_http import OAuthHttpClient
+from toolyard.config.known_servers import KnownServer, KnownVariable, SignInMethod
+from toolyard.config.sources.json_document import JsonValue
+from toolyard.errors import BadAnswer
+from toolyard.net import OutboundHttp
+
+__all__ = ["PublicRegistry"]
+
+_RUNNERS = {"npm": ("npx", "-y"), "pypi": ("uvx",)}
+_TRANSPORTS = {"streamable-http": "http", "sse": "sse"}
+_PLACEHOLDER = re.compile(r"\$\{|\{([A-Za-z_][A-Za-z0-9_-]*)\}")
+_PACKAGE_NAME = re.compile(r"@?[A-Za-z0-9][A-Za-z0-9._/-]*")
+_VERSION = re.compile(r"[0-9][A-Za-z0-9.+-]*")
+_NOT_IN_VARIABLES = re.compile(r"[^A-Za-z0-9]+")
+_MAX_RESULTS = 20
+
+
+class PublicRegistry:
+    """Searches one registry. Errors of the connection are those of ``auth``."""
+
+    def __init__(self, net: OutboundHttp, address: str) -> None:
+        self._address = f"{address.rstrip('/')}/v0.1/servers"
+        self._http = OAuthHttpClient(net, AddressPolicy(address))
+
+    async def search(self, words: str, limit: int = _MAX_RESULTS) -> list[KnownServer]:
+        """Return servers whose name matches. Raises BadAnswer or Unreachable."""
+        document = await self._get(f"{self._address}?search={quote(words)}&limit={limit}&version=latest")
+        listed = _objects((document or {}).get("servers"))
+        found = [_read_server(_object(each.get("server"))) for each in listed[:limit]]
+        return [server for server in found if server is not None]
+
+    async def find(self, name: str) -> KnownServer | None:
+        """Return the newest version of a server by its full name. Raises BadAnswer or Unreachable."""
+        document = await self._get(f"{self._address}/{quote(name, safe='')}/versions/latest")
+        return None if document is None else _read_server(_object(document.get("server")))
+
+    async def _get(self, address: str) -> dict[str, Any] | None:
+        response = await self._http.get(address, "the public registry")
+        if response.status == 404:
+            return None
+        if response.status != 200 or response.document is None:
+            raise BadAnswer(
+                f"the public registry answered with status {response.status}, or without a JSON object",
+                hint="check the setting public_registry",
+            )
+        return dict(response.document)
+
+
+def _read_server(raw: dict[str, Any]) -> KnownServer | None:
+    """Return a server of the registry, or None without an address or a package that we can start."""
+    name = _text(raw.get("name"))
+    entries = chain(_read_remotes(name, raw.get("remotes")), _read_packages(name, raw.get("packages")))
+    found = next(entries, None)
+    if not name or found is None:
+        return None
+    entry, variables = found
+    repository = _object(raw.get("repository")).get("url")
+    return KnownServer(
+        name,
+        _text(raw.get("title")) or name,
+        _text(raw.get("description")),
+        entry,
+        SignInMethod.KEY if any(each.secret for each in variables) else SignInMethod.NONE,
+        tuple({each.name: each for each in variables}.values()),
+        _text(repository) or None,
+    )
+
+
+_Entry = tuple[dict[str, JsonValue], list[KnownVariable]]
+
+
+def _read_remotes(name: str, remotes: Any) -> Iterator[_Entry]:
+    for remote in _objects(remotes):
+        url, kind = _text(remote.get("url")), _TRANSPORTS.get(_text(remote.get("type")))
+        if kind is None or not url.startswith("https://"):
+            continue
+        values = _ValueReader(name)
+        declared = _object(remote.get("variables"))
+        entry: dict[str, JsonValue] = {"type": kind, "url": values.expand(url, declared)}
+        headers = values.read(_objects(remote.get("headers")))
+        yield ({**entry, "headers": headers} if headers else entry), values.variables
+
+
+def _read_packages(name: str, packages: Any) -> Iterator[_Entry]:
+    for package in _objects(packages):
+        runner = _RUNNERS.get(_text(package.get("registryType")))
+        identifier, version = _text(package.get("identifier")), _text(package.get("version"))
+        is_stdio = _text(_object(package.get("transport")).get("type")) == "stdio"
+        if runner is None or not is_stdio or not _PACKAGE_NAME.fullmatch(identifier):
+            continue
+        values = _ValueReader(name)
+        # A version pins what was described; without one, the newest is started.
+        pinned = f"{identifier}@{version}" if _VERSION.fullmatch(version) else identifier
+        args: list[JsonValue] = [*runner[1:], pinned]
+        for argument in _objects(package.get("packageArguments")):
+            args += values.read_argument(argument)
+        entry: dict[str, JsonValue] = {"command": runner[0], "args": args}
+        env = values.read(_objects(package.get("environmentVariables")))
+        yield ({**entry, "env": env} if env else entry), values.variables
+
+
+class _ValueReader:
+    """Translates declared inputs into ``${NAME}`` references, and collects the variables.
+
+    Their names begin with MCP and the server's name: a registry must not choose which of the variables that a
+    person already has, such as a key for another service, is sent to a server.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server.rpartition("/")[2]
+        self.variables: list[KnownVariable] = []
+
+    def read(self, inputs: Iterable[dict[str, Any]]) -> dict[str, JsonValue]:
+        """Return headers or environment variables: fixed values, defaults, and required inputs."""
+        texts: dict[str, JsonValue] = {}
+        for each in inputs:
+            name = _text(each.get("name"))
+            text = self._read_value(each, name)
+            if name and text is not None:
+                texts[name] = text
+        return texts
+
+    def read_argument(self, argument: dict[str, Any]) -> list[JsonValue]:
+        """Return the words of one argument of the command."""
+        name = _text(argument.get("name"))
+        hint = _text(argument.get("valueHint")) or name.lstrip("-")
+        text = self._read_value(argument, hint)
+        words: list[JsonValue] = [] if text is None else [text]
+        if argument.get("type") == "named" and (text is not None or argument.get("isRequired") is True):
+            return [name, *words]
+        return words
+
+    def expand(self, text: str, declared: dict[str, Any]) -> str:
+        """Return the text with ``${NAME}`` for each ``{name}`` that is declared."""
+
+        def replace(match: re.Match[str]) -> str:
+            if match[1] is None:
+                return "$${"  # It must not refer to a variable of the person's environment.
+            found = _object(declared.get(match[1]))
+            default = _text(found.get("value")) or _text(found.get("default"))
+            return default.replace("${", "$${") or self._add(match[1], found)
+
+        return _PLACEHOLDER.sub(replace, text)
+
+    def _read_value(self, raw: dict[str, Any], name: str) -> str | None:
+        value = _text(raw.get("value"))
+        if value:
+            return self.expand(value, _object(raw.get("variables")))
+        default = _text(raw.get("default"))
+        if raw.get("isRequired") is not True or default:
+            return default.replace("${", "$${") or None
+        return self._add(name, raw)
+
+    def _add(self, name: str, raw: dict[str, Any]) -> str:
+        words = _NOT_IN_VARIABLES.sub("_", f"{self._server}_{name}").strip("_")
+        variable = f"MCP_{words.upper()}"
+        purpose = _text(raw.get("description")) or name
+        self.variables.append(KnownVariable(variable, purpose, raw.get("isSecret") is True))
+        return f"${{{variable}}}"
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return [_object(each) for each in items]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
