@@ -28,6 +28,8 @@ PATIENT = Timeouts(connect=60.0, silence=60.0, call=60.0)
 LOG = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
 TOO_MANY = "was disconnected: it sent more than 1,000 unsolicited messages within 10 s"
 TOO_MANY_LINES = "was disconnected: it sent more than 10,000 lines that are not messages within 10 s"
+TOO_MANY_LOG_LINES = "was disconnected: it sent more than 100,000 lines to its standard error within 10 s"
+TOO_MANY_LOG_BYTES = "was disconnected: it sent more than 50,000,000 bytes to its standard error within 10 s"
 TOO_MUCH = "was disconnected: it sent more than 10,000,000 bytes of unsolicited messages within 10 s"
 
 STDIO = """
@@ -74,6 +76,12 @@ for line in sys.stdin:
         elif kind == "pushes-other-lines":
             while True:
                 sys.stdout.write("listening on port 1\\n" * 1000)
+        elif kind == "logs-blank-lines":
+            while True:
+                sys.stderr.write("\\n" * 1000)
+        elif kind == "logs-long-lines":
+            while True:
+                sys.stderr.write("x" * 1_000_000)
         elif kind == "pushes-much":
             log("x" * 36_000_000)
         elif kind == "pushes-answers":
@@ -99,6 +107,8 @@ async def say(manager: ConnectionManager) -> str:
         ("pushes-answers", TOO_MUCH),
         ("pushes-blank-lines", TOO_MANY_LINES),
         ("pushes-other-lines", TOO_MANY_LINES),
+        ("logs-blank-lines", TOO_MANY_LOG_LINES),
+        ("logs-long-lines", TOO_MANY_LOG_BYTES),
     ],
 )
 async def test_a_child_that_pushes_without_a_call_is_disconnected_and_its_status_says_why(
@@ -206,7 +216,7 @@ class Pushing:
 
     def __init__(self, pushed: bytes, times: int) -> None:
         self.url = ""
-        self._pushed = b"data: %b\n\n" % pushed
+        self._pushed = pushed
         self._times = times
         self._older: aiohttp.web.StreamResponse | None = None
         self._over = asyncio.Event()
@@ -271,7 +281,7 @@ def log_of(size: int) -> bytes:
 async def test_an_http_server_that_pushes_without_a_call_is_disconnected_and_its_status_says_why(
     kind: str, size: int, times: int, cause: str, beside: Beside, until: Until
 ) -> None:
-    pushing = Pushing(log_of(size), times)
+    pushing = Pushing(b"data: %b\n\n" % log_of(size), times)
     callbacks = Callbacks(log=lambda *_: None, notification=lambda *_: None)
     async with pushing.run(), beside(pushing.server(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
@@ -280,6 +290,43 @@ async def test_an_http_server_that_pushes_without_a_call_is_disconnected_and_its
         assert manager.status("bad").cause == cause
         with pytest.raises(Unreachable, match="was disconnected"):
             await say(manager)
+
+
+@pytest.mark.parametrize("kind", ["mcp", "older"])
+@pytest.mark.parametrize(
+    "lines",
+    [b": \n", b"\n", b"id: 1\n", b"id: 1\n\n", b"x: 1\n", b"event: other\ndata: 1\n\n", b"data:\n\n"],
+    ids=["comments", "blank lines", "ids", "ids of events", "unknown fields", "other events", "empty events"],
+)
+async def test_lines_of_an_event_stream_that_are_not_messages_are_limited(
+    kind: str, lines: bytes, beside: Beside, until: Until
+) -> None:
+    pushing = Pushing(lines * 1_000, 1_000)
+    callbacks = Callbacks(notification=lambda *_: None)
+    async with pushing.run(), beside(pushing.server(kind), callbacks=callbacks) as manager:
+        with contextlib.suppress(OutcomeUnknown, Unreachable):
+            await manager.ensure_connected("bad")
+        await until(lambda: manager.status("bad").state is State.FAILED)
+        is_message = kind == "older" and lines.startswith(b"event")
+        assert manager.status("bad").cause == (TOO_MANY if is_message else TOO_MANY_LINES)
+
+
+@pytest.mark.parametrize("kind", ["mcp", "older"])
+async def test_events_with_all_fields_and_comments_between_them_are_messages(
+    kind: str, beside: Beside, until: Until
+) -> None:
+    heard: list[Any] = []
+    event = b": ping\nevent: message\nid: 1\nretry: 1\ndata: %b\n\n" % log_of(1)
+    pushing = Pushing(event * 50, 1)
+    callbacks = Callbacks(log=lambda *log: heard.append(log), notification=lambda *_: None)
+    limits = TrafficLimits(messages=50, lines=50)
+    async with (
+        pushing.run(),
+        beside(pushing.server(kind), callbacks=callbacks, traffic=limits) as manager,
+    ):
+        await manager.ensure_connected("bad")
+        await until(lambda: len(heard) == 50)
+        assert await say(manager) == "done"
 
 
 def test_a_period_begins_anew_when_it_is_over() -> None:

@@ -202,6 +202,34 @@ def test_line_ends_may_be_mixed() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("stream", "stray"),
+    [
+        (b": c\n\n", (2, 5)),
+        (b"x: 1\nid: 1\nid: 2\nid: 3\nid: 4\n", (2, 11)),
+        (b": c\nevent: a\nid: 1\nretry: 1\ndata: 1\n\n", (1, 4)),
+        (b":" + b"c" * 1_000 + b"\n", (1, 1_002)),
+    ],
+    ids=["comment", "fields", "event", "long comment"],
+)
+def test_lines_that_belong_to_no_event_are_counted(stream: bytes, stray: tuple[int, int]) -> None:
+    parser = SseParser(100)
+    parser.feed(stream)
+    assert parser.take_stray_lines() == stray
+    assert parser.take_stray_lines() == (0, 0)
+
+
+@pytest.mark.parametrize("chunk", [b"x" * 100, b"data: %b\n" % (b"x" * 94)], ids=["line", "event"])
+def test_bytes_of_a_line_or_event_that_does_not_end_are_counted(chunk: bytes) -> None:
+    parser = SseParser(1_000)
+    counted: list[int] = []
+    for _ in range(100):
+        parser.feed(b"data:" + chunk if not counted and b"\n" not in chunk else chunk)
+        counted.append(parser.take_stray_lines()[1])
+    assert not any(counted[:40])
+    assert all(size >= 100 for size in counted[50:])
+
+
 def test_comments_are_skipped() -> None:
     assert events_of([b": keep-alive\n\n:\r\n\r\ndata: x\n:in between\ndata: y\n\n:end"]) == [
         SseEvent(b"x\ny")

@@ -34,6 +34,7 @@ class Recorder:
     def __init__(self) -> None:
         self.messages: list[Any] = []
         self.losses: list[ServerError] = []
+        self.stray_bytes = 0
         self.something = asyncio.Event()
 
     def should_decode(self, undecoded: Line) -> bool:
@@ -44,8 +45,8 @@ class Recorder:
             self.messages.append(message)
         self.something.set()
 
-    def on_stray_line(self, size: int) -> None:
-        pass
+    def on_stray_lines(self, number: int, size: int, kind: str = "line") -> None:
+        self.stray_bytes += size
 
     def on_lost(self, error: ServerError) -> None:
         self.losses.append(error)

@@ -95,6 +95,18 @@ async def test_lines_that_are_no_messages_are_counted_and_messages_are_not(
     await transport.close()
 
 
+async def test_bytes_of_a_line_without_end_are_counted(
+    nursery: ProcessSupervisor, recorder: Recorder
+) -> None:
+    program = "while :; do printf %1000d 0; done"
+    transport = StdioTransport(StdioSpec("sh", ("-c", program)), nursery, limit=1_000)
+    await transport.open(recorder)
+    async with asyncio.timeout(30):
+        while recorder.stray_bytes < 10_000:
+            await asyncio.sleep(0.01)
+    await transport.close()
+
+
 async def test_a_cancelled_close_still_leaves_nothing(
     spec: Spec, nursery: ProcessSupervisor, recorder: Recorder
 ) -> None:

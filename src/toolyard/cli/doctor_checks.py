@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from toolyard.auth import AuthProvider
 from toolyard.catalog.token_estimate import estimate_definition_tokens
@@ -93,9 +93,9 @@ class TracedTransport:
     def should_decode(self, undecoded: Line) -> bool:
         return self._receiver is not None and self._receiver.should_decode(undecoded)
 
-    def on_stray_line(self, size: int) -> None:
+    def on_stray_lines(self, number: int, size: int, kind: Literal["line", "stderr"] = "line") -> None:
         if self._receiver is not None:
-            self._receiver.on_stray_line(size)
+            self._receiver.on_stray_lines(number, size, kind)
 
     def on_message(self, message: object, size: int = 0) -> None:
         if self._receiver is not None:

@@ -11,7 +11,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Literal
 
 from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered
-from toolyard.clients.unsolicited_traffic import ListChangeThrottle, TrafficLimits, TrafficMeter
+from toolyard.clients.unsolicited_traffic import (
+    ListChangeThrottle,
+    TrafficLimits,
+    TrafficMeter,
+    UnsolicitedKind,
+)
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import (
     BadAnswer,
@@ -271,23 +276,28 @@ class McpSession:
             self._count_unsolicited(size)
         return accepted
 
-    def on_stray_line(self, size: int) -> None:
-        self._count_unsolicited(size, "line")
+    def on_stray_lines(self, number: int, size: int, kind: Literal["line", "stderr"] = "line") -> None:
+        self._count_traffic(size, kind, number)
 
-    def _count_unsolicited(self, size: int, kind: Literal["message", "progress", "line"] = "message") -> bool:
+    def _count_unsolicited(self, size: int, kind: UnsolicitedKind = "message") -> bool:
         """Count a message that answers no request. Return False if it must be ignored: the session is over,
         the traffic limits are exceeded, or the message itself is too large."""
-        if self._end_reason is not None:
-            return False
-        exceeded = self._traffic_meter.count(size, self._loop.time(), kind)
-        if exceeded is not None:
-            self.has_exceeded_traffic_limits = True
-            self.on_lost(OutcomeUnknown(exceeded))
+        if not self._count_traffic(size, kind):
             return False
         if size > self._traffic_limits.message_bytes:
             self._skip_message(UnprocessableMessage(f"a message of {size:,} bytes that answers no request"))
             return False
         return True
+
+    def _count_traffic(self, size: int, kind: UnsolicitedKind, number: int = 1) -> bool:
+        """Return False if the session is over, or ends because the traffic limits are exceeded."""
+        if self._end_reason is not None:
+            return False
+        exceeded = self._traffic_meter.count(size, self._loop.time(), kind, number=number)
+        if exceeded is not None:
+            self.has_exceeded_traffic_limits = True
+            self.on_lost(OutcomeUnknown(exceeded))
+        return exceeded is None
 
     def on_message(self, message: object, size: int = 0) -> None:
         for event in self._pending.receive_all(message):

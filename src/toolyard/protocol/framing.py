@@ -12,6 +12,12 @@ __all__ = ["SSE_STEP_BYTES", "LineFramer", "OversizeLine", "SseEvent", "SseParse
 SSE_STEP_BYTES = 32 * 1024
 """Number of bytes to parse in one step of the event loop. Each may be an empty line."""
 
+_ENDLESS_FACTOR = 4
+"""A line that is this many times longer than the limit is not expected to end."""
+
+_OTHER_FIELDS = (b"event", b"id", b"retry")
+"""Fields of an event beside its data."""
+
 _EDGE_BYTES = 4096
 """Number of bytes kept of each end of an oversize line."""
 
@@ -49,7 +55,7 @@ class LineFramer:
     buffer with every chunk and searched it again would take quadratic time for a long line.
     """
 
-    __slots__ = ("_buffer", "_head", "_limit", "_size", "_tail")
+    __slots__ = ("_buffer", "_head", "_limit", "_size", "_tail", "excess_bytes")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -57,10 +63,13 @@ class LineFramer:
         self._size = 0
         self._head = b""
         self._tail = b""
+        self.excess_bytes = 0
+        """Bytes of the last chunk that belong to an unfinished line of several times the limit."""
 
     def feed(self, chunk: bytes) -> list[Line]:
         """Add a chunk and return the lines that it completes, without their line feed."""
         lines: list[Line] = []
+        self.excess_bytes = 0
         # The piece after the last line feed is an incomplete line, often empty. It waits for the next chunk.
         pieces = chunk.split(b"\n")
         last = pieces.pop()
@@ -86,6 +95,8 @@ class LineFramer:
         if self._size <= self._limit:
             self._buffer.add(piece)
             return
+        if self._size > _ENDLESS_FACTOR * self._limit:
+            self.excess_bytes = len(piece)
         # Over the limit: drop the buffered part and from now on keep only the two ends.
         if self._buffer.size:
             before = _keep_edges(self._buffer.take())
@@ -124,8 +135,11 @@ class SseParser:
         "_id",
         "_is_started",
         "_limit",
+        "_other_fields",
         "_oversize",
         "_retry",
+        "_stray_bytes",
+        "_stray_lines",
     )
 
     def __init__(self, limit: int) -> None:
@@ -133,6 +147,7 @@ class SseParser:
         self._limit = limit
         self._is_started = False
         self._after_carriage_return = False
+        self._stray_lines = self._stray_bytes = 0
         self._reset_fields()
 
     def _reset_fields(self) -> None:
@@ -142,11 +157,25 @@ class SseParser:
         self._event = "message"
         self._id: str | None = None
         self._retry: int | None = None
+        self._other_fields = 0
+
+    def take_stray_lines(self) -> tuple[int, int]:
+        """Return number and size of the lines since the last call that belong to no event: comments, unknown
+        and repeated fields, blank lines, parts of endless lines."""
+        taken = self._stray_lines, self._stray_bytes
+        self._stray_lines = self._stray_bytes = 0
+        return taken
+
+    def _count_stray_line(self, size: int) -> None:
+        self._stray_lines += 1
+        self._stray_bytes += size + 1
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """Add a chunk and return the events that it completes. Comments are skipped."""
         events: list[SseEvent] = []
-        for line in self._framer.feed(self._normalize_line_endings(chunk)):
+        lines = self._framer.feed(self._normalize_line_endings(chunk))
+        self._stray_bytes += self._framer.excess_bytes
+        for line in lines:
             first, self._is_started = not self._is_started, True
             if isinstance(line, OversizeLine):
                 self._parse_oversize_field(line)
@@ -158,6 +187,8 @@ class SseParser:
                 self._parse_field(line)
             elif (event := self._build_event()) is not None:
                 events.append(event)
+            else:
+                self._count_stray_line(0)
         return events
 
     def _normalize_line_endings(self, chunk: bytes) -> bytes:
@@ -193,7 +224,14 @@ class SseParser:
                 self._append_data(value)
             else:
                 self._add_oversize_data(_keep_edges(value))
-        elif name == b"event":
+                if self._data_size > _ENDLESS_FACTOR * self._limit:
+                    self._count_stray_line(len(line))
+            return
+        # An event has one line of each other field. Further ones are counted like comments.
+        self._other_fields += name in _OTHER_FIELDS
+        if name not in _OTHER_FIELDS or self._other_fields > len(_OTHER_FIELDS):
+            self._count_stray_line(len(line))
+        if name == b"event":
             self._event = str(value, "utf-8", "replace") or "message"
         # The HTML standard ignores an id with NUL, and a retry that is not all digits. The bound on the
         # length keeps int() from raising ValueError, as it does for thousands of digits.
@@ -217,6 +255,8 @@ class SseParser:
             head = line.head[5:].removeprefix(b" ")
             size = line.size - len(line.head) + len(head)
             self._add_oversize_data(OversizeLine(head, line.tail[-size:], size))
+        else:
+            self._count_stray_line(line.size)
 
     def _add_oversize_data(self, value: OversizeLine) -> None:
         before = self._oversize or (None if self._data is None else _keep_edges(self._data))

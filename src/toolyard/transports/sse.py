@@ -94,6 +94,7 @@ class SseTransport:
                     if start:
                         await asyncio.sleep(0)
                     await self._handle_events(parser.feed(chunk[start : start + SSE_STEP_BYTES]))
+                    self._count_stray_lines(*parser.take_stray_lines())
         except ServerError as broken:
             error = broken
         except (aiohttp.ClientError, OSError) as broken:
@@ -113,11 +114,11 @@ class SseTransport:
             raise BadAnswer(
                 f"sent an event of {event.data.size} bytes, over the limit of {self._max_message_bytes}"
             )
-        if not event.data:
+        if event.data and event.event == "endpoint" and not self._endpoint_future.done():
+            self._endpoint_future.set_result(self._resolve_endpoint(event.data))
             return
-        if event.event == "endpoint":
-            if not self._endpoint_future.done():
-                self._endpoint_future.set_result(self._resolve_endpoint(event.data))
+        if not event.data or event.event == "endpoint":
+            self._count_stray_lines(1, len(event.data or b""))
             return
         receiver = self._receiver
         if receiver is None or (
@@ -131,6 +132,10 @@ class SseTransport:
             message = build_error_for_unreadable(event.data, describe_decode_error(event.data, error))
         if self._receiver is not None:
             self._receiver.on_message(message, len(event.data))
+
+    def _count_stray_lines(self, number: int, size: int) -> None:
+        if (number or size) and self._receiver is not None:
+            self._receiver.on_stray_lines(number, size)
 
     def _resolve_endpoint(self, data: MessageBytes) -> URL:
         text = str(data, "utf-8", "replace").strip()

@@ -276,6 +276,7 @@ class StreamableHttpTransport:
                     await self._handle_events(parser.feed(part), stream, id)
                     if stream.answered:
                         return None
+                    self._count_stray_lines(*parser.take_stray_lines())
         except (aiohttp.ClientError, OSError) as error:
             return translate_request_error(error, self._http_client.url)
         return None
@@ -285,9 +286,11 @@ class StreamableHttpTransport:
     ) -> None:
         # A separate function, so that no local variable keeps an event alive while the next one is awaited.
         for event in events:
-            if not stream.record_event(event) or self._receiver is None:
+            is_message = stream.record_event(event)
+            data = cast("MessageBytes", event.data or b"")
+            if not is_message or self._receiver is None:
+                self._count_stray_lines(1, len(data))
                 continue
-            data = cast("MessageBytes", event.data)
             if len(data) > MAX_ONE_STEP_BYTES and not self._receiver.should_decode(data):
                 continue
             message = await _decode_event(data)
@@ -296,6 +299,10 @@ class StreamableHttpTransport:
                 if self._session_id is not None and is_session_lost_message(message):
                     raise SessionLost("no longer knows our session")
             self._deliver_message(message, len(data))
+
+    def _count_stray_lines(self, number: int, size: int) -> None:
+        if (number or size) and self._receiver is not None:
+            self._receiver.on_stray_lines(number, size)
 
     def _finish_response(self, response: HttpResponse) -> None:
         if response.is_finished:

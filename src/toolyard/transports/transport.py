@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from toolyard.errors import ServerError
 from toolyard.protocol.byte_buffer import MessageBytes
@@ -54,8 +54,9 @@ class Receiver(Protocol):
         """Return whether to decode a large message of a stream. A refused one has been counted already."""
         ...
 
-    def on_stray_line(self, size: int) -> None:
-        """Handle a line of ``size`` bytes that is not a message, such as a blank line or a log."""
+    def on_stray_lines(self, number: int, size: int, kind: Literal["line", "stderr"] = "line") -> None:
+        """Count lines with ``size`` bytes in total that are not messages, such as blank lines, comments of an
+        event stream, or logs."""
         ...
 
     def on_lost(self, error: ServerError) -> None:

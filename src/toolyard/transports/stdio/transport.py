@@ -206,7 +206,10 @@ class StdioTransport:
     # Events of the child process (ChildProcessListener).
 
     def on_stdout(self, data: bytes) -> None:
-        self._handle_lines(deque(self._stdout_framer.feed(data)))
+        lines = deque(self._stdout_framer.feed(data))
+        if self._stdout_framer.excess_bytes and self._receiver is not None:
+            self._receiver.on_stray_lines(0, self._stdout_framer.excess_bytes)
+        self._handle_lines(lines)
 
     def on_stdout_closed(self) -> None:
         self._is_stdout_closed = True
@@ -215,7 +218,10 @@ class StdioTransport:
         self._check_for_loss()
 
     def on_stderr(self, data: bytes) -> None:
-        for line in self._stderr_framer.feed(data):
+        if self._receiver is not None:
+            self._receiver.on_stray_lines(data.count(b"\n"), len(data), "stderr")
+        # One read may bring a hundred thousand lines, of which the last ones are kept.
+        for line in self._stderr_framer.feed(data)[-self._stderr_tail.max_lines :]:
             self._record_stderr_line(line)
 
     def on_stderr_closed(self) -> None:
@@ -326,7 +332,7 @@ class StdioTransport:
 
     def _count_stray_line(self, line: MessageBytes) -> None:
         if self._receiver is not None:
-            self._receiver.on_stray_line(len(line) + 1)
+            self._receiver.on_stray_lines(1, len(line) + 1)
 
     def _fail_matching_call(self, line: Line, cause: str) -> None:
         """Fail the one call that an unreadable response belongs to.
