@@ -32,6 +32,8 @@ from tests.processes import is_shared
 
 # Names that nobody has are asked for on purpose; where no name server answers, that ends soon.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+# ``toolyard stdio`` starts no background process, except in tests/background.
+os.environ["TOOLYARD_STANDALONE"] = "1"
 expect.set_options(timeout=60_000)
 
 # Machines that run many things at once are slow at moments; that is no failure of a law. The examples are the

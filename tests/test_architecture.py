@@ -32,6 +32,7 @@ PACKAGES = [
     "adapters",
     "gateway",
     "web",
+    "background",
     "cli",
 ]
 LIBRARY_INTERFACE = {("yard", "adapters"), ("adapters", "yard")}

@@ -6,9 +6,8 @@ are imported on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+# Not from ``typing``, which takes longer to import than the shim of ``toolyard stdio``.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolyard.clients import Callbacks
     from toolyard.config import discover_config_path, load_config, parse_config
@@ -81,6 +80,8 @@ def __getattr__(name: str) -> object:
     """Import a public name on first use, so that importing the package stays quick."""
     if name not in __all__ and name != "__version__":
         raise AttributeError(f"module 'toolyard' has no attribute '{name}'")
+    from importlib import import_module
+
     value = getattr(import_module(_MODULE_BY_NAME.get(name, "toolyard.errors")), name)
     globals()[name] = value
     return value

@@ -1,6 +1,53 @@
 """``python -m toolyard`` is the command ``toolyard``."""
 
-from toolyard.cli import main
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Entry point of the program.
+
+    ``toolyard stdio`` starts with every client, so that nothing is imported before its shim has attached.
+    """
+    if "stdio" in sys.argv:
+        from toolyard.background.shim import parse_arguments, run_shim
+
+        options = parse_arguments(sys.argv[1:])
+        if options is not None:
+            code = run_shim(options)
+            if code is not None:
+                sys.exit(code)
+            sys.argv.append("--standalone")
+    elif sys.argv[1:2] == ["--background"]:
+        sys.exit(_run_background(sys.argv[2]))
+    from toolyard.cli import main as run_program
+
+    run_program()
+
+
+def _run_background(data_dir: str) -> int:
+    """Run the background process that a shim starts. Clients can connect before the program is loaded."""
+    from toolyard.background.listener import open_listener
+
+    listener = open_listener(data_dir)
+    if listener is None:
+        return 0
+    from toolyard.cli.process_setup import protect_process
+
+    protect_process()
+    import gc
+    from pathlib import Path
+
+    gc.disable()
+    from toolyard.background.owner import run_owner
+    from toolyard.cli.runner import run_async
+
+    gc.freeze()
+    gc.enable()
+    run_async(run_owner(listener, Path(data_dir)))
+    return 0
+
 
 if __name__ == "__main__":
     main()

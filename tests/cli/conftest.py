@@ -60,6 +60,7 @@ class Cli:
     def environment(self, **more: str) -> dict[str, str]:
         keep = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
         own = {"HOME": str(self.home), "TOOLYARD_DATA_DIR": str(self.data), "TERM": "xterm-256color"}
+        own["TOOLYARD_STANDALONE"] = "1"
         return {**keep, **own, **self.env, **more}
 
     def words(self, *arguments: object) -> list[str]:

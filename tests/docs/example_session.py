@@ -43,6 +43,7 @@ class Session:
             "TERM": "xterm",
             "COLUMNS": "160",
             "NO_COLOR": "1",
+            "TOOLYARD_STANDALONE": "1",
             "STATE": str(self._state),
             **env,
         }

@@ -15,7 +15,7 @@ LAYERS = {
     "connections": ("protocol", "transports", "clients", "meta"),
     "services": ("agents", "accounts", "registry"),
     "composition": ("core",),
-    "interfaces": ("yard", "adapters", "gateway", "web", "cli"),
+    "interfaces": ("yard", "adapters", "gateway", "web", "background", "cli"),
 }
 """The packages in their order, one row of the picture each."""
 SUMMARIES = {
@@ -41,6 +41,7 @@ SUMMARIES = {
     "adapters": "frameworks",
     "gateway": "MCP endpoint",
     "web": "API, pages",
+    "background": "shared process",
     "cli": "commands",
 }
 STYLE = """

@@ -518,6 +518,7 @@ async def test_over_standard_streams_the_client_is_asked(tmp_path: Path) -> None
 
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"one": odd("one")}}))
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLYARD_DATA_DIR": str(tmp_path)}
+    env["TOOLYARD_STANDALONE"] = "1"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "toolyard", "stdio"),
         stdin=asyncio.subprocess.PIPE,

@@ -143,7 +143,8 @@ Starting = Callable[..., Awaitable[Served]]
 def environment(data: Path, **more: str) -> dict[str, str]:
     """What a process of ours gets: nothing of whoever runs the tests."""
     keep = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-    return {**keep, "HOME": str(data), "TOOLYARD_DATA_DIR": str(data), **more}
+    own = {"HOME": str(data), "TOOLYARD_DATA_DIR": str(data), "TOOLYARD_STANDALONE": "1"}
+    return {**keep, **own, **more}
 
 
 def write_config(data: Path, servers: Mapping[str, Any]) -> Path:

@@ -83,6 +83,8 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
     "Serve": {
         "stdio": "Serve all servers to one MCP client over standard streams.",
         "connect": "Connect a client to Toolyard: show or write its configuration.",
+        "status": "Show the Toolyard that clients share in the background.",
+        "stop": "Stop the Toolyard that clients share in the background.",
         "serve": "Run the web app: pages and an API.",
         "restart": "Restart a server of a running Toolyard.",
         "users": "Manage accounts.",
@@ -112,6 +114,7 @@ _MODULE_BY_COMMAND = {
     "import": "import_",  # a keyword cannot be the name of a module
     "add": "setup.add",
     "catalog": "setup.catalog",
+    **dict.fromkeys(("status", "stop"), "background"),
     **dict.fromkeys(("remove", "enable", "disable", "edit"), "setup.edit"),
 }
 """Modules that are not named after their command. A module of several commands names them in ``commands``."""

@@ -30,7 +30,7 @@ class Launch:
     @classmethod
     def resolve(cls, spec: StdioSpec) -> Launch:
         """Look up the command on PATH, and complete folder and environment as for a start."""
-        environment = build_child_environment(spec.env)
+        environment = build_child_environment(spec.env, spec.inherited)
         command = shutil.which(spec.command, path=environment.get("PATH")) or spec.command
         return cls(command, spec.args, os.path.abspath(spec.cwd or "."), tuple(sorted(environment.items())))
 
@@ -69,8 +69,7 @@ class ProcessPool:
     Servers with the same principal, id, resolved command, arguments, folder, environment and trust are one
     process; its other options, such as timeouts, are those of the manager that used it first. Each manager
     counts as one user of a process, and gets all its notifications. The process ends when the last of them
-    releases it. To give the servers of a manager another base environment, such as that of a client, put the
-    variables into the ``env`` of their definitions.
+    releases it.
     """
 
     def __init__(self, max_processes: int | None = None) -> None:

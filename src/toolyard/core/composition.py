@@ -34,6 +34,7 @@ from toolyard.clients.call_path import (
 from toolyard.clients.connector import AuthProviderFor
 from toolyard.clients.handshake import FileEraCache
 from toolyard.clients.manager import CallbacksFor
+from toolyard.clients.process_pool import ProcessPool
 from toolyard.clients.tool_directory import ToolDirectory, ToolFetcher
 from toolyard.config.fingerprint_key import fingerprint_key
 from toolyard.config.settings.table import Settings
@@ -106,6 +107,7 @@ def build_core(
     before_call: BeforeCall | None = None,
     on_list_changed: Callable[[str], None] | None = None,
     with_native_tools: bool = False,
+    processes: ProcessPool | None = None,
 ) -> Core:
     """Build the services of one process. Nothing is started or opened yet.
 
@@ -124,9 +126,10 @@ def build_core(
     - ``registry_pins`` stores accepted definitions of instances; ``config_pins`` those of configured servers
       without an ``mcp.lock``, if the database is PostgreSQL.
     - ``accept_url_for`` returns the page on which a changed definition can be accepted.
+    - ``processes`` is shared by the cores of one process, which then share the processes of equal servers.
     - ``with_native_tools`` adds the built-in tools, visible to callers in a chat only.
 
-    ``close`` of the returned object does not close a ``net`` or ``catalogue_storage`` passed in.
+    ``close`` of the returned object does not close ``net``, ``catalogue_storage`` or ``processes`` passed in.
     """
     close_callbacks: list[Callable[[], Awaitable[None]]] = []
     if net is None:
@@ -161,6 +164,7 @@ def build_core(
         net=net,
         eras=None if data_dir is None else FileEraCache(data_dir / "eras.json", key),
         max_child_processes=settings.max_stdio_servers,
+        processes=processes,
         on_notification=on_notification,
         memory_servers=None if native is None else {native.server.id: native.make_transport},
         built_in_servers=() if native is None else (native.server,),

@@ -83,6 +83,8 @@ class StdioSpec:
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: str | None = None
     type: Literal["stdio"] = "stdio"
+    inherited: Mapping[str, str] | None = field(default=None, repr=False)
+    """Environment from which the child inherits some variables; None: that of this process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ __all__ = ["command"]
     type=click.Choice(["direct", "meta"]),
     help="Show all tools, or the meta tools. Default: the agent's mode.",
 )
+@click.option("--standalone", is_flag=True, help="Start servers for this client alone.")
 @click.pass_obj
 def command(
     options: Options,
@@ -34,11 +35,14 @@ def command(
     bundle: str | None,
     server: str | None,
     mode: Literal["direct", "meta"] | None,
+    standalone: bool,
 ) -> int:
     """Run one MCP server that offers all of yours, for clients that start servers as programs.
 
     Reads messages from standard input and writes them to standard output, in both protocol eras, until the
-    input ends. Logs go to standard error.
+    input ends. All clients share one Toolyard in the background, which the first one starts. With
+    --standalone, --verbose or --json, or if TOOLYARD_STANDALONE is 1, this process does all the work itself,
+    and logs go to standard error.
     """
     if sum(word is not None for word in (agent, bundle, server)) > 1:
         raise Usage("--agent, --bundle and --server cannot be combined", hint="use only one of them")

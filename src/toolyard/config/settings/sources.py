@@ -33,6 +33,7 @@ _OTHER_VARIABLES = {
     "TOOLYARD_CONFIG_PATH",
     "TOOLYARD_CONFIG_JSON",
     "TOOLYARD_REMOTE_TOKEN",
+    "TOOLYARD_STANDALONE",
 }
 _TOML_ERROR_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 

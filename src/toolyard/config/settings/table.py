@@ -319,6 +319,9 @@ class Settings(_ProviderSettings):
         kind.url(),
         "the URL of a registry of MCP servers (official API, v0.1) that `catalog` searches, too",
     )
+    idle_exit: float = _setting_field(
+        600.0, kind.number(0), "seconds without a client after which the background process ends"
+    )
     warm: bool = _setting_field(
         True, kind.flag(), "connect enabled servers at startup, before the first request"
     )

@@ -6,8 +6,9 @@ import asyncio
 import select
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
+from toolyard.clients.process_pool import ProcessPool
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import Settings
 from toolyard.core.call_approvals import CallApprovals, MemoryApprovalStore
@@ -26,7 +27,16 @@ from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
 
-__all__ = ["resolve_caller", "serve_local", "serve_streams"]
+__all__ = [
+    "DRAIN_TIMEOUT_SECONDS",
+    "LocalGateway",
+    "MessageReceiver",
+    "is_sendable",
+    "read_messages",
+    "resolve_caller",
+    "serve_local",
+    "serve_streams",
+]
 
 
 _READ_CHUNK_BYTES = 256 * 1024
@@ -34,7 +44,7 @@ _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Maximum size of one message."""
 _MAX_UNSENT_BYTES = 2 * 1024 * 1024
 """Size of unsent output beyond which everything but responses is dropped: the client does not read."""
-_DRAIN_TIMEOUT_SECONDS = 5.0
+DRAIN_TIMEOUT_SECONDS = 5.0
 """Time for the remaining responses after the input has ended, as with a pipe."""
 _POLL_HANG_UP_FLAG = getattr(select, "POLLRDHUP", 0)
 """Poll flag for a socket whose other end no longer writes. For a pipe, or a socket without a peer, it is
@@ -47,23 +57,20 @@ async def serve_streams(endpoint: Endpoint, source: BinaryIO, sink: BinaryIO) ->
     reader = asyncio.StreamReader(limit=_READ_CHUNK_BYTES)
     incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
     outgoing, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sink)
-    # With a limit of 0 ``drain`` waits until all output is written, which the loop of ``_read_messages``
+    # With a limit of 0 ``drain`` waits until all output is written, which the loop of ``read_messages``
     # relies on.
     outgoing.set_write_buffer_limits(high=0)
     writer = asyncio.StreamWriter(outgoing, protocol, None, loop)
 
     def send_to_client(message: Message) -> None:
-        is_response = "method" not in message
-        if not outgoing.is_closing() and (
-            is_response or outgoing.get_write_buffer_size() <= _MAX_UNSENT_BYTES
-        ):
+        if is_sendable(message, outgoing):
             writer.write(encode(message) + b"\n")
 
     channel = StdioSession(endpoint, send_to_client)
     try:
-        await _read_messages(channel, reader, writer, lambda: incoming.is_closing() or _is_hung_up(source))
-        await channel.finish(_DRAIN_TIMEOUT_SECONDS)
-        async with asyncio.timeout(_DRAIN_TIMEOUT_SECONDS):
+        await read_messages(channel, reader, writer, lambda: incoming.is_closing() or _is_hung_up(source))
+        await channel.finish(DRAIN_TIMEOUT_SECONDS)
+        async with asyncio.timeout(DRAIN_TIMEOUT_SECONDS):
             await writer.drain()
     except (BrokenPipeError, ConnectionResetError, TimeoutError):
         pass
@@ -73,12 +80,31 @@ async def serve_streams(endpoint: Endpoint, source: BinaryIO, sink: BinaryIO) ->
         outgoing.close()
 
 
-async def _read_messages(
-    channel: StdioSession,
+class MessageReceiver(Protocol):
+    """Receives the lines of a client in their order."""
+
+    def receive(self, message: object) -> None: ...
+
+    def reject_unreadable(self) -> None: ...
+
+    def skip_blank(self) -> None: ...
+
+
+def is_sendable(message: Message, outgoing: asyncio.WriteTransport) -> bool:
+    """Return whether to send a message: everything but responses is dropped if the client does not read."""
+    is_response = "method" not in message
+    return not outgoing.is_closing() and (
+        is_response or outgoing.get_write_buffer_size() <= _MAX_UNSENT_BYTES
+    )
+
+
+async def read_messages(
+    channel: MessageReceiver,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     ended: Callable[[], bool],
 ) -> None:
+    """Pass each line to ``channel`` until the input ends. Raises OSError, or TimeoutError for the output."""
     framer = LineFramer(_MAX_MESSAGE_BYTES)
     while chunk := await reader.read(_READ_CHUNK_BYTES):
         for line in framer.feed(chunk):
@@ -86,6 +112,7 @@ async def _read_messages(
                 channel.reject_unreadable()
                 continue
             if not bytes(line[:1000]).strip():
+                channel.skip_blank()
                 continue
             try:
                 message = await decode_message(line)
@@ -105,7 +132,7 @@ async def _drain_writer(writer: asyncio.StreamWriter, ended: Callable[[], bool])
     """
     while True:
         try:
-            async with asyncio.timeout(_DRAIN_TIMEOUT_SECONDS):
+            async with asyncio.timeout(DRAIN_TIMEOUT_SECONDS):
                 return await writer.drain()
         except TimeoutError:
             if ended():
@@ -138,6 +165,51 @@ def resolve_caller(
     return gateway_caller(known, configuration.bundles, agent=agent, bundles=bundles, scope=scope)
 
 
+class LocalGateway:
+    """Core and gateway for local clients of one configuration."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        settings: Settings,
+        data_dir: Path,
+        processes: ProcessPool | None = None,
+    ) -> None:
+        self._tasks = BackgroundTasks()
+        approvals = CallApprovals(MemoryApprovalStore())
+        self.core = core = build_core(
+            configuration,
+            settings,
+            data_dir=data_dir,
+            approve=approvals,
+            on_list_changed=self._handle_list_changed,
+            processes=processes,
+        )
+        self.gateway = Gateway(
+            core.manager,
+            core.tool_directory,
+            core.call_path,
+            core.meta_tools,
+            core.name_assigner,
+            core.locks,
+            approvals=approvals,
+        )
+
+    def _handle_list_changed(self, server_id: str) -> None:
+        self._tasks.spawn(self.core.updates.handle_list_changed(server_id))
+
+    async def apply_configuration(self, configuration: Configuration) -> None:
+        """Use a changed configuration from now on, and notify the clients that it concerns."""
+        changed_ids = await self.core.updates.update_configuration(configuration)
+        self.gateway.on_servers_changed(None, changed_ids)
+
+    async def close(self) -> None:
+        """Close every connection and end every child process."""
+        await self.gateway.close()
+        await self._tasks.close()
+        await self.core.close()
+
+
 async def serve_local(
     configuration: Configuration,
     settings: Settings,
@@ -149,28 +221,9 @@ async def serve_local(
     sink: BinaryIO,
 ) -> None:
     """Serve until the client disconnects; then close every connection and end every child process."""
-    tasks = BackgroundTasks()
-
-    def handle_list_changed(server_id: str) -> None:
-        tasks.spawn(core.updates.handle_list_changed(server_id))
-
-    approvals = CallApprovals(MemoryApprovalStore())
-    core = build_core(
-        configuration, settings, data_dir=data_dir, approve=approvals, on_list_changed=handle_list_changed
-    )
-    gateway = Gateway(
-        core.manager,
-        core.tool_directory,
-        core.call_path,
-        core.meta_tools,
-        core.name_assigner,
-        core.locks,
-        approvals=approvals,
-    )
+    local = LocalGateway(configuration, settings, data_dir)
     try:
-        await core.tool_directory.load_stored(caller.principal)
-        await serve_streams(Endpoint(gateway, caller, server, mode), source, sink)
+        await local.core.tool_directory.load_stored(caller.principal)
+        await serve_streams(Endpoint(local.gateway, caller, server, mode), source, sink)
     finally:
-        await gateway.close()
-        await tasks.close()
-        await core.close()
+        await local.close()

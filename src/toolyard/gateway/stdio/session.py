@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, cast
 
 from toolyard.concurrency.tasks import cancel_tasks
@@ -16,6 +17,7 @@ from toolyard.gateway.client_request import (
     is_request_id,
     parse_stateless_request,
 )
+from toolyard.gateway.client_subscriptions import LIST_CHANGED_KINDS
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.protocol.constants import INVALID_REQUEST, PARSE_ERROR
@@ -25,6 +27,7 @@ from toolyard.protocol.pending import (
     RequestId,
     RpcFailure,
     build_error_message,
+    build_notification,
     build_result_message,
 )
 from toolyard.protocol.server import RequestRejection
@@ -40,12 +43,33 @@ _MAX_RUNNING_REQUESTS = 1000
 class StdioSession:
     """One client on one channel. ``receive`` handles incoming messages."""
 
-    def __init__(self, endpoint: Endpoint, send_to_client: SendToClient) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        send_to_client: SendToClient,
+        on_request_end: Callable[[RequestId], None] | None = None,
+    ) -> None:
+        """``on_request_end`` is called after each request, also for one that was cancelled."""
         self._endpoint = endpoint
         self._send_to_client = send_to_client
+        self._on_request_end = on_request_end
         self._session: LegacySession | None = None
         self._running_tasks: dict[RequestId, asyncio.Task[None]] = {}
         self._listen_ids: set[RequestId] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a request runs, except those that only listen."""
+        return len(self._running_tasks) > len(self._listen_ids)
+
+    def skip_blank(self) -> None:
+        """Ignore a line without a message."""
+
+    def notify_lists_changed(self) -> None:
+        """Notify the client that everything may have changed, as after a restart."""
+        if self._session is not None:
+            for method in LIST_CHANGED_KINDS:
+                self._session.notify(build_notification(method, {}))
 
     def reject_unreadable(self) -> None:
         """Answer input that is not JSON, or too long, with a parse error."""
@@ -95,6 +119,8 @@ class StdioSession:
                 request.is_finished = True
                 if request.session is not None:
                     request.session.active_requests.remove(request)
+            if self._on_request_end is not None:
+                self._on_request_end(id)
 
     def _parse_request(self, body: Message) -> ClientRequest | RpcFailure:
         era = detect_era(body)

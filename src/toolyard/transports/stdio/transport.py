@@ -87,7 +87,8 @@ class StdioTransport:
     async def open(self, receiver: Receiver) -> None:
         self._supervisor.prepare_start()
         variable, self._marker = self._supervisor.make_marker()
-        environment = {**build_child_environment(self._spec.env), variable: self._marker}
+        environment = build_child_environment(self._spec.env, self._spec.inherited)
+        environment[variable] = self._marker
         try:
             command = shutil.which(self._spec.command, path=environment.get("PATH")) or self._spec.command
             self._child = ChildProcess(self, (command, *self._spec.args), cwd=self._spec.cwd, env=environment)

@@ -1,0 +1,201 @@
+"""One attached client: its lines come in as they are, frames go out that say which lines are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any, cast
+
+from toolyard.background.hello import Frame, write_frame
+from toolyard.gateway.client_request import as_object, is_request_id
+from toolyard.gateway.endpoint import Endpoint
+from toolyard.gateway.stdio.local_gateway import DRAIN_TIMEOUT_SECONDS, is_sendable, read_messages
+from toolyard.gateway.stdio.session import StdioSession
+from toolyard.protocol.codec import encode
+from toolyard.protocol.pending import Message, RequestId
+
+__all__ = ["AttachedClient"]
+
+
+class AttachedClient:
+    """Serves a client until it disconnects or is moved to another process."""
+
+    def __init__(
+        self, endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, replay: int
+    ) -> None:
+        """``replay`` is the number of first lines whose answers the client has got before."""
+        self._endpoint = endpoint
+        self._reader = reader
+        self._writer = writer
+        self._replay = replay
+        self._session = StdioSession(endpoint, self._send, self._on_request_end)
+        self._line_count = 0
+        self._line_of_request: dict[RequestId, int] = {}
+        self._listen_ids: set[RequestId] = set()
+        self._open_requests: dict[int, int] = {}
+        """Number of unanswered requests of each line that has more than one."""
+        self._waiting_lines: asyncio.Queue[object] | None = asyncio.Queue() if replay else None
+        """Lines that wait until the first ones are replayed, each of which needs the one before."""
+        self._replayed_line_answered = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+        self._move_payload: bytes | None = None
+        self._is_moved = False
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a request of the client runs."""
+        return self._session.is_busy
+
+    async def serve(self) -> None:
+        """Serve the client. Its connection is closed at the end."""
+        outgoing = self._writer.transport
+        outgoing.set_write_buffer_limits(high=0)
+        self._reading = asyncio.create_task(
+            read_messages(self, self._reader, self._writer, self._reader.at_eof)
+        )
+        replaying = asyncio.create_task(self._replay_lines()) if self._replay else None
+        try:
+            await asyncio.wait([self._reading])
+            if not self._reading.cancelled():
+                self._reading.result()
+                await self._session.finish(DRAIN_TIMEOUT_SECONDS)
+            async with asyncio.timeout(DRAIN_TIMEOUT_SECONDS):
+                await self._writer.drain()
+        except (OSError, TimeoutError):
+            pass
+        finally:
+            self._reading.cancel()
+            if replaying is not None:
+                replaying.cancel()
+            await self._session.close()
+            self._writer.close()
+
+    def request_move(self, when: str) -> None:
+        """Close the connection as soon as no request runs, so that the client attaches to another process.
+
+        It does so now, or ``later`` when it sends something.
+        """
+        self._move_payload = when.encode()
+        if not self.is_busy:
+            self.move()
+
+    def move(self) -> None:
+        """Close the connection now. The shim answers requests that still run."""
+        if not self._is_moved and self._reading is not None:
+            self._is_moved = True
+            self._write(Frame.MOVE, self._line_count, self._move_payload or b"now")
+            self._reading.cancel()
+
+    # Lines, from ``read_messages``.
+
+    def receive(self, message: object) -> None:
+        if self._waiting_lines is not None:
+            self._waiting_lines.put_nowait(message)
+        elif not self._is_moved:
+            self._handle_line(message)
+
+    def reject_unreadable(self) -> None:
+        self.receive(_UNREADABLE)
+
+    def skip_blank(self) -> None:
+        self.receive(())
+
+    async def _replay_lines(self) -> None:
+        waiting = cast("asyncio.Queue[object]", self._waiting_lines)
+        for line in range(1, self._replay + 1):
+            self._replayed_line_answered.clear()
+            self._handle_line(await waiting.get())
+            while line in self._line_of_request.values():
+                await self._replayed_line_answered.wait()
+                self._replayed_line_answered.clear()
+        while not waiting.empty():
+            self._handle_line(waiting.get_nowait())
+        self._waiting_lines = None
+        self._session.notify_lists_changed()
+
+    def _handle_line(self, message: object) -> None:
+        self._line_count = line = self._line_count + 1
+        if message is _UNREADABLE:
+            self._session.reject_unreadable()
+            self._write(Frame.MESSAGE, line)
+            return
+        messages = cast("list[object]", message) if isinstance(message, list) else (message,)
+        open_requests = 0
+        for each in messages:
+            body = as_object(each)
+            method, id = body.get("method"), body.get("id")
+            if isinstance(method, str):
+                self._keep(line, method, body)
+                if is_request_id(id) and id not in self._line_of_request:
+                    self._line_of_request[id] = line
+                    open_requests += 1
+        if open_requests > 1:
+            self._open_requests[line] = open_requests
+        if message != ():
+            self._session.receive(cast("object", message))
+        if not open_requests:
+            self._write(Frame.MESSAGE, line)
+
+    def _keep(self, line: int, method: str, body: Mapping[str, Any]) -> None:
+        """Let the shim keep the lines that the state of this client is made of."""
+        uri = as_object(body.get("params")).get("uri")
+        if method in ("initialize", "notifications/initialized", "logging/setLevel"):
+            self._write(Frame.KEEP, line, method.encode())
+        elif method == "resources/subscribe":
+            self._write(Frame.KEEP, line, f"resource {uri}".encode(errors="replace"))
+        elif method == "resources/unsubscribe":
+            self._write(Frame.FORGET, 0, f"resource {uri}".encode(errors="replace"))
+        elif method == "subscriptions/listen" and is_request_id(body.get("id")):
+            self._listen_ids.add(body["id"])
+            self._write(Frame.KEEP, line, f"listen {body.get('id')!r}".encode(errors="replace"))
+
+    # Answers.
+
+    def _send(self, message: Message) -> None:
+        if not is_sendable(message, self._writer.transport):
+            return
+        line = 0
+        if "method" not in message:
+            id = message.get("id")
+            line = self._line_of_request.pop(id, 0) if is_request_id(id) else 0
+            if 0 < line <= self._replay:
+                self._finish_request(line)
+                return
+            line = self._count_answer(line)
+        self._write(Frame.MESSAGE, line, encode(message) + b"\n")
+
+    def _on_request_end(self, id: RequestId) -> None:
+        """Report a request that ended without an answer: it was cancelled."""
+        if self._is_moved:
+            return  # It runs on in another process, or the shim answers it.
+        line = self._line_of_request.pop(id, 0)
+        if line:
+            self._finish_request(line)
+        if id in self._listen_ids:
+            self._listen_ids.discard(id)
+            self._write(Frame.FORGET, 0, f"listen {id!r}".encode(errors="replace"))
+        if self._move_payload is not None and not self.is_busy:
+            self.move()
+
+    def _finish_request(self, line: int) -> None:
+        if self._count_answer(line):
+            self._write(Frame.MESSAGE, line)
+        self._replayed_line_answered.set()
+
+    def _count_answer(self, line: int) -> int:
+        """Return the line if all its requests are answered now, else 0."""
+        remaining = self._open_requests.get(line, 1) - 1
+        if remaining:
+            self._open_requests[line] = remaining
+            return 0
+        self._open_requests.pop(line, None)
+        return line
+
+    def _write(self, kind: int, line: int, payload: bytes = b"") -> None:
+        if not self._writer.transport.is_closing():
+            with contextlib.suppress(OSError):
+                self._writer.write(write_frame(kind, line, payload))
+
+
+_UNREADABLE = object()

@@ -1,0 +1,298 @@
+"""The owner of a data directory: serves all attached clients until it is stopped or idle."""
+
+from __future__ import annotations
+
+import _socket
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolyard.background.attached_client import AttachedClient
+from toolyard.background.hello import MAX_HELLO_BYTES, PROTOCOL, Hello, environment_id
+from toolyard.background.listener import Listener
+from toolyard.background.runtime_dir import lock_file
+from toolyard.background.views import CLIENT_DIR_VARIABLE, View, Views
+from toolyard.concurrency.tasks import BackgroundTasks
+from toolyard.config.settings.table import SETTINGS
+from toolyard.errors import ToolyardError
+from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
+from toolyard.transports.stdio.watchdog import MARKER_VARIABLE
+from toolyard.types.version import __version__
+from toolyard.web.server.logs import start_logging
+
+__all__ = ["Owner", "run_owner"]
+
+log = logging.getLogger("toolyard.background")
+
+_COMMAND_TIMEOUT_SECONDS = 10.0
+_STOP_DRAIN_SECONDS = 5.0
+MOVE_DRAIN_SECONDS = 30.0
+"""Time for running calls to end before the clients are moved to another process."""
+_UNCOMPARED_VARIABLES = {
+    MARKER_VARIABLE,
+    CLIENT_DIR_VARIABLE,
+    "TOOLYARD_CONFIG_PATH",
+    "TOOLYARD_CONFIG_JSON",
+    "TOOLYARD_DATA_DIR",
+    "TOOLYARD_REMOTE_TOKEN",
+    "TOOLYARD_STANDALONE",
+}
+"""Variables that are not settings, or that are part of a client's view."""
+
+
+@dataclass(slots=True, eq=False)
+class _AttachedClientInfo:
+    client: AttachedClient
+    hello: Hello
+    view: View
+    task: asyncio.Task[None]
+    since: float = field(default_factory=time.time)
+
+
+class Owner:
+    """Serves the connections that the listener accepts. ``run`` returns once it has ended."""
+
+    def __init__(self, listener: Listener, data_dir: Path, views: Views, *, is_background: bool) -> None:
+        """``is_background``: the process has no other purpose, and ends when it is idle."""
+        self._listener = listener
+        self._data_dir = data_dir
+        self._views = views
+        self._is_background = is_background
+        self._clients: set[_AttachedClientInfo] = set()
+        self._tasks = BackgroundTasks()
+        self._ended = asyncio.Event()
+        self._drain_task: asyncio.Task[None] | None = None
+        self._idle_since = time.monotonic()
+        self._is_outdated = False
+        """Whether a client of a newer version attached, so that this process is replaced once it is idle."""
+        self._started_at = time.time()
+
+    async def run(self) -> None:
+        """Serve until stopped, or until idle for the time of the setting ``idle_exit``."""
+        loop = asyncio.get_running_loop()
+        self._listener.deliver_to(lambda connection: _call_in_loop(loop, self._accept, connection))
+        idle_check = self._tasks.spawn(self._check_idle()) if self._is_background else None
+        try:
+            await self._ended.wait()
+        finally:
+            if idle_check is not None:
+                idle_check.cancel()
+            self._listener.close()
+            await self._tasks.close()
+            await self._views.close()
+
+    def restore_socket(self) -> None:
+        """Listen again if the socket was deleted."""
+        self._listener.restore()
+
+    def stop(self) -> None:
+        """Begin to end. Clients attach to another process when they send something."""
+        self._drain("later", _STOP_DRAIN_SECONDS)
+
+    def leave(self) -> None:
+        """Give up the data directory, so that another process can own it, and move the clients to it."""
+        self._drain("now", MOVE_DRAIN_SECONDS)
+
+    def _drain(self, when: str, seconds: float) -> None:
+        self._listener.close()
+        if self._drain_task is None:
+            self._drain_task = self._tasks.spawn(self._move_clients(when, seconds))
+
+    async def _move_clients(self, when: str, seconds: float) -> None:
+        for each in list(self._clients):
+            each.client.request_move(when)
+        await self._wait_for_clients(seconds)
+        for each in list(self._clients):
+            each.client.move()
+        await self._wait_for_clients(_STOP_DRAIN_SECONDS)
+        self._ended.set()
+
+    async def _wait_for_clients(self, seconds: float) -> None:
+        if self._clients:
+            await asyncio.wait([each.task for each in self._clients], timeout=seconds)
+
+    async def _check_idle(self) -> None:
+        while True:
+            await asyncio.sleep(min(self._views.settings.idle_exit / 2, 30.0))
+            if self._is_outdated and not any(each.client.is_busy for each in self._clients):
+                log.info("a newer version of Toolyard takes over")
+                self.leave()
+                return
+            if self._clients or time.monotonic() - self._idle_since < self._views.settings.idle_exit:
+                continue
+            if self._end_if_idle():
+                return
+
+    def _end_if_idle(self) -> bool:
+        # With the lock, nobody starts another process before this one no longer listens.
+        lock = lock_file(self._listener.paths.start_lock)
+        if lock is None:
+            return False
+        try:
+            if self._clients:
+                return False
+            self._listener.close()
+        finally:
+            os.close(lock)
+        self._ended.set()
+        return True
+
+    # Connections.
+
+    def _accept(self, connection: _socket.socket) -> None:
+        self._tasks.spawn(self._serve(socket.socket(fileno=connection.detach())), name="connection")
+
+    async def _serve(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection)
+        try:
+            async with asyncio.timeout(_COMMAND_TIMEOUT_SECONDS):
+                words = (await reader.readline()).split()
+            await self._run_command(words, reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError):
+            pass  # The client has gone, or is not one.
+        finally:
+            writer.close()
+
+    async def _run_command(
+        self, words: list[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        command = words[0].decode() if words else ""
+        if command == "attach" and len(words) == 2:
+            async with asyncio.timeout(_COMMAND_TIMEOUT_SECONDS):
+                hello = Hello.from_bytes(await reader.readexactly(min(int(words[1]), MAX_HELLO_BYTES)))
+            await self._attach(hello, reader, writer)
+        elif command == "status":
+            writer.write(json.dumps(self.describe()).encode() + b"\n")
+            await writer.drain()
+        elif command == "replace":
+            self._is_outdated = True
+        elif command in ("stop", "leave"):
+            (self.stop if command == "stop" else self.leave)()
+            writer.write(b"ok\n")
+            await writer.drain()
+
+    async def _attach(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        refusal = self._find_refusal(hello)
+        if refusal is not None:
+            writer.write(refusal.encode() + b"\n")
+            await writer.drain()
+            return
+        try:
+            view = await self._views.find_view(hello)
+            endpoint = view.make_endpoint(hello.arguments)
+        except (ToolyardError, OSError) as error:
+            log.info("a client in %s was not attached: %s", hello.cwd, error)
+            writer.write(b"no its configuration or its options are not valid\n")
+            await writer.drain()
+            return
+        writer.write(b"ok\n")
+        client = AttachedClient(endpoint, reader, writer, hello.replay)
+        info = _AttachedClientInfo(client, hello, view, asyncio.create_task(client.serve()))
+        self._clients.add(info)
+        view.client_count += 1
+        try:
+            await info.task
+        finally:
+            view.client_count -= 1
+            self._clients.discard(info)
+            self._idle_since = time.monotonic()
+
+    def _find_refusal(self, hello: Hello) -> str | None:
+        if not self._listener.is_open:
+            return "gone"
+        if (hello.version, hello.environment_id) != (__version__, environment_id()):
+            if not self._clients and self._is_background:
+                self._drain("now", 0.0)
+                return "gone"
+            self._is_outdated = self._is_outdated or _parse_version(hello.version) > _parse_version(
+                __version__
+            )
+        names = {name for name in (*hello.environment, *os.environ) if name.startswith("TOOLYARD_")}
+        for name in sorted(names - _UNCOMPARED_VARIABLES):
+            if hello.environment.get(name) != os.environ.get(name):
+                return f"no the background process has another value of {name}"
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """Return what ``toolyard status`` shows."""
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "protocol": PROTOCOL,
+            "program": sys.prefix,
+            "data_dir": str(self._data_dir),
+            "started_at": self._started_at,
+            "clients": [
+                {
+                    "pid": each.hello.pid,
+                    "cwd": each.hello.cwd,
+                    "options": each.hello.arguments,
+                    "version": each.hello.version,
+                    "since": each.since,
+                    "busy": each.client.is_busy,
+                    "config": each.view.configuration.file,
+                }
+                for each in sorted(self._clients, key=lambda each: each.since)
+            ],
+            "views": [
+                {
+                    "config": view.configuration.file,
+                    "clients": view.client_count,
+                    "problem": view.problem,
+                    "servers": [
+                        {"id": status.server, "state": status.state, "pid": status.pid}
+                        for status in view.local.core.manager.statuses()
+                    ],
+                }
+                for view in self._views.views
+            ],
+        }
+
+
+def _call_in_loop(
+    loop: asyncio.AbstractEventLoop, accept: Callable[[_socket.socket], None], connection: _socket.socket
+) -> None:
+    try:
+        loop.call_soon_threadsafe(accept, connection)
+    except RuntimeError:  # The loop has ended.
+        connection.close()
+
+
+def _parse_version(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def _forget_other_variables() -> None:
+    """Remove the variables of the first client that are neither settings nor inherited by servers.
+
+    What servers refer to comes from the environment of each client.
+    """
+    wanted = {*INHERITED_VARIABLES, *(name for row in SETTINGS for name in row.also)}
+    for name in list(os.environ):
+        if name not in wanted and not name.startswith(("TOOLYARD_", "PYTHON", "CREDENTIALS_DIRECTORY")):
+            del os.environ[name]
+
+
+async def run_owner(listener: Listener, data_dir: Path) -> None:
+    """Run the background process of a data directory until it ends."""
+    loop = asyncio.get_running_loop()
+    _forget_other_variables()
+    views = Views(data_dir)
+    start_logging(views.settings.log_level, views.settings.log_format)
+    owner = Owner(listener, data_dir, views, is_background=True)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, owner.stop)
+    loop.add_signal_handler(signal.SIGUSR1, owner.restore_socket)
+    log.info("the background process of %s serves clients", data_dir)
+    await owner.run()
+    log.info("the background process has ended")

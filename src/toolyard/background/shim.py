@@ -1,0 +1,513 @@
+"""``toolyard stdio``: connects the standard streams of one client to the Toolyard of its data directory.
+
+The shim copies bytes and parses no messages. If the background process ends, the shim answers the open
+requests with an error, attaches to the next process or starts one, and sends the client's ``initialize``
+again, so that the client sees neither.
+"""
+
+import _socket
+import os
+import select
+import stat
+import sys
+import time
+
+from toolyard.background.hello import (
+    FRAME_HEADER_BYTES,
+    PROTOCOL,
+    Frame,
+    Greeting,
+    Hello,
+    environment_id,
+    list_namespaces,
+    read_frame_header,
+)
+from toolyard.background.launch import is_running, launch_background
+from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, find_peer_uid, lock_file
+from toolyard.types.version import __version__
+
+__all__ = ["STANDALONE_VARIABLE", "Attachment", "NotAttached", "find_data_dir", "parse_arguments", "run_shim"]
+
+STANDALONE_VARIABLE = "TOOLYARD_STANDALONE"
+"""Environment variable to set to 1 where no background process shall be used."""
+START_TIMEOUT_SECONDS = 5.0
+"""Time for a background process to answer the first connection."""
+_HELLO_TIMEOUT_SECONDS = 60.0
+"""Time for it to load the configuration, and its own program after a start."""
+_RETRY_SECONDS = 0.01
+_CHUNK_BYTES = 256 * 1024
+_DRAIN_TIMEOUT_MILLISECONDS = 5_000
+"""Time for a client that writes no more to read its answers."""
+_HANG_UP_FLAG = getattr(select, "POLLRDHUP", 0)
+_MAX_UNSENT_BYTES = 1024 * 1024
+"""Size of the unsent data in one direction from which on the other end is not read."""
+_VALUE_OPTIONS = ("--agent", "--bundle", "--server", "--mode", "--config", "--data-dir")
+_SHARED_OPTIONS = ("--config", "--data-dir")
+_INTERNAL_ERROR = -32603
+
+
+class NotAttached(Exception):
+    """Raised when there is no process to attach to. The message is the reason, for people."""
+
+    def __init__(self, reason: str, *, is_absent: bool = False) -> None:
+        super().__init__(reason)
+        self.is_absent = is_absent
+        """Whether no process runs, as opposed to one that cannot be used."""
+
+
+def parse_arguments(words: list[str]) -> dict[str, str] | None:
+    """Return the options of ``toolyard stdio`` by name, or None for every other command line.
+
+    None also stands for a line that is not valid, with other options or ``--standalone``: those are left to
+    the full parser.
+    """
+    options: dict[str, str] = {}
+    is_stdio = False
+    remaining = iter(words)
+    for word in remaining:
+        name, separator, value = word.partition("=")
+        if word == "stdio" and not is_stdio:
+            is_stdio = True
+        elif name in (_VALUE_OPTIONS if is_stdio else _SHARED_OPTIONS):
+            given = value if separator else next(remaining, None)
+            if given is None:
+                return None
+            options[name[2:]] = given
+        else:
+            return None
+    has_conflict = len(options.keys() & {"agent", "bundle", "server"}) > 1
+    is_valid = is_stdio and not has_conflict and options.get("mode", "meta") in ("meta", "direct")
+    return options if is_valid else None
+
+
+def find_data_dir(options: dict[str, str]) -> str:
+    """Return the data directory, as ``config.data_dir`` finds it."""
+    environment = os.environ
+    named = options.get("data-dir") or environment.get("TOOLYARD_DATA_DIR")
+    if named:
+        return os.path.abspath(os.path.expanduser(named))
+    if sys.platform == "linux":
+        # The same as below, which takes longer to import than everything else here.
+        base = environment.get("XDG_DATA_HOME", "")
+        return os.path.join(base if base.strip() else os.path.expanduser("~/.local/share"), "toolyard")
+    from platformdirs import user_data_dir
+
+    return user_data_dir("toolyard", appauthor=False)
+
+
+def run_shim(options: dict[str, str]) -> int | None:
+    """Serve the client until it disconnects. Return the exit code, or None if this must run standalone."""
+    if os.environ.get(STANDALONE_VARIABLE) == "1" or not (_can_wait_for(0) and _can_wait_for(1)):
+        return None
+    try:
+        shim = _Shim(Attachment(find_data_dir(options), options))
+    except (NotAttached, RuntimeDirError) as reason:
+        _print_note(f"this client gets a Toolyard of its own: {reason}")
+        return None
+    except OSError as error:
+        _print_note(f"this client gets a Toolyard of its own: {error}")
+        return None
+    try:
+        return shim.run()
+    except KeyboardInterrupt:
+        return 130
+
+
+def _can_wait_for(descriptor: int) -> bool:
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+
+
+def _print_note(text: str) -> None:
+    try:
+        os.write(2, f"note: {text}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+
+
+class Attachment:
+    """Connects to the background process of a data directory, and starts it where none runs."""
+
+    def __init__(self, data_dir: str, options: dict[str, str]) -> None:
+        """Raises RuntimeDirError or OSError."""
+        self._data_dir = data_dir
+        self._paths = RuntimePaths(data_dir, os.environ.get("XDG_RUNTIME_DIR", ""))
+        arguments = {name: value for name, value in options.items() if name != "data-dir"}
+        self._hello = Hello(
+            __version__, environment_id(), os.getcwd(), arguments, dict(os.environ), os.getpid()
+        )
+
+    def attach(self, replay: int = 0) -> _socket.socket:
+        """Return a connection on which the client is served. Raises NotAttached or OSError."""
+        while True:
+            connection = self.connect()
+            self._hello.replay = replay
+            body = self._hello.to_bytes()
+            connection.settimeout(_HELLO_TIMEOUT_SECONDS)
+            try:
+                connection.sendall(b"attach %d\n" % len(body) + body)
+                answer = read_line(connection)
+            except OSError as error:
+                raise NotAttached(f"the background process does not answer: {error}") from None
+            if answer == b"ok":
+                connection.setblocking(False)
+                return connection
+            connection.close()
+            if answer not in (b"", b"gone"):
+                raise NotAttached(answer.decode("utf-8", "replace").partition(" ")[2])
+            # It was about to end. The next one answers, or is started.
+
+    def connect(self, *, start: bool = True) -> _socket.socket:
+        """Return a connection to a process whose greeting was accepted. Raises NotAttached or OSError."""
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        started: int | None = None
+        lock: int | None = None
+        try:
+            while True:
+                connection = self._try_connect(deadline)
+                if connection is not None:
+                    return connection
+                if not start:
+                    raise NotAttached("no background process runs", is_absent=True)
+                if lock is None:
+                    lock = lock_file(self._paths.start_lock)
+                    if lock is not None:
+                        continue  # It may have been started before the lock was ours.
+                elif started is None:
+                    started = launch_background(self._data_dir, self._paths.folder)
+                elif not is_running(started):
+                    raise NotAttached("the background process ended at once; see `toolyard status`")
+                if time.monotonic() > deadline:
+                    raise NotAttached(f"no background process answered within {START_TIMEOUT_SECONDS:g} s")
+                time.sleep(_RETRY_SECONDS)
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    def _try_connect(self, deadline: float) -> _socket.socket | None:
+        """Return None if no process listens. Raises NotAttached if one does that cannot be used."""
+        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            connection.settimeout(max(0.1, deadline - time.monotonic()))
+            try:
+                connection.connect(self._paths.socket)
+            except (FileNotFoundError, ConnectionRefusedError):
+                connection.close()
+                return None
+            # Before anything is sent: the folder is ours, but root may have put a socket there.
+            if find_peer_uid(connection) != os.getuid():
+                raise NotAttached(f"another user listens on {self._paths.socket}")
+            try:
+                line = read_line(connection)
+            except ConnectionResetError:
+                line = b""
+            except TimeoutError:
+                raise NotAttached("the background process does not answer") from None
+            if not line:
+                connection.close()
+                return None
+            self._check_greeting(connection, Greeting.from_line(line))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_greeting(self, connection: _socket.socket, greeting: Greeting | None) -> None:
+        if greeting is None or greeting.protocol != PROTOCOL:
+            # It ends once it is idle, so that the next client starts a process of its own version.
+            connection.sendall(b"replace\n")
+            version = "unknown" if greeting is None else greeting.version
+            raise NotAttached(f"the background process has another version ({version})")
+        namespaces = list_namespaces()
+        if greeting.namespaces != namespaces:
+            raise NotAttached("the background process runs in another container or sandbox")
+
+
+def read_line(connection: _socket.socket) -> bytes:
+    """Return one line without its end, or b"" if the connection ends. Reads no further than the line."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = connection.recv(1)
+        if not byte:
+            return b""
+        line += byte
+    return line[:-1]
+
+
+class _Shim:
+    """One client and the connection that serves it."""
+
+    def __init__(self, attachment: Attachment) -> None:
+        """Raises NotAttached or OSError."""
+        self._attachment = attachment
+        self._connection: _socket.socket | None = attachment.attach()
+        self._open_lines: dict[int, bytes] = {}
+        """Complete lines of the client that are not answered, by number."""
+        self._kept_lines: dict[bytes, tuple[int, bytes]] = {}
+        """Lines to send again after attaching anew, by their key, with their number."""
+        self._unanswered_kept: set[int] = set()
+        """Numbers of those whose answer the client has not got yet."""
+        self._partial_line = bytearray()
+        self._line_count = 0
+        self._replayed_count = 0
+        """Number of the first lines that the client got an answer to from an earlier process."""
+        self._to_process = bytearray()
+        self._to_client = bytearray()
+        self._frames = bytearray()
+        self._input_ended = False
+        self._hung_up = False
+        """Whether the client writes no more, even if some input is left to read."""
+        self._move: tuple[int, bytes] | None = None
+        """Last line that the process read before it closed the connection on purpose, and when to attach."""
+
+    def run(self) -> int:
+        """Copy until the client disconnects, and return the exit code."""
+        for descriptor in (0, 1):
+            if not os.isatty(descriptor):
+                os.set_blocking(descriptor, False)
+        try:
+            while True:
+                if self._connection is None and not self._attach_again():
+                    return 1
+                if self._copy_once():
+                    return 0
+        except BrokenPipeError:
+            return 0  # The client no longer reads.
+
+    def _copy_once(self) -> bool:
+        """Wait for something to copy, and copy it. Return True at the end."""
+        connection = self._connection
+        assert connection is not None
+        poller = select.poll()
+        number = connection.fileno()
+        events = (select.POLLIN if len(self._to_client) <= _MAX_UNSENT_BYTES else 0) | (
+            select.POLLOUT if self._to_process else 0
+        )
+        poller.register(number, events)
+        if not self._input_ended and len(self._to_process) <= _MAX_UNSENT_BYTES:
+            poller.register(0, select.POLLIN)
+        elif not self._hung_up:
+            poller.register(0, _HANG_UP_FLAG)
+        # Without POLLOUT, only the end of a reader is reported.
+        poller.register(1, select.POLLOUT if self._to_client else 0)
+        # A client that writes no more may not read either.
+        is_leaving = self._input_ended or self._hung_up
+        timeout = _DRAIN_TIMEOUT_MILLISECONDS if is_leaving and self._to_client else None
+        while True:
+            ready = poller.poll(timeout)
+            if not ready:
+                return True
+            for descriptor, event in ready:
+                if descriptor == 0 and len(self._to_process) <= _MAX_UNSENT_BYTES:
+                    self._read_input()
+                elif descriptor == 0:
+                    self._hung_up = True
+                elif descriptor == 1:
+                    if event & (select.POLLERR | select.POLLHUP) and not event & select.POLLOUT:
+                        return True
+                    self._write_output()
+                elif not self._exchange(connection, event):
+                    return self._on_connection_lost()
+            is_waiting = self._to_process or self._to_client or self._input_ended
+            if is_waiting or is_leaving or events != select.POLLIN:
+                return False
+
+    # The client.
+
+    def _read_input(self) -> None:
+        try:
+            data = os.read(0, _CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._input_ended = True
+            if not self._to_process:
+                self._end_requests()
+            return
+        self._count_lines(data)
+        self._send(data)
+
+    def _count_lines(self, data: bytes) -> None:
+        if not self._partial_line and data.find(b"\n") == len(data) - 1:
+            self._line_count += 1
+            self._open_lines[self._line_count] = data
+            return
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._partial_line += line
+            self._line_count += 1
+            self._open_lines[self._line_count] = bytes(self._partial_line) + b"\n"
+            self._partial_line.clear()
+        self._partial_line += rest
+
+    def _write_output(self) -> None:
+        if self._to_client:
+            try:
+                sent = os.write(1, self._to_client)
+            except BlockingIOError:
+                return
+            del self._to_client[:sent]
+
+    # The process.
+
+    def _send(self, data: bytes) -> None:
+        if not self._to_process and self._connection is not None:
+            try:
+                sent = self._connection.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # Reading reports the end, and what it has sent before.
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self._to_process += data
+
+    def _end_requests(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.shutdown(_socket.SHUT_WR)
+            except OSError:
+                pass
+
+    def _exchange(self, connection: _socket.socket, event: int) -> bool:
+        """Send and receive. Return False if the connection has ended."""
+        if event & select.POLLOUT and self._to_process:
+            try:
+                sent = connection.send(self._to_process)
+                del self._to_process[:sent]
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._to_process.clear()
+            if not self._to_process and self._input_ended:
+                self._end_requests()
+        if event & (select.POLLIN | select.POLLHUP | select.POLLERR):
+            try:
+                data = connection.recv(_CHUNK_BYTES)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not data:
+                return False
+            self._receive(data)
+        return True
+
+    def _receive(self, data: bytes) -> None:
+        # Whole frames only: of a message that the process did not complete, the client gets nothing.
+        frames = self._frames
+        frames += data
+        start = 0
+        while len(frames) - start >= FRAME_HEADER_BYTES:
+            kind, line, size = read_frame_header(frames, start)
+            end = start + FRAME_HEADER_BYTES + size
+            if len(frames) < end:
+                break
+            payload = bytes(frames[start + FRAME_HEADER_BYTES : end])
+            start = end
+            if kind == Frame.MESSAGE:
+                if line:
+                    self._open_lines.pop(line, None)
+                    self._unanswered_kept.discard(line)
+                self._to_client += payload
+            elif kind == Frame.KEEP and line in self._open_lines:
+                self._kept_lines[payload] = line, self._open_lines[line]
+                if line > self._replayed_count:
+                    self._unanswered_kept.add(line)
+            elif kind == Frame.FORGET:
+                self._kept_lines.pop(payload, None)
+            elif kind == Frame.MOVE:
+                self._move = line, payload
+        if start:
+            del frames[:start]
+        if self._to_client:
+            self._write_output()
+
+    # Another process.
+
+    def _on_connection_lost(self) -> bool:
+        """Prepare to attach again. Return True if there is nothing left to do."""
+        assert self._connection is not None
+        self._connection.close()
+        self._connection = None
+        self._frames.clear()
+        self._to_process.clear()
+        if self._input_ended:
+            self._answer_open_lines(self._line_count)
+            self._flush_output()
+            return True
+        last_line, when = self._move or (self._line_count, b"now")
+        self._move = None
+        self._answer_open_lines(last_line)
+        self._flush_output()
+        if when == b"later" and not self._open_lines and not self._partial_line:
+            poller = select.poll()
+            poller.register(0, select.POLLIN)
+            poller.register(1, 0)
+            if any(descriptor == 1 for descriptor, _ in poller.poll()):
+                return True
+            self._read_input()
+            return self._input_ended
+        return False
+
+    def _answer_open_lines(self, last_line: int) -> None:
+        """Answer the requests in the lines up to this one with an error, except those that are sent again."""
+        kept = {number for number, _ in self._kept_lines.values()}
+        for number in [number for number in self._open_lines if number <= last_line and number not in kept]:
+            for id in _find_request_ids(self._open_lines.pop(number)):
+                self._to_client += _build_error(id)
+
+    def _flush_output(self) -> None:
+        poller = select.poll()
+        poller.register(1, select.POLLOUT)
+        while self._to_client and poller.poll(_DRAIN_TIMEOUT_MILLISECONDS if self._input_ended else None):
+            self._write_output()
+
+    def _attach_again(self) -> bool:
+        """Attach to another process, and send it the state of the client and the lines that are open."""
+        answered = [each for each in self._kept_lines.values() if each[0] not in self._unanswered_kept]
+        numbers = sorted(self._open_lines.keys() - {number for number, _ in answered})
+        try:
+            self._connection = self._attachment.attach(len(answered))
+        except (NotAttached, OSError) as error:
+            self._kept_lines.clear()
+            self._answer_open_lines(self._line_count)
+            self._flush_output()
+            _print_note(f"the connection to Toolyard is lost: {error}")
+            return False
+        # The new process counts from the first line that it gets.
+        lines = [*sorted(answered), *((number, self._open_lines[number]) for number in numbers)]
+        new_numbers = {number: position for position, (number, _) in enumerate(lines, 1)}
+        self._kept_lines = {
+            key: (new_numbers[number], line) for key, (number, line) in self._kept_lines.items()
+        }
+        self._unanswered_kept = {new_numbers[number] for number in self._unanswered_kept}
+        self._open_lines = {position: line for position, (_, line) in enumerate(lines, 1)}
+        self._line_count, self._replayed_count = len(lines), len(answered)
+        self._to_process.clear()
+        self._send(b"".join(line for _, line in lines) + self._partial_line)
+        return True
+
+
+def _find_request_ids(line: bytes) -> list[object]:
+    import json
+
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return []
+    messages: list[object] = message if isinstance(message, list) else [message]  # pyright: ignore[reportUnknownVariableType]
+    return [each["id"] for each in messages if isinstance(each, dict) and {"id", "method"} <= each.keys()]
+
+
+def _build_error(id: object) -> bytes:
+    import json
+
+    text = "Toolyard's background process ended before it answered; the outcome is unknown"
+    data = {"kind": "outcome_unknown", "hint": "check what was done, then try again"}
+    error = {"code": _INTERNAL_ERROR, "message": text, "data": data}
+    return json.dumps({"jsonrpc": "2.0", "id": id, "error": error}).encode() + b"\n"

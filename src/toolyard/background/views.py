@@ -1,0 +1,213 @@
+"""Views: cores and gateways for clients with the same configuration and environment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, cast
+
+from toolyard.agents.definitions.agents_md import find_agents_file, read_agents
+from toolyard.background.hello import Hello
+from toolyard.clients.process_pool import ProcessPool
+from toolyard.concurrency.tasks import BackgroundTasks
+from toolyard.config import load_config, load_settings
+from toolyard.config.settings.table import Settings
+from toolyard.config.sources.discovery import ConfigFile, choose_config_file
+from toolyard.config.watch import ConfigBroken, watch_config
+from toolyard.errors import ToolyardError
+from toolyard.gateway.endpoint import Endpoint
+from toolyard.gateway.stdio.local_gateway import LocalGateway, resolve_caller
+from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
+from toolyard.types.config import Configuration
+from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.server import StdioSpec
+
+__all__ = ["CLIENT_DIR_VARIABLE", "View", "Views"]
+
+log = logging.getLogger("toolyard.background")
+
+CLIENT_DIR_VARIABLE = "TOOLYARD_CLIENT_DIR"
+"""Variable for entries of the configuration: the working directory of the client."""
+
+
+class _ReferencedVariables(dict[str, str]):
+    """An environment that records the variables that were looked up, with their values."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        super().__init__(environment)
+        self.values_by_name: dict[str, str | None] = {}
+
+    def __getitem__(self, name: str) -> str:
+        self.values_by_name[name] = super().get(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        self.values_by_name[name] = found = super().get(name)
+        return default if found is None else found
+
+    def __contains__(self, name: object) -> bool:
+        self.values_by_name[str(name)] = super().get(str(name))
+        return super().__contains__(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _ViewKey:
+    """Everything that the configuration of a client is made of, apart from the contents of files."""
+
+    file: ConfigFile
+    settings: Settings
+    inherited: Mapping[str, str]
+    referenced: Mapping[str, str | None]
+
+    def matches(
+        self, file: ConfigFile, settings: Settings, inherited: Mapping[str, str], env: Mapping[str, str]
+    ) -> bool:
+        return (
+            self.file == file
+            and self.settings == settings
+            and self.inherited == inherited
+            and all(env.get(name) == value for name, value in self.referenced.items())
+        )
+
+
+class View:
+    """One core with its gateway, for all clients to whom the same servers are configured."""
+
+    def __init__(
+        self,
+        key: _ViewKey,
+        configuration: Configuration,
+        cwd: str,
+        data_dir: Path,
+        processes: ProcessPool,
+    ) -> None:
+        self.key = key
+        self.configuration = configuration
+        self.problem: str | None = None
+        """Error message of the last edit of the configuration, or None if it was applied."""
+        self.client_count = 0
+        self._cwd = cwd
+        self._data_dir = data_dir
+        self.local = LocalGateway(self._with_environment(configuration), key.settings, data_dir, processes)
+        self._tasks = BackgroundTasks()
+
+    async def open(self, path: str | None) -> None:
+        """Load stored listings, and follow the configuration file from now on."""
+        await self.local.core.tool_directory.load_stored(LOCAL_PRINCIPAL)
+        self._tasks.spawn(self._apply_changes(path), name="configuration of a view")
+
+    def make_endpoint(self, arguments: Mapping[str, str]) -> Endpoint:
+        """Return what a client with these options of ``toolyard stdio`` sees. Raises ToolyardError."""
+        path = find_agents_file(self.key.settings.agents_path, self._data_dir)
+        agents = () if path is None else read_agents(path).agents
+        server = arguments.get("server")
+        caller = resolve_caller(
+            self.configuration,
+            agents,
+            agent=arguments.get("agent"),
+            bundle=arguments.get("bundle"),
+            server=server,
+        )
+        mode = cast("Literal['direct', 'meta'] | None", arguments.get("mode"))
+        return Endpoint(self.local.gateway, caller, server, mode)
+
+    def _with_environment(self, configuration: Configuration) -> Configuration:
+        """Return the configuration with the clients' environment for its child processes."""
+        servers = {
+            id: replace(server, transport=replace(server.transport, inherited=self.key.inherited))
+            if isinstance(server.transport, StdioSpec)
+            else server
+            for id, server in configuration.servers.items()
+        }
+        return replace(configuration, servers=MappingProxyType(servers))
+
+    async def _apply_changes(self, path: str | None) -> None:
+        # Of the client's environment, only the variables that the configuration refers to are kept.
+        env = {name: value for name, value in self.key.referenced.items() if value is not None}
+        async for change in watch_config(
+            self.configuration, path, env=env, cwd=self._cwd, data_dir=self._data_dir
+        ):
+            if isinstance(change, ConfigBroken):
+                self.problem = str(change.error)
+                log.error("the changed configuration is not valid and was not applied:\n%s", change.error)
+                continue
+            self.problem = None
+            self.configuration = change.configuration
+            log.info("the configuration %s has changed", change.configuration.file or "")
+            try:
+                await self.local.apply_configuration(self._with_environment(change.configuration))
+            except ToolyardError as error:
+                log.error("the changed configuration was applied, with an error: %s", error)
+
+    async def close(self) -> None:
+        """Close every connection and end every child process."""
+        await self._tasks.close()
+        await self.local.close()
+
+
+class Views:
+    """The views of one data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        """Raises ConfigError."""
+        self._data_dir = data_dir
+        self._settings_signature = self._sign_settings()
+        self.settings = load_settings(data_dir)
+        self._processes = ProcessPool(self.settings.max_stdio_servers)
+        self.views: list[View] = []
+        self._opening = asyncio.Lock()
+
+    async def find_view(self, hello: Hello) -> View:
+        """Return the view of a client; it is opened for the first one. Raises ToolyardError or OSError."""
+        client_env = {**hello.environment, CLIENT_DIR_VARIABLE: hello.cwd}
+        env = _ReferencedVariables(client_env)
+        inherited = {
+            name: hello.environment[name] for name in INHERITED_VARIABLES if name in hello.environment
+        }
+        path = hello.arguments.get("config")
+        async with self._opening:
+            self._reload_settings()
+            file = choose_config_file(path, env, Path(hello.cwd), self._data_dir)
+            for view in self.views:
+                if view.key.matches(file, self.settings, inherited, client_env):
+                    return view
+            configuration = await asyncio.to_thread(
+                load_config, path, env=env, cwd=hello.cwd, data_dir=self._data_dir
+            )
+            key = _ViewKey(file, self.settings, inherited, env.values_by_name)
+            view = View(key, configuration, hello.cwd, self._data_dir, self._processes)
+            await view.open(path)
+            self.views.append(view)
+            return view
+
+    def _reload_settings(self) -> None:
+        signature = self._sign_settings()
+        if signature != self._settings_signature:
+            self.settings = load_settings(self._data_dir)
+            self._settings_signature = signature
+
+    def _sign_settings(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._data_dir / "toolyard.toml")
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size
+
+    async def close_unused(self) -> None:
+        """Close the views without clients, except the one that was used last."""
+        unused = [view for view in self.views[:-1] if not view.client_count]
+        self.views = [view for view in self.views if view not in unused]
+        for view in unused:
+            await view.close()
+
+    async def close(self) -> None:
+        """Close all views."""
+        views, self.views = self.views, []
+        for view in views:
+            await view.close()
+        await self._processes.close()

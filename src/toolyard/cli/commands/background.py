@@ -1,0 +1,143 @@
+"""``toolyard status`` and ``stop``: the Toolyard that local clients share in the background."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import datetime
+from typing import Any
+
+import click
+
+from toolyard.background.launch import LOG_FILE_NAME
+from toolyard.background.runtime_dir import RuntimeDirError
+from toolyard.background.shim import Attachment, NotAttached, read_line
+from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.safe_text import format_count, print_json
+from toolyard.cli.output.tables import Column, show_table
+from toolyard.errors import Unreachable
+
+__all__ = ["commands"]
+
+_ANSWER_TIMEOUT_SECONDS = 60.0
+_STOP_TIMEOUT_SECONDS = 15.0
+_NOT_RUNNING_EXIT_CODE = 3
+
+
+@click.command("status", cls=Command, short_help=COMMAND_SUMMARIES["status"])
+@click.pass_obj
+def _status(options: Options) -> int:
+    """Show the Toolyard that runs in the background for this data directory: its clients and its servers.
+
+    Exits with 3 if none runs.
+    """
+    answer = _ask(options, "status")
+    if answer is None:
+        log_file = options.resolved_data_dir / LOG_FILE_NAME
+        if options.json:
+            print_json({"running": False, "log": str(log_file)})
+        else:
+            print("No Toolyard runs in the background. `toolyard stdio` starts one when a client needs it.")
+            if log_file.exists():
+                print(f"Log of the last one: {log_file}")
+        return _NOT_RUNNING_EXIT_CODE
+    status = json.loads(answer)
+    if options.json:
+        print_json({"running": True, **status})
+    else:
+        _show_status(status)
+    return 0
+
+
+def _show_status(status: dict[str, Any]) -> None:
+    since = _format_time(status["started_at"])
+    print(f"Toolyard {status['version']} runs in the background since {since} (process {status['pid']}).")
+    print(f"Data directory: {status['data_dir']}")
+    clients = status["clients"]
+    print(f"\n{format_count(len(clients), 'client')}")
+    if clients:
+        columns = [Column("process", align_right=True), Column("since"), Column("options"), Column("folder")]
+        rows = [
+            (
+                str(each["pid"]),
+                _format_time(each["since"]),
+                " ".join(f"--{name} {value}" for name, value in each["options"].items()) or "-",
+                each["cwd"],
+            )
+            for each in clients
+        ]
+        show_table(columns, rows)
+    for view in status["views"]:
+        print(f"\n{view['config'] or 'No configuration file'}: {format_count(view['clients'], 'client')}")
+        if view["problem"]:
+            print(f"The last change was not applied: {view['problem']}")
+        columns = [Column("server"), Column("state"), Column("process", align_right=True)]
+        show_table(
+            columns, [(each["id"], each["state"], str(each["pid"] or "-")) for each in view["servers"]]
+        )
+
+
+def _format_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+@click.command("stop", cls=Command, short_help=COMMAND_SUMMARIES["stop"])
+@click.pass_obj
+def _stop(options: Options) -> int:
+    """Stop the Toolyard that runs in the background, and the servers that it started.
+
+    Running calls have five seconds to end. Attached clients stay: the next thing that one of them asks for
+    starts it again.
+    """
+    status = _ask(options, "status")
+    if status is None or _ask(options, "stop") is None:
+        print("No Toolyard runs in the background.")
+        return 0
+    pid = json.loads(status)["pid"]
+    deadline = time.monotonic() + _STOP_TIMEOUT_SECONDS
+    while _is_running(pid):
+        if time.monotonic() > deadline:
+            hint = f"end it with `kill -9 {pid}`"
+            raise Unreachable(f"the background process {pid} did not end", hint=hint)
+        time.sleep(0.02)
+    print("Stopped.")
+    return 0
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    try:
+        # A process that has ended stays until its parent looks. That of a container may never do so.
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return True
+
+
+def _ask(options: Options, command: str) -> bytes | None:
+    """Return the answer of the background process, or None if none runs. Raises Unreachable."""
+    try:
+        attachment = Attachment(str(options.resolved_data_dir), {})
+        connection = attachment.connect(start=False)
+    except NotAttached as reason:
+        if reason.is_absent:
+            return None
+        raise Unreachable(str(reason)) from None
+    except (RuntimeDirError, OSError) as error:
+        raise Unreachable(f"the background process cannot be reached: {error}") from None
+    try:
+        connection.settimeout(_ANSWER_TIMEOUT_SECONDS)
+        connection.sendall(command.encode() + b"\n")
+        return read_line(connection) or None
+    except OSError as error:
+        raise Unreachable(f"the background process does not answer: {error}") from None
+    finally:
+        connection.close()
+
+
+commands = {"status": _status, "stop": _stop}

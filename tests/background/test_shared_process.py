@@ -1,0 +1,270 @@
+"""``toolyard stdio`` attaches its clients to one process that they share."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+from tests.background.conftest import wait_until
+from tests.processes import lives
+
+if TYPE_CHECKING:
+    from tests.background.conftest import Machine
+
+
+def test_clients_share_one_background_process_and_its_servers(machine: Machine) -> None:
+    first, second = machine.start().initialize(), machine.start().initialize()
+    assert (first.weekday(), second.weekday()) == ("Tuesday", "Tuesday")
+    owner = psutil.Process(machine.owner)
+    assert owner.children() != []
+    assert psutil.Process(first.process.pid).children() == []
+    status = machine.status()
+    assert status["pid"] == owner.pid
+    assert [client["pid"] for client in status["clients"]] == [first.process.pid, second.process.pid]
+    assert (first.close(), second.close()) == ("", "")
+
+
+def test_the_background_process_belongs_to_no_client(machine: Machine) -> None:
+    """A client that ends all descendants and the whole session of its servers does not end it."""
+    client = machine.start().initialize()
+    owner = psutil.Process(machine.owner)
+    assert client.process.pid not in {parent.pid for parent in owner.parents()}
+    assert (os.getsid(owner.pid) == os.getsid(client.process.pid), owner.cwd()) == (False, "/")
+    targets = {os.readlink(f"/proc/{owner.pid}/fd/{number}") for number in (0, 1, 2)}
+    assert targets == {"/dev/null", str(machine.data / "background.log")}
+
+
+def test_clients_that_start_together_start_one_background_process(machine: Machine) -> None:
+    clients = [machine.start() for _ in range(20)]
+    asked = [client.send("tools/list") for client in clients]
+    for client, id in zip(clients, asked, strict=True):
+        assert "demo_weekday" in json.dumps(client.receive(id))
+    assert machine.backgrounds == [machine.owner]
+    assert len(machine.status()["clients"]) == 20
+
+
+def test_clients_survive_the_death_of_the_background_process(machine: Machine) -> None:
+    clients = [machine.start().initialize() for _ in range(20)]
+    caller, *others = clients
+    call = caller.start_long_call()
+    servers = psutil.Process(machine.owner).children(recursive=True)
+    owner = machine.owner
+    os.kill(owner, signal.SIGKILL)
+    error = caller.receive(call)["error"]
+    assert "the outcome is unknown" in error["message"]
+    assert error["data"]["kind"] == "outcome_unknown"
+    assert {client.weekday() for client in clients} == {"Tuesday"}
+    assert machine.owner != owner
+    assert machine.backgrounds == [machine.owner]
+    wait_until(lambda: not any(lives(server.pid) for server in servers))
+    other = others[0]
+    wait_until(lambda: other.ask("ping") and "notifications/tools/list_changed" in other.notifications)
+    assert [client.close() for client in clients] == [""] * 20
+
+
+def test_a_client_that_is_killed_in_a_call_leaves_no_call_behind(machine: Machine) -> None:
+    client, other = machine.start().initialize(), machine.start().initialize()
+    client.start_long_call()
+    client.process.kill()
+    wait_until(lambda: [each["busy"] for each in machine.status()["clients"]] == [False])
+    assert other.weekday() == "Tuesday"
+
+
+def test_a_stale_socket_is_replaced(machine: Machine) -> None:
+    machine.start().initialize()
+    os.kill(machine.owner, signal.SIGKILL)
+    wait_until(lambda: not machine.backgrounds)
+    assert machine.socket.exists()
+    for client in machine.clients:
+        client.process.kill()
+    assert machine.start().initialize().weekday() == "Tuesday"
+
+
+def test_a_deleted_socket_is_made_again_by_its_owner(machine: Machine) -> None:
+    machine.start().initialize()
+    owner = machine.owner
+    machine.socket.unlink()
+    assert machine.start().initialize().weekday() == "Tuesday"
+    wait_until(lambda: machine.backgrounds == [owner])
+    assert len(machine.status()["clients"]) == 2
+
+
+def test_stop_ends_it_and_attached_clients_start_it_again_when_they_ask(machine: Machine) -> None:
+    client = machine.start().initialize()
+    assert client.weekday() == "Tuesday"
+    assert machine.run("stop").stdout == "Stopped.\n"
+    assert machine.backgrounds == []
+    assert machine.run("status").returncode == 3
+    assert client.process.poll() is None
+    assert client.weekday() == "Tuesday"
+    assert len(machine.backgrounds) == 1
+    assert machine.run("stop").returncode == 0
+    assert client.close() == ""
+    assert machine.run("stop").stdout == "No Toolyard runs in the background.\n"
+
+
+def test_it_ends_when_no_client_was_there_for_a_while(machine: Machine) -> None:
+    machine.env["TOOLYARD_IDLE_EXIT"] = "0.3"
+    machine.start().initialize().close()
+    wait_until(lambda: not machine.backgrounds)
+    assert list((machine.runtime / "toolyard").glob("*.sock")) == []
+    log = (machine.data / "background.log").read_text()
+    assert "the background process has ended" in log
+
+
+def test_what_was_asked_before_the_input_ended_is_answered(machine: Machine) -> None:
+    client = machine.start()
+    asked = [client.send("tools/list"), client.send("ping")]
+    client.process.stdin.close()
+    assert {client.receive(id)["id"] for id in asked} == set(asked)
+    assert client.process.wait(30) == 0
+
+
+def test_cancelled_requests_are_not_answered_after_a_restart(machine: Machine) -> None:
+    client = machine.start().initialize()
+    call = client.start_long_call()
+    client.send("notifications/cancelled", {"requestId": call}, notify=True)
+    assert client.weekday() == "Tuesday"
+    os.kill(machine.owner, signal.SIGKILL)
+    answer = client.ask("ping")
+    assert answer["id"] != call
+    client.process.stdin.close()
+    client._reader.join(30)
+    remaining = [message for message in client._messages.queue if message and message.get("id") == call]
+    assert remaining == []
+
+
+# Where no process can be shared.
+
+
+def test_a_setting_in_the_environment_that_differs_means_standalone(machine: Machine) -> None:
+    machine.start().initialize()
+    other = machine.start(TOOLYARD_WRITE_TOOLS="allow").initialize()
+    assert other.weekday() == "Tuesday"
+    assert "TOOLYARD_WRITE_TOOLS" in other.close()
+    assert len(machine.status()["clients"]) == 1
+
+
+def test_the_folder_of_somebody_else_is_not_used(machine: Machine) -> None:
+    folder = machine.runtime / "toolyard"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 12345, 12345)
+    client = machine.start().initialize()
+    assert client.weekday() == "Tuesday"
+    assert "belongs to another user (id 12345)" in client.close()
+    assert machine.backgrounds == []
+
+
+def test_a_link_in_place_of_the_folder_is_not_used(machine: Machine) -> None:
+    (machine.home / "elsewhere").mkdir(mode=0o700)
+    (machine.runtime / "toolyard").symlink_to(machine.home / "elsewhere")
+    client = machine.start().initialize()
+    assert "is not a folder" in client.close()
+    assert list((machine.home / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_that_others_can_enter_is_not_used(machine: Machine) -> None:
+    (machine.runtime / "toolyard").mkdir(mode=0o755)
+    assert "other users have access to" in machine.start().initialize().close()
+
+
+LISTEN = """
+import os, socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o777)
+os.setuid(12345)
+listening.listen()
+print("listening", flush=True)
+connection = listening.accept()[0]
+print(connection.recv(1000), flush=True)
+"""
+
+
+def test_nothing_is_sent_to_the_socket_of_another_user(machine: Machine) -> None:
+    machine.start().initialize()
+    path = machine.socket
+    assert machine.run("stop").returncode == 0
+    words = [sys.executable, "-c", LISTEN, str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "listening\n"
+        client = machine.start().initialize()
+        assert client.weekday() == "Tuesday"
+        assert other.stdout.readline() == "b''\n"
+        assert "another user listens on" in client.close()
+
+
+def test_a_process_that_does_not_answer_is_not_waited_for(machine: Machine) -> None:
+    machine.start().initialize()
+    os.kill(machine.owner, signal.SIGSTOP)
+    try:
+        client = machine.start().initialize()
+        assert client.weekday() == "Tuesday"
+        assert "does not answer" in client.close()
+    finally:
+        os.kill(machine.owner, signal.SIGCONT)
+
+
+def test_a_process_of_another_protocol_is_left_to_end(machine: Machine) -> None:
+    machine.start().initialize()
+    path = machine.socket
+    assert machine.run("stop").returncode == 0
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        client = machine.start()
+        connection = listening.accept()[0]
+        with connection:
+            connection.sendall(b"toolyard 99 99.0 abc - 1\n")
+            assert connection.recv(100) == b"replace\n"
+        assert client.initialize().weekday() == "Tuesday"
+        assert "has another version (99.0)" in client.close()
+    path.unlink()
+
+
+def test_a_read_only_home_does_not_matter(machine: Machine) -> None:
+    """The data directory cannot be written to: the log is beside the socket."""
+    machine.data.chmod(0o500)
+    client = machine.start().initialize()
+    assert client.weekday() == "Tuesday"
+    assert client.close() == ""
+
+
+def test_standalone_starts_servers_of_its_own(machine: Machine) -> None:
+    client = machine.start("--standalone").initialize()
+    assert client.weekday() == "Tuesday"
+    assert psutil.Process(client.process.pid).children() != []
+    assert machine.backgrounds == []
+
+
+def test_the_shim_imports_little(machine: Machine) -> None:
+    machine.start().initialize()
+    script = (
+        "import sys\nbefore = set(sys.modules)\nfrom toolyard.__main__ import main\n"
+        "sys.argv = ['toolyard', 'stdio']\n"
+        "try:\n    main()\nexcept SystemExit:\n"
+        "    print(sorted(set(sys.modules) - before), file=sys.stderr)\n"
+    )
+    words = [sys.executable, "-c", script]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=machine.environment()) as shim:
+        out, err = shim.communicate(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n', timeout=60)
+    assert json.loads(out) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    loaded = {name for name in eval(err) if not name.startswith("toolyard")}
+    assert loaded <= {"__future__", "_blake2", "_socket", "errno", "fcntl", "select", "time"}
+
+
+def test_the_shim_finds_the_data_directory_that_the_program_uses(machine: Machine) -> None:
+    script = (
+        "from toolyard.background.shim import find_data_dir\n"
+        "from toolyard.config import default_data_dir\n"
+        "assert find_data_dir({}) == str(default_data_dir()), (find_data_dir({}), default_data_dir())"
+    )
+    for env in ({}, {"XDG_DATA_HOME": "/x"}, {"XDG_DATA_HOME": " "}, {"TOOLYARD_DATA_DIR": "~/y"}):
+        subprocess.run([sys.executable, "-c", script], env={"HOME": "/h", **env}, check=True, timeout=60)
