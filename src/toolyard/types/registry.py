@@ -528,7 +528,7 @@ class InstanceDraft:
             shown_to=Audience.USERS,
             rule=TextRule.TOOL_NAME,
             not_empty=True,
-            max_entries=2000,
+            max_entries=10_000,
             description="Names of the enabled tools, as the server defines them; null for all tools, an"
             " empty list for none.",
             label="Tools",

@@ -16,7 +16,7 @@ from toolyard.types.account import RequestUser, Right, Role, User
 from toolyard.web.access.cookies import Browser, ensure_browser, find_browser
 from toolyard.web.access.request_context import get_request_context
 from toolyard.web.access.services import get_service
-from toolyard.web.middleware.request_body import get_body_limit, has_body
+from toolyard.web.middleware.request_body import MAX_FORM_FIELDS, get_body_limit, has_body
 
 __all__ = [
     "CSRF_FIELD",
@@ -40,8 +40,6 @@ CSRF_HEADER = "x-csrf-token"
 """Alternative to the form field, for scripts of our pages."""
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-_MAX_FORM_FIELDS = 5000
-"""Limit of fields in a form. The form of a server with many tools has many fields."""
 
 
 async def require_user(request: Request) -> RequestUser:
@@ -95,7 +93,7 @@ async def check_csrf(request: Request, browser: Browser | None) -> None:
     if token is None:
         # Starlette caches the form for the route. A single field may be as long as the whole body.
         max_part_size = get_body_limit(request.url.path)
-        form = await request.form(max_fields=_MAX_FORM_FIELDS, max_files=0, max_part_size=max_part_size)
+        form = await request.form(max_fields=MAX_FORM_FIELDS, max_files=0, max_part_size=max_part_size)
         field = form.get(CSRF_FIELD)
         token = field if isinstance(field, str) else ""
     if browser is None or not browser.is_valid_csrf(token):

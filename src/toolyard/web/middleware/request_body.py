@@ -13,6 +13,7 @@ from toolyard.web.access.request_context import get_request_context
 from toolyard.web.middleware.refusals import RequestRefusal
 
 __all__ = [
+    "MAX_FORM_FIELDS",
     "BodyMemory",
     "BodyRefused",
     "ClientDisconnected",
@@ -29,6 +30,10 @@ _MAX_FORM_BYTES = 1024 * 1024
 _MAX_CHAT_FORM_BYTES = 2 * 1024 * 1024
 """Limit for chat forms: a message of 200,000 characters, the maximum of the page, in any script. A Chinese
 character takes nine bytes in a form."""
+_MAX_TOOL_FORM_BYTES = 3 * 1024 * 1024
+"""Limit for the tool selection of an instance: 10,000 names of up to 256 characters."""
+MAX_FORM_FIELDS = 10_500
+"""Limit of fields in a form. The tool selection has a field for each of up to 10,000 tools."""
 _MAX_API_BYTES = 8 * 1024 * 1024
 """Limit for the API and the gateway. Tool arguments may contain a file."""
 _BODY_TIMEOUT_SECONDS = 60.0
@@ -64,7 +69,9 @@ def get_body_limit(path: str) -> int:
         return _MAX_API_BYTES
     if is_public_form(path):
         return _MAX_PUBLIC_FORM_BYTES
-    return _MAX_CHAT_FORM_BYTES if path.startswith("/ui/chat") else _MAX_FORM_BYTES
+    if path.startswith("/ui/chat"):
+        return _MAX_CHAT_FORM_BYTES
+    return _MAX_TOOL_FORM_BYTES if path.startswith("/ui/mcp/") else _MAX_FORM_BYTES
 
 
 def has_body(scope: Scope) -> bool:

@@ -17,6 +17,7 @@ from toolyard.accounts import errors as people
 from toolyard.errors import Problem, ToolyardError
 from toolyard.registry import errors as registry
 from toolyard.types.registry import FieldSpec, record_fields
+from toolyard.web.middleware.request_body import MAX_FORM_FIELDS
 from toolyard.web.ui.components.formatting import sentence
 from toolyard.web.ui.components.render import render_page
 
@@ -32,11 +33,6 @@ __all__ = [
 ]
 
 
-_MAX_FORM_FIELDS = 5000
-"""Maximum number of fields.
-
-The tool selection of an instance has one field per tool, and servers may have thousands.
-"""
 _INDEX_PATTERN = re.compile(r"\[(\d+)\]")
 
 FORM_ERRORS = (registry.Invalid, registry.Taken, people.Invalid, people.NameTaken)
@@ -101,7 +97,7 @@ async def read_submitted_form(request: Request) -> SubmittedForm:
     """Read the form of a request. Raises an HTTP error if it has too many fields or files."""
     fields: dict[str, list[str]] = {}
     # No page uploads files. Rejecting them keeps the parser from writing temporary files.
-    async with request.form(max_fields=_MAX_FORM_FIELDS, max_files=0) as form:
+    async with request.form(max_fields=MAX_FORM_FIELDS, max_files=0) as form:
         for name, value in form.multi_items():
             if isinstance(value, str):
                 fields.setdefault(name, []).append(value)
