@@ -129,13 +129,18 @@ class SignInFlow:
         # Removed before it is checked: each state can be tried once, whether or not the response is valid.
         pending = await self._storage.take_pending(state)
         if pending is None:
-            raise AnswerRejected("this sign-in is unknown or has already been completed", hint="start again")
+            raise AnswerRejected(
+                "this sign-in is unknown or has already been completed",
+                hint="start again; unfinished sign-ins are deleted after a day",
+            )
         # Otherwise an attacker could send the victim a response of a sign-in that the attacker has begun, and
         # connect the victim to the attacker's account (login CSRF).
         if not hmac.compare_digest(pending.owner.encode(), owner.encode()):
             raise AnswerRejected("this sign-in was started by another user", hint="start again")
         if not is_recent(pending.began_at, self._clock(), _MAX_SIGN_IN_SECONDS):
-            raise AnswerRejected("this sign-in was started too long ago", hint="start again")
+            raise AnswerRejected(
+                "this sign-in was started too long ago", hint="start again, and finish within an hour"
+            )
         return pending
 
     async def complete(self, pending: PendingSignIn, response: AuthorizationResponse) -> OAuthGrant:
