@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -506,6 +507,40 @@ async def test_ways_to_sign_in_are_added_in_place(chromium: Browser, yard: Yard)
         await page.get_by_role("button", name="Remove").last.click()
         await expect(page.locator("fieldset.choice")).to_have_count(1)
         await expect(page.get_by_role("button", name="Add sign-in method")).to_be_focused()
+
+
+async def test_the_check_of_a_slug_survives_a_page_that_has_changed(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        answered = asyncio.Event()
+
+        async def answer_late(route: Route) -> None:
+            await page.get_by_role("link", name="Cancel").evaluate(
+                "link => link.closest('main').innerHTML = ''"
+            )
+            await route.continue_()
+            answered.set()
+
+        await page.route("**/ui/mcp/slug?*", answer_late)
+        await page.goto(f"/ui/mcp/{yard.ids['words']}/edit")
+        async with page.expect_response("**/ui/mcp/slug?*"):
+            await page.get_by_label("Slug").fill("other")
+        await answered.wait()
+        assert (
+            await page.evaluate("new Promise((done) => setTimeout(() => done($('#say').textContent), 50))")
+            == ""
+        )
+
+
+async def test_relative_times_go_on_while_a_page_is_open(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.clock.install()
+        await page.goto(f"/ui/mcp/{yard.ids['words']}")
+        moment = page.locator("dl time").first
+        await expect(moment).to_have_text(re.compile(r"just now|\d+ (s|min) ago"))
+        await page.clock.fast_forward(3 * 3600 * 1000)
+        await expect(moment).to_have_text("3 h ago")
 
 
 async def test_the_token_can_be_copied(chromium: Browser, yard: Yard) -> None:

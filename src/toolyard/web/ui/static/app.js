@@ -267,7 +267,8 @@ const searchSoon = later(200, (form) => form.isConnected && form.requestSubmit()
 const checkSoon = later(250, async (input) => {
   const { value } = input;
   const { page, ok } = await ask(`${input.dataset.check}${encodeURIComponent(value)}`, PART).catch(() => ({}));
-  if (input.value !== value) return;
+  // The page may have changed in the meantime.
+  if (!input.isConnected || input.value !== value) return;
   const error = document.getElementById(`${input.id}-error`);
   error.textContent = ok ? page.body.textContent.trim() : "";
   error.hidden = !error.textContent;
@@ -304,6 +305,25 @@ function ready(root) {
   all("[data-load]").forEach(load);
   all("a[data-navigate]").forEach((link) => location.replace(link.href));
 }
+
+// Relative times go on while the page is open, in the words of the server.
+
+const UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 60, 86400, "d"]];
+
+function ago(seconds) {
+  const distance = Math.abs(seconds), [, unit, word] = UNITS.find(([end]) => distance < end) ?? [];
+  if (!unit || distance < 5) return unit && "just now";
+  const words = `${Math.floor(distance / unit)} ${word}`;
+  return seconds < 0 ? `in ${words}` : `${words} ago`;
+}
+
+setInterval(() => {
+  if (document.hidden) return;
+  for (const one of $$("time[data-ago]")) {
+    const words = ago((Date.now() - Date.parse(one.dateTime)) / 1000);
+    if (words && one.textContent !== words) one.textContent = words;
+  }
+}, 10000);
 
 // Live status: an event on the stream triggers a reload of the page's live elements.
 
