@@ -42,7 +42,7 @@ async def test_what_there_is_not(alone: Local) -> None:
 async def test_a_method_that_is_not_taken_names_those_that_are(alone: Local) -> None:
     answer = await alone.client().delete("/api/v1/status")
     is_problem(answer, 405)
-    assert answer.headers["allow"] == "GET"
+    assert answer.headers["allow"] == "GET, HEAD"
 
 
 async def test_an_answer_that_nobody_accepts(alone: Local) -> None:

@@ -351,13 +351,6 @@ async def test_every_answer_carries_them_good_or_bad(open_site: Opening) -> None
         assert not answer.all("server")
 
 
-async def test_no_response_is_compressed(open_site: Opening) -> None:
-    local = await open_site()
-    for path in EVERYWHERE:
-        answer = await send(local, "GET", path, [("Accept-Encoding", "gzip, deflate, br, zstd")])
-        assert not answer.all("content-encoding"), path
-
-
 async def test_without_https_browsers_are_not_told_to_insist_on_it(open_site: Opening) -> None:
     assert not (await send(await open_site(), "GET", "/healthz")).all("strict-transport-security")
 

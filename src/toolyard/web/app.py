@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard.accounts.browser_sessions import DeviceCookies
 from toolyard.core.services import Services
+from toolyard.errors import ToolyardError
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.types.version import __version__
 from toolyard.web import api, ui
 from toolyard.web.access.cookies import CsrfKey
-from toolyard.web.access.dependencies import is_page_request
+from toolyard.web.access.dependencies import authenticate_by_headers, is_page_request
 from toolyard.web.access.services import set_services
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
@@ -25,6 +28,8 @@ from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.gateway_mount import GatewayMount, is_gateway_request
 from toolyard.web.live.notices import GatewayNotices
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
+from toolyard.web.middleware.compression import Compression
+from toolyard.web.middleware.head_requests import HeadRequests
 from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
 from toolyard.web.problem_details import (
@@ -220,6 +225,8 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
     add_error_handlers(app, _render_error_page)
     # Middleware added last runs first.
     app.add_middleware(AuthenticateFirst, bodies=body_limits, as_page=_render_error_page)
+    app.add_middleware(Compression)
+    app.add_middleware(HeadRequests)
     app.add_middleware(UnexpectedErrorMiddleware, as_page=_render_error_page)
     app.add_middleware(RequestGuard, settings=settings)
     app.add_middleware(MetricsMiddleware, metrics=metrics)
@@ -230,8 +237,18 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
     return app
 
 
-def _render_error_page(request: Request, problem: ProblemDetails) -> Response | None:
-    if not is_page_request(request):
+async def _render_error_page(request: Request, problem: ProblemDetails) -> Response | None:
+    """Return an error page for a browser, with the navigation if it is signed in."""
+    if not is_page_request(request) and not _is_opened_in_browser(request):
         return None
+    if problem.status < 500 and getattr(request.state, "request_user", None) is None:
+        with contextlib.suppress(ToolyardError, HTTPException):
+            request.state.request_user = await authenticate_by_headers(request)
     title = problem.title if problem.type == f"{PROBLEM_TYPE_PREFIX}limit-reached" else None
     return render_error_page(request, problem.status, problem.detail, problem.hint, title=title)
+
+
+def _is_opened_in_browser(request: Request) -> bool:
+    """Return True if a person opened an address outside of the pages, the API excepted."""
+    is_api = request.url.path.startswith(("/api/", "/mcp"))
+    return request.method == "GET" and not is_api and "text/html" in request.headers.get("accept", "")

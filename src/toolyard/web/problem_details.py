@@ -6,7 +6,7 @@ import http
 import logging
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import orjson
@@ -174,7 +174,7 @@ def build_problem_response(problem: ProblemDetails, headers: Mapping[str, str] |
     return Response(body, problem.status, headers, media_type=PROBLEM_JSON)
 
 
-ErrorPageFor: TypeAlias = Callable[[Request, ProblemDetails], Response | None]
+ErrorPageFor: TypeAlias = Callable[[Request, ProblemDetails], Awaitable[Response | None]]
 """Renders a problem as an HTML page for browsers; returns None for API requests."""
 
 
@@ -182,7 +182,7 @@ def add_error_handlers(app: FastAPI, as_page: ErrorPageFor) -> None:
     """Install handlers that answer expected errors with problem details or an error page."""
 
     async def handle_error(request: Request, error: Exception) -> Response:
-        response = build_error_response(request, error, as_page)
+        response = await build_error_response(request, error, as_page)
         if response.status_code == 405:
             response.headers["Allow"] = ", ".join(_list_allowed_methods(app, request.scope["path"]))
         return response
@@ -191,14 +191,14 @@ def add_error_handlers(app: FastAPI, as_page: ErrorPageFor) -> None:
         app.add_exception_handler(expected, handle_error)
 
 
-def build_error_response(request: Request, error: Exception, as_page: ErrorPageFor) -> Response:
+async def build_error_response(request: Request, error: Exception, as_page: ErrorPageFor) -> Response:
     """Return the response to an expected error: a redirect, problem details, or an error page."""
     if isinstance(error, HTTPException) and error.status_code < 400:
         return Response(status_code=error.status_code, headers=error.headers)
     problem, headers = describe_error(error)
     if problem.status >= 500:
         log.warning("%s %s: %s", request.method, request.url.path, problem.detail)
-    return build_page_or_problem(request, problem, as_page, headers)
+    return await build_page_or_problem(request, problem, as_page, headers)
 
 
 def _list_allowed_methods(app: FastAPI, path: str) -> list[str]:
@@ -211,14 +211,15 @@ def _list_allowed_methods(app: FastAPI, path: str) -> list[str]:
     ]
     # Routes with another template are shadowed by the first one and never reached.
     methods = [each.methods or set[str]() for each in matching if each.path == matching[0].path]
-    return sorted(set[str]().union(*methods))
+    allowed = set[str]().union(*methods)
+    return sorted(allowed | {"HEAD"} if "GET" in allowed else allowed)
 
 
-def build_page_or_problem(
+async def build_page_or_problem(
     request: Request, problem: ProblemDetails, as_page: ErrorPageFor, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return an error page for browsers and problem details for programs."""
-    page = as_page(request, problem)
+    page = await as_page(request, problem)
     if page is None:
         return build_problem_response(problem, headers)
     page.headers.update(headers or {})
@@ -245,7 +246,8 @@ class UnexpectedErrorMiddleware:
                 # Re-raise, so that the server aborts the connection: a client must not mistake the part that
                 # was sent for a complete response.
                 raise
-            await build_page_or_problem(Request(scope), problem, self._as_page)(scope, receive, send)
+            response = await build_page_or_problem(Request(scope), problem, self._as_page)
+            await response(scope, receive, send)
 
 
 def log_unexpected_error(error: Exception, location: str) -> ProblemDetails:

@@ -56,7 +56,8 @@ class AuthenticateFirst:
                     else authenticate_request(request)
                 )
             except (ToolyardError, HTTPException) as error:
-                await build_error_response(request, error, self._as_page)(scope, receive, send)
+                response = await build_error_response(request, error, self._as_page)
+                await response(scope, receive, send)
                 return
             get_request_context(scope).user_id = request_user.user.id
         body = RequestBody(self._body_limits, scope, receive)

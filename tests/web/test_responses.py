@@ -1,0 +1,133 @@
+"""Responses over HTTP: compression, HEAD, and pages for addresses that do not exist."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Mapping
+
+import aiohttp
+import pytest
+from tests.web.conftest import Local, Opening
+from tests.web.scriptless_browser import Browser, read
+
+from toolyard.types.registry import ServerDraft
+
+GZIP = {"Accept-Encoding": "gzip"}
+HTML = {"Accept": "text/html,application/xhtml+xml"}
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    },
+}
+
+
+async def fetch(
+    local: Local, path: str, headers: Mapping[str, str], method: str = "GET", body: object = None
+) -> tuple[int, Mapping[str, str], bytes]:
+    """A response as it is sent, not decompressed."""
+    async with (
+        aiohttp.ClientSession(auto_decompress=False) as session,
+        session.request(
+            method, local.url + path, headers=headers, json=body, skip_auto_headers=["Accept-Encoding"]
+        ) as response,
+    ):
+        return response.status, response.headers, await response.read()
+
+
+@pytest.mark.parametrize("path", ["/ui/", "/api/v1/openapi.json", "/static/app.js", "/ui/nothing"])
+async def test_pages_api_and_static_files_are_compressed(alone: Local, path: str) -> None:
+    _, plain_headers, plain = await fetch(alone, path, {})
+    assert "Content-Encoding" not in plain_headers
+    status, headers, body = await fetch(alone, path, GZIP)
+    assert (status < 500, headers["Content-Encoding"], headers["Vary"]) == (True, "gzip", "Accept-Encoding")
+    assert len(body) < len(plain) / 2
+    if path.startswith("/ui"):
+        assert gzip.decompress(body)[:15] == b"<!doctype html>"
+    else:
+        assert gzip.decompress(body) == plain
+    _, headers, _ = await fetch(alone, path, {"Accept-Encoding": "gzip;q=0, br"})
+    assert "Content-Encoding" not in headers
+
+
+async def test_a_compressed_static_file_is_not_sent_again(alone: Local) -> None:
+    _, headers, _ = await fetch(alone, "/static/app.css", GZIP)
+    status, _, body = await fetch(alone, "/static/app.css", {**GZIP, "If-None-Match": headers["ETag"]})
+    assert (status, body) == (304, b"")
+
+
+async def test_a_long_answer_is_compressed_too(alone: Local) -> None:
+    registry = alone.services.registry
+    for number in range(200):
+        draft = ServerDraft(f"Server {number}", f"https://s{number}.test/mcp", description="words " * 300)
+        await registry.add_server(draft)
+    _, headers, body = await fetch(alone, "/api/v1/servers", GZIP)
+    assert headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(body) == (await fetch(alone, "/api/v1/servers", {}))[2]
+    assert int(headers["Content-Length"]) == len(body) < 100_000
+
+
+async def test_event_streams_and_the_gateway_are_not_compressed(alone: Local) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{alone.url}/api/v1/events", headers=GZIP) as response,
+    ):
+        assert response.content_type == "text/event-stream"
+        assert "Content-Encoding" not in response.headers
+    accept = {**GZIP, "Accept": "application/json, text/event-stream"}
+    status, headers, _ = await fetch(alone, "/mcp", accept, "POST", INITIALIZE)
+    assert status == 200
+    assert "Content-Encoding" not in headers
+
+
+async def test_each_page_masks_the_csrf_value_differently(alone: Local) -> None:
+    me = Browser(alone.client())
+    pages = [await me.get("/ui/") for _ in range(2)]
+    values = {page.root.one("input", name="csrf").attrs["value"] for page in pages}
+    assert len(values) == 2
+
+
+@pytest.mark.parametrize("path", ["/ui/", "/ui/mcp", "/api/v1/me", "/api/v1/openapi.json", "/static/app.js"])
+async def test_head_answers_like_get_without_a_body(alone: Local, path: str) -> None:
+    status, headers, _ = await fetch(alone, path, {})
+    head_status, head_headers, body = await fetch(alone, path, {}, "HEAD")
+    assert (head_status, body) == (status, b"") == (200, b"")
+    for name in ("Content-Type", "Content-Length", "Cache-Control", "Content-Security-Policy"):
+        if "/ui/" not in path or name != "Content-Length":
+            assert head_headers.get(name) == headers.get(name)
+
+
+async def test_head_of_an_event_stream_ends(alone: Local) -> None:
+    async with asyncio.timeout(20):
+        status, headers, body = await fetch(alone, "/api/v1/events", {}, "HEAD")
+    assert (status, headers["Content-Type"].partition(";")[0], body) == (200, "text/event-stream", b"")
+
+
+async def test_head_needs_the_same_rights(team: Local) -> None:
+    assert (await fetch(team, "/api/v1/me", {}, "HEAD"))[0] == 401
+    assert (await fetch(team, "/api/v1/chats", {}, "HEAD"))[0] == 401
+
+
+@pytest.mark.parametrize("path", ["/ui/nothing", "/nothing", "/ui/mcp/nothing"])
+async def test_a_missing_page_keeps_the_navigation(team: Local, path: str) -> None:
+    ann = (await team.person("ann")).browser
+    answer = await ann.get(path, headers=HTML)
+    assert (answer.status, answer.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
+    page = read(answer.text)
+    assert page.one("h1").text == "Not found"
+    assert page.one("nav", aria_label="Main").all("a", href="/ui/mcp")
+    assert not page.all("a", href="/ui/admin/mcp")
+    stranger = await team.client().get(path, headers=HTML)
+    assert "ann" not in stranger.text
+    assert "<nav" not in stranger.text
+
+
+async def test_programs_are_told_of_a_missing_path_in_json(team: Local, open_site: Opening) -> None:
+    for path, headers in (("/nothing", {}), ("/api/v1/nothing", HTML)):
+        answer = await team.client().get(path, headers=headers)
+        assert (answer.status, answer.headers["Content-Type"]) == (404, "application/problem+json")
