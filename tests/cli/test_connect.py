@@ -18,10 +18,16 @@ if TYPE_CHECKING:
 HOME_FILES = {
     "claude-code": ".claude.json",
     "claude-desktop": ".config/Claude/claude_desktop_config.json",
+    "cline": ".cline/data/settings/cline_mcp_settings.json",
     "codex": ".codex/config.toml",
+    "copilot": ".copilot/mcp-config.json",
     "cursor": ".cursor/mcp.json",
+    "gemini": ".gemini/settings.json",
     "opencode": ".config/opencode/opencode.json",
+    "qwen": ".qwen/settings.json",
     "vscode": ".config/Code/User/mcp.json",
+    "windsurf": ".codeium/windsurf/mcp_config.json",
+    "zed": ".config/zed/settings.json",
 }
 BEFORE = {
     "claude-code": """{
@@ -51,6 +57,23 @@ model = "gpt-6-mini"
   "model": "anthropic/claude", /* the default */
   "mcp": {
     "files": { "type": "local", "command": ["npx", "-y", "files"], "enabled": true }, // from npm
+  },
+}
+""",
+    "cline": '{"mcpServers": {"files": {"type": "stdio", "command": "npx", "disabled": false}}}',
+    "copilot": '{"mcpServers": {"files": {"type": "local", "command": "npx", "tools": ["*"]}}}\n',
+    "gemini": """{
+  "security": {"auth": {"selectedType": "gemini-api-key"}}, // how to sign in
+  "mcpServers": {"files": {"command": "npx", "args": ["-y", "files"]}}
+}
+""",
+    "qwen": '{\n  "model": {"name": "qwen3"},\n  "mcpServers": {\n    "files": {"command": "npx"}\n  }\n}\n',
+    "windsurf": '{"mcpServers": {"files": {"command": "npx", "args": []}}}',
+    "zed": """// Zed settings
+{
+  "theme": "One Dark",
+  "context_servers": {
+    "files": { "command": "npx", "args": ["-y", "files"], "env": {} },
   },
 }
 """,

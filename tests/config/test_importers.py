@@ -24,6 +24,7 @@ from toolyard.config import (
 from toolyard.config.importers.merge import insert_servers
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError
+from toolyard.gateway.client_snippets import CLIENT_FORMATS
 from toolyard.types.server import StdioSpec
 
 Write = Callable[[Path, object], Path]
@@ -245,8 +246,7 @@ def test_the_known_places_depend_on_the_platform(platform: str, desktop: str, co
     assert home / code in paths
     assert {home / ".claude.json", home / ".cursor/mcp.json", home / ".codex/config.toml"} <= paths
     assert home / ".config/opencode/opencode.json" in paths
-    clients = {"Claude Desktop", "Claude Code", "Cursor", "VS Code", "opencode", "Codex", "Windsurf", "Zed"}
-    assert {place.client for place in places} == clients
+    assert {place.client for place in places} == {known.title for known in CLIENT_FORMATS.values()}
 
 
 def test_the_places_of_a_project() -> None:

@@ -11,7 +11,8 @@ import pytest
 from toolyard.cli.app import run_command
 from toolyard.gateway.client_snippets import CLIENT_FORMATS, ConnectionMethod, build_snippet, gateway_url
 
-KEYS = {"opencode": "mcp", "vscode": "servers"}
+KEYS = {"opencode": "mcp", "vscode": "servers", "zed": "context_servers"}
+URL_KEYS = {"gemini": "httpUrl", "qwen": "httpUrl", "windsurf": "serverUrl"}
 
 
 def read(client: str, way: ConnectionMethod) -> Any:
@@ -31,7 +32,7 @@ def test_a_client_starts_the_program(client: str) -> None:
 @pytest.mark.parametrize("client", [name for name in CLIENT_FORMATS if name != "claude-desktop"])
 def test_a_client_goes_to_the_address_with_a_token_that_is_to_be_filled_in(client: str) -> None:
     entry = read(client, ConnectionMethod(url="https://yard.example/mcp", needs_token=True))
-    assert entry["url"] == "https://yard.example/mcp"
+    assert entry[URL_KEYS.get(client, "url")] == "https://yard.example/mcp"
     if client == "codex":
         assert entry["bearer_token_env_var"] == "TOOLYARD_TOKEN"
     else:

@@ -8,6 +8,7 @@ import tomllib
 from typing import Any
 
 import pytest
+from tests.gateway.test_client_snippets import URL_KEYS
 from tests.web.conftest import Local, Opening
 from tests.web.scriptless_browser import Browser, Page
 
@@ -45,7 +46,7 @@ async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: Loca
         assert not page.root.all("form", method="post", action="/ui/connect")
         assert "toolyard" in json.dumps(entry(page, "the entry for the local command"))
         if client != "claude-desktop":
-            assert entry(page)["url"] == f"{alone.url}/mcp"
+            assert entry(page)[URL_KEYS.get(client, "url")] == f"{alone.url}/mcp"
             assert "headers" not in entry(page)
     assert "local commands only" in (await me.get("/ui/connect?client=claude-desktop")).text
     answer = await alone.client(Accept="application/json, text/event-stream").post("/mcp", REQUEST)
@@ -72,7 +73,8 @@ async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local,
     assert re.fullmatch(r"ty_[\w-]{20,}", text)
     shown = entry(made)
     headers = shown.get("headers") or shown["http_headers"]
-    assert shown["url"] == f"{team.url}/mcp/servers/demo"
+    url = shown[URL_KEYS.get(client, "url")]
+    assert url == f"{team.url}/mcp/servers/demo"
     assert headers == {"Authorization": f"Bearer {text}"}
     found = await team.services.people.authenticate_token(text)
     assert found is not None
@@ -81,7 +83,7 @@ async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local,
         TokenScope(frozenset({Right.CALL}), servers=("demo",)),
     )
     accept = {"Accept": "application/json, text/event-stream", **headers}
-    path = shown["url"].removeprefix(team.url)
+    path = url.removeprefix(team.url)
     assert (await team.client(**accept).post(path, REQUEST)).status == 200
     assert (await team.client(**accept).get("/api/v1/tools")).status == 403
     assert text not in (await bob.get(f"/ui/connect?client={client}")).html

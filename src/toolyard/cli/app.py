@@ -83,6 +83,7 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
     "Serve": {
         "stdio": "Serve all servers to one MCP client over standard streams.",
         "connect": "Connect a client to Toolyard: show or write its configuration.",
+        "disconnect": "Remove Toolyard from the files of clients.",
         "status": "Show the Toolyard that clients share in the background.",
         "stop": "Stop the Toolyard that clients share in the background.",
         "serve": "Run the web app: pages and an API.",
@@ -114,6 +115,7 @@ _MODULE_BY_COMMAND = {
     "import": "import_",  # a keyword cannot be the name of a module
     "add": "setup.add",
     "catalog": "setup.catalog",
+    "disconnect": "setup.clients",
     **dict.fromkeys(("status", "stop"), "background"),
     **dict.fromkeys(("remove", "enable", "disable", "edit"), "setup.edit"),
 }

@@ -71,6 +71,8 @@ class ClientFormat:
     file: str
     key: str
     make_entry: Callable[[ConnectionMethod], dict[str, JsonValue]]
+    disabling: tuple[str, bool] | None = None
+    """Key and value that turn off one of its servers; None if the client has no such key."""
 
 
 def gateway_url(
@@ -144,14 +146,55 @@ def _make_codex_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
     return {"url": way.url, **({"bearer_token_env_var": _TOKEN_VARIABLE} if way.needs_token else {})}
 
 
+def _make_gemini_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
+    entry = _make_plain_entry(way)
+    # "url" is for the older transport there.
+    return {("httpUrl" if key == "url" else key): value for key, value in entry.items()}
+
+
+def _make_copilot_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
+    return {"type": "local" if way.url is None else "http", **_make_plain_entry(way), "tools": ["*"]}
+
+
+def _make_cline_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
+    return {"type": "stdio" if way.url is None else "streamableHttp", **_make_plain_entry(way)}
+
+
+def _make_windsurf_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
+    entry = _make_plain_entry(way)
+    return {("serverUrl" if key == "url" else key): value for key, value in entry.items()}
+
+
 CLIENT_FORMATS: Mapping[str, ClientFormat] = {
     "claude-code": ClientFormat("Claude Code", ".mcp.json", "mcpServers", _make_typed_entry),
     "claude-desktop": ClientFormat(
         "Claude Desktop", "claude_desktop_config.json", "mcpServers", _make_claude_desktop_entry
     ),
-    "codex": ClientFormat("Codex", "~/.codex/config.toml", "mcp_servers", _make_codex_entry),
+    "cline": ClientFormat(
+        "cline",
+        "~/.cline/data/settings/cline_mcp_settings.json",
+        "mcpServers",
+        _make_cline_entry,
+        ("disabled", True),
+    ),
+    "codex": ClientFormat(
+        "Codex", "~/.codex/config.toml", "mcp_servers", _make_codex_entry, ("enabled", False)
+    ),
+    "copilot": ClientFormat("Copilot CLI", "~/.copilot/mcp-config.json", "mcpServers", _make_copilot_entry),
     "cursor": ClientFormat("Cursor", ".cursor/mcp.json", "mcpServers", _make_plain_entry),
-    "opencode": ClientFormat("opencode", "opencode.json", "mcp", _make_opencode_entry),
+    "gemini": ClientFormat("Gemini CLI", ".gemini/settings.json", "mcpServers", _make_gemini_entry),
+    "opencode": ClientFormat("opencode", "opencode.json", "mcp", _make_opencode_entry, ("enabled", False)),
+    "qwen": ClientFormat("Qwen Code", ".qwen/settings.json", "mcpServers", _make_gemini_entry),
     "vscode": ClientFormat("VS Code", ".vscode/mcp.json", "servers", _make_typed_entry),
+    "windsurf": ClientFormat(
+        "Windsurf",
+        "~/.codeium/windsurf/mcp_config.json",
+        "mcpServers",
+        _make_windsurf_entry,
+        ("disabled", True),
+    ),
+    "zed": ClientFormat(
+        "Zed", ".zed/settings.json", "context_servers", _make_plain_entry, ("enabled", False)
+    ),
 }
 """Client formats by the name used on the command line."""

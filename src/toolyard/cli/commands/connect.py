@@ -18,11 +18,16 @@ from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.terminal import style_text
 from toolyard.config.exporters.client_files import (
-    EntryChange,
+    EntryEdit,
     find_target_file,
-    plan_entry,
+    plan_edits,
     resolve_entry_path,
-    write_entry,
+)
+from toolyard.config.exporters.client_records import (
+    plan_undo,
+    read_client_records,
+    write_client_edits,
+    write_undo,
 )
 from toolyard.config.importers.locations import project_client_files, user_client_files
 
@@ -32,11 +37,17 @@ if TYPE_CHECKING:
 __all__ = ["command", "update_client_file"]
 
 
-_CLIENT_NAMES = ("claude-code", "claude-desktop", "codex", "cursor", "opencode", "vscode")
+_CLIENT_NAMES = (
+    *("claude-code", "claude-desktop", "cline", "codex", "copilot", "cursor", "gemini", "opencode", "qwen"),
+    *("vscode", "windsurf", "zed"),
+)
 
 
 @click.command("connect", cls=Command, short_help=COMMAND_SUMMARIES["connect"])
-@click.argument("client", type=click.Choice(_CLIENT_NAMES))
+@click.argument("client", type=click.Choice(_CLIENT_NAMES), required=False)
+@click.option("--all", "is_all", is_flag=True, help="Write it for every client found on this machine.")
+@click.option("--replace", "replaces", is_flag=True, help="With --all: move the clients' own servers here.")
+@click.option("--yes", is_flag=True, help="With --all: write without asking.")
 @click.option("--write", is_flag=True, help="Write it to the client's configuration file.")
 @click.option("--remove", is_flag=True, help="Remove it from the client's file.")
 @click.option("--project", is_flag=True, help="Use the project's file in this folder, not your own.")
@@ -50,7 +61,10 @@ _CLIENT_NAMES = ("claude-code", "claude-desktop", "codex", "cursor", "opencode",
 @click.pass_obj
 def command(
     options: Options,
-    client: str,
+    client: str | None,
+    is_all: bool,
+    replaces: bool,
+    yes: bool,
     write: bool,
     remove: bool,
     project: bool,
@@ -66,6 +80,10 @@ def command(
 
     --write adds it to the client's file: comments and layout are kept, the previous file is kept as a backup,
     and writing it again changes nothing. The token comes from --token-file or from TOOLYARD_REMOTE_TOKEN.
+
+    --all does so for every client found on this machine, after one preview and confirmation. With --replace,
+    their own servers are imported first and turned off there, so that nothing runs twice. `toolyard
+    disconnect` undoes all of it.
     """
     from toolyard.gateway.client_snippets import (  # not for the help
         ConnectionMethod,
@@ -75,6 +93,9 @@ def command(
 
     chosen = {"agent": agent, "bundle": bundle, "server": server}
     given = {name: value for name, value in chosen.items() if value is not None}
+    is_single = remove or project or to is not None
+    _check_client(client, is_all=is_all, is_single=is_single, replaces=replaces or yes)
+    write = write or is_all
     _check_options(
         given, write=write, remove=remove, project=project, to=to, url=url, token=token or token_file
     )
@@ -89,6 +110,10 @@ def command(
     )
     if write and way.needs_token:
         way = _with_token(way, token_file)
+    if client is None:
+        from toolyard.cli.commands.setup.clients import connect_all
+
+        return connect_all(options, way, replaces=replaces, yes=yes)
     try:
         made = build_snippet(client, ConnectionMethod() if remove else way)
         shown = build_snippet(client, ConnectionMethod() if remove else replace(way, token=None))
@@ -108,6 +133,15 @@ def command(
             _show_snippet(options, shown)
         raise
     return 0
+
+
+def _check_client(client: str | None, *, is_all: bool, is_single: bool, replaces: bool) -> None:
+    if is_all is (client is not None):
+        raise Usage("name a client, or use --all", hint=f"known clients: {', '.join(_CLIENT_NAMES)}")
+    if is_all and is_single:
+        raise Usage("--remove, --project and --to do not apply to --all", hint="omit them")
+    if replaces and not is_all:
+        raise Usage("--replace and --yes only apply to --all", hint="add --all instead of the client")
 
 
 def _check_options(
@@ -208,11 +242,17 @@ def update_client_file(
     ConfigError if it cannot be read, and Usage if it cannot be written.
     """
     file = _find_client_file(snippet, project=project, to=to)
-    plan = plan_entry(file, resolve_entry_path(file, snippet.path), None if remove else snippet.entry)
+    path, folder = resolve_entry_path(file, snippet.path), options.resolved_data_dir
+    edits = [EntryEdit(path, dict(snippet.entry))]
+    undo = plan_undo(file, path, read_client_records(folder).get(str(file))) if remove else None
+    plan = plan_edits(file, edits) if undo is None else undo.plan
     backup = None
-    if plan.change not in (EntryChange.SAME, EntryChange.ABSENT):
+    if plan.has_changes:
         try:
-            backup = write_entry(plan, private=private)
+            if undo is not None:
+                backup = write_undo(undo, folder)
+            else:
+                backup = write_client_edits(snippet.client, plan, edits, folder, private=private)
         except OSError as error:
             raise Usage(f"{plan.file} cannot be written: {error.strerror or error}") from None
     if options.json:
@@ -226,7 +266,7 @@ def update_client_file(
 
 def _find_client_file(snippet: Snippet, *, project: bool, to: str | None) -> Path:
     if to is not None:
-        return Path(to)
+        return Path(os.path.abspath(to))
     places = project_client_files(Path.cwd()) if project else user_client_files(Path.home())
     file = find_target_file(snippet.title, places)
     if file is None:

@@ -25,7 +25,7 @@ from toolyard.config.value_checks import mask_url_secrets
 from toolyard.errors import ConfigError
 from toolyard.types.server import HttpSpec, Server
 
-__all__ = ["command"]
+__all__ = ["command", "show_import_plan"]
 
 _COLUMNS = (
     Column("server", style="cyan", never_truncate=True),
@@ -47,9 +47,9 @@ _COLUMNS = (
 def command(options: Options, sources: tuple[str, ...], write: bool | None, to: str | None, yes: bool) -> int:
     """Merge the servers of other clients into one file. Existing entries stay, and a backup is made.
 
-    SOURCE is a file, or a client: claude-desktop, claude-code, cursor, vs-code, opencode, codex, windsurf or
-    zed. Without one, the usual files of these clients in your home folder are read. Files of a project must
-    be named, because its author may have put them there.
+    SOURCE is a file, or a client: claude-desktop, claude-code, cursor, vs-code, opencode, codex, windsurf,
+    zed, gemini-cli, qwen-code, copilot-cli or cline. Without one, the usual files of these clients in your
+    home folder are read. Files of a project must be named, because its author may have put them there.
     """
     target = Path(to or options.config or options.resolved_data_dir / "mcp.json")
     files = _resolve_sources(sources) if sources else _find_client_files(target)
@@ -123,6 +123,22 @@ def _write_plan(plan: ImportPlan) -> Path | None:
 
 
 def _show_plan(plan: ImportPlan, files: list[Path], *, has_sources: bool) -> None:
+    show_import_plan(plan)
+    if not has_sources:
+        for place in project_client_files(Path.cwd()):
+            if place.path.is_file() and place.path not in files:
+                command = f"toolyard import {shlex.quote(str(place.path))}"
+                show_note(f"this folder has a configuration of {place.client}", f"import it with `{command}`")
+    if not files:
+        show_note(
+            "no configuration file of another client was found", "pass its path: `toolyard import PATH`"
+        )
+    elif not plan.added:
+        show_note(f"nothing new for {plan.target}")
+
+
+def show_import_plan(plan: ImportPlan) -> None:
+    """Print the servers of the plan, and what was renamed, skipped or dropped."""
     does = _list_commands_and_addresses(plan)
     rows = [
         (one.id, StyledCell(word, style), one.client, does.get(one.id, ""), one.file)
@@ -135,17 +151,6 @@ def _show_plan(plan: ImportPlan, files: list[Path], *, has_sources: bool) -> Non
         print()
     for hint in plan.hints:
         show_note(format_problem(hint), hint.hint)
-    if not has_sources:
-        for place in project_client_files(Path.cwd()):
-            if place.path.is_file() and place.path not in files:
-                command = f"toolyard import {shlex.quote(str(place.path))}"
-                show_note(f"this folder has a configuration of {place.client}", f"import it with `{command}`")
-    if not files:
-        show_note(
-            "no configuration file of another client was found", "pass its path: `toolyard import PATH`"
-        )
-    elif not plan.added:
-        show_note(f"nothing new for {plan.target}")
 
 
 def _list_commands_and_addresses(plan: ImportPlan) -> dict[str, str]:

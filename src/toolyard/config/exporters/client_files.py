@@ -15,7 +15,7 @@ from typing import cast
 
 from toolyard.config.exporters.errors import EditRefused, refuse_edit
 from toolyard.config.exporters.json_members import find_comments, remove_member, set_member, value_text
-from toolyard.config.exporters.toml_tables import remove_table, set_table
+from toolyard.config.exporters.toml_tables import remove_table, set_flag, set_table
 from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, decode_utf8, encode_like, read_regular_file
 from toolyard.config.file_writer import lock_for_editing, write_with_backup
 from toolyard.config.importers.locations import ClientFile
@@ -30,6 +30,7 @@ __all__ = [
     "find_target_file",
     "plan_edits",
     "plan_entry",
+    "read_values",
     "resolve_entry_path",
     "write_entry",
 ]
@@ -104,7 +105,7 @@ def plan_edits(
             changes.append(change)
             if change in (EntryChange.SAME, EntryChange.ABSENT):
                 continue
-            after = _edit_text(text, toml, edit, drop_comments)
+            after = _edit_text(text, toml, edit, drop_comments, _value_at(root, edit.path))
             dropped = value_text(text, edit.path) if drop_comments and not toml and text.strip() else ""
             _check_edit(text, after, toml, _apply_to_root(root, edit.path, edit.value), dropped)
             text = after
@@ -114,6 +115,17 @@ def plan_edits(
         raise ConfigError([replace(problem, file=str(target)) for problem in error.problems]) from None
     plan = EntryPlan(target, tuple(changes), before, encode_like(text, before))
     return plan if plan.has_changes else replace(plan, after=before or b"")
+
+
+def read_values(file: Path, content: bytes | None, paths: Iterable[Sequence[str]]) -> list[JsonValue]:
+    """Return the values at these paths of a file's content, None for those that do not exist.
+
+    Raises ConfigError if the content is invalid.
+    """
+    if content is None:
+        return [None for _ in paths]
+    root = _parse_text(decode_utf8(content, str(file)), file.suffix == ".toml")
+    return [_value_at(root, path) for path in paths]
 
 
 def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) -> Path | None:
@@ -149,11 +161,13 @@ def _classify_change(current: object, value: JsonValue) -> EntryChange:
     return EntryChange.SAME if is_same else EntryChange.REPLACED
 
 
-def _edit_text(text: str, toml: bool, edit: EntryEdit, drop_comments: bool) -> str:
+def _edit_text(text: str, toml: bool, edit: EntryEdit, drop_comments: bool, current: JsonValue) -> str:
     path, value = edit.path, edit.value
     if toml:
+        if isinstance(value, bool) or (value is None and isinstance(current, bool)):
+            return set_flag(text, path, value)
         if value is not None and not isinstance(value, dict):
-            refuse_edit("only whole tables can be set in TOML")
+            refuse_edit("only whole tables and booleans can be set in TOML")
         return remove_table(text, path) if value is None else set_table(text, path, value)
     if value is None:
         return remove_member(text, path, drop_comments=drop_comments)

@@ -11,7 +11,7 @@ from typing import cast
 from toolyard.config.exporters.errors import refuse_edit
 from toolyard.config.sources.json_document import JsonValue, format_path
 
-__all__ = ["format_table", "remove_table", "set_table"]
+__all__ = ["format_table", "remove_table", "set_flag", "set_table"]
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _LINE_WITH_ENDING = re.compile(r"[^\n]*+\n|[^\n]++")
@@ -58,6 +58,27 @@ def remove_table(text: str, path: Sequence[str]) -> str:
             path=format_path(tuple(path)),
         )
     return "".join(_remove_sections(lines, spans, path))
+
+
+def set_flag(text: str, path: Sequence[str], value: bool | None) -> str:
+    """Return the text with a boolean at ``path``, in the lines of its table; None removes it.
+
+    The caller must parse the result and compare it. Raises EditRefused if the table is not a section.
+    """
+    *table, key = path
+    lines = _LINE_WITH_ENDING.findall(text)
+    header = next((n for n, line in enumerate(lines) if _parse_table_header(line) == table), None)
+    if header is None:
+        refuse_edit("it is not a separate [table], so it cannot be changed", path=format_path(tuple(path)))
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if not lines[header].endswith("\n"):
+        lines[header] += newline
+    new_lines = [] if value is None else [f"{_format_key(key)} = {json.dumps(value)}{newline}"]
+    end = next((n for n in range(header + 1, len(lines)) if lines[n].lstrip().startswith("[")), len(lines))
+    pattern = re.compile(rf"\s*{re.escape(_format_key(key))}\s*=\s*(?:true|false)\s*")
+    found = next((n for n in range(header + 1, end) if pattern.fullmatch(lines[n])), None)
+    start, stop = (header + 1, header + 1) if found is None else (found, found + 1)
+    return "".join([*lines[:start], *new_lines, *lines[stop:]])
 
 
 def _find_sections(lines: Sequence[str], path: Sequence[str]) -> list[tuple[int, int]]:

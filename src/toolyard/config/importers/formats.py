@@ -1,6 +1,7 @@
 """Read the files of other clients. The format is recognised by content, since names and locations vary.
 
-Formats: ``mcpServers`` of Claude Desktop, Claude Code, Cursor and Windsurf, and ``servers`` of VS Code;
+Formats: ``mcpServers`` of Claude Desktop, Claude Code, Cursor, Windsurf, Gemini CLI, Qwen Code, Copilot CLI
+and cline, and ``servers`` of VS Code;
 ``context_servers`` of Zed, where the command may be an object; opencode, with the command in one list and
 time limits in milliseconds, directly under ``mcp`` (version 1) or under ``mcp.servers`` (version 2); and
 Codex, TOML tables ``mcp_servers.<name>`` with headers and tokens from named variables.
@@ -48,6 +49,11 @@ def translate_flat_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignSer
     """Translate one entry. Most keys are the same as ours; a few have other names."""
     work = EntryTranslation(name, raw)
     work.copy_keys(*_SHARED_KEYS)
+    if work.entry.get("type") == "local":  # Copilot CLI
+        work.entry["type"] = "stdio"
+    tools = work.pop("tools")
+    if tools != ["*"]:
+        work.put("allowTools", tools)
     work.put("env", _stringify_env(work.pop("env")))
     for alias in _URL_ALIASES:
         url = work.pop(alias)
@@ -210,7 +216,18 @@ _CLIENT_BY_FILE_NAME = {
     ".claude.json": "Claude Code",
     ".mcp.json": "Claude Code",
     "mcp_config.json": "Windsurf",
+    "mcp-config.json": "Copilot CLI",
+    "cline_mcp_settings.json": "cline",
 }
+_CLIENT_BY_FOLDER = {
+    ".cursor": "Cursor",
+    ".vscode": "VS Code",
+    ".gemini": "Gemini CLI",
+    ".qwen": "Qwen Code",
+    ".zed": "Zed",
+    "zed": "Zed",
+}
+_NO_CLIENT = "mcpServers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +349,9 @@ def _recognise_client(path: Path, root: dict[str, JsonValue]) -> tuple[str, list
         ]
         client = "Claude Code" if "projects" in root else _guess_client(path)
         return client, servers
+    client = _guess_client(path)
+    if client != _NO_CLIENT:  # settings of a client that has no servers
+        return client, []
     raise _unknown_format_error(path)
 
 
@@ -374,12 +394,14 @@ def _is_toolyard_dialect(table: JsonValue) -> bool:
 
 
 def _guess_client(path: Path) -> str:
-    if path.parent.name in (".cursor", ".vscode"):
-        return {".cursor": "Cursor", ".vscode": "VS Code"}[path.parent.name]
-    return _CLIENT_BY_FILE_NAME.get(path.name, "mcpServers")
+    by_folder = _CLIENT_BY_FOLDER.get(path.parent.name)
+    return by_folder or _CLIENT_BY_FILE_NAME.get(path.name, _NO_CLIENT)
 
 
 def _unknown_format_error(path: Path) -> ConfigError:
     message = "the file does not have the format of a known client"
-    known = "Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Zed, opencode and Codex"
+    known = (
+        "Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Zed, opencode, Codex, Gemini CLI, "
+        "Qwen Code, Copilot CLI and cline"
+    )
     return ConfigError([Problem(message, file=str(path), hint=f"known clients: {known}")])

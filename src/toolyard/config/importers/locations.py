@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ClientFile", "project_client_files", "user_client_files"]
+__all__ = ["ClientFile", "find_user_files", "project_client_files", "user_client_files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,10 @@ def user_client_files(home: str | os.PathLike[str], platform: str = sys.platform
         ClientFile("Codex", root / ".codex" / "config.toml"),
         ClientFile("Windsurf", root / ".codeium" / "windsurf" / "mcp_config.json"),
         ClientFile("Zed", zed / "settings.json"),
+        ClientFile("Gemini CLI", root / ".gemini" / "settings.json"),
+        ClientFile("Qwen Code", root / ".qwen" / "settings.json"),
+        ClientFile("Copilot CLI", root / ".copilot" / "mcp-config.json"),
+        ClientFile("cline", root / ".cline" / "data" / "settings" / "cline_mcp_settings.json"),
     )
 
 
@@ -50,4 +54,17 @@ def project_client_files(folder: str | os.PathLike[str]) -> tuple[ClientFile, ..
         ClientFile("opencode", root / "opencode.jsonc"),
         ClientFile("Codex", root / ".codex" / "config.toml"),
         ClientFile("Zed", root / ".zed" / "settings.json"),
+        ClientFile("Gemini CLI", root / ".gemini" / "settings.json"),
+        ClientFile("Qwen Code", root / ".qwen" / "settings.json"),
     )
+
+
+def find_user_files(home: str | os.PathLike[str]) -> tuple[ClientFile, ...]:
+    """Return the file of each client that is found on this machine: the file or its folder exists."""
+    root, found = Path(home), dict[str, ClientFile]()
+    for place in user_client_files(root):
+        earlier, folder = found.get(place.client), place.path.parent
+        is_better = place.path.is_file() and not (earlier and earlier.path.is_file())
+        if is_better or (earlier is None and folder != root and folder.is_dir()):
+            found[place.client] = place
+    return tuple(found.values())

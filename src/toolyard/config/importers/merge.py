@@ -89,8 +89,14 @@ class ImportPlan:
     after: bytes = field(repr=False)
 
 
-def plan_import(files: Iterable[str | os.PathLike[str]], target: str | os.PathLike[str]) -> ImportPlan:
-    """Read the files of other clients and plan the merged target file.
+def plan_import(
+    files: Iterable[str | os.PathLike[str]],
+    target: str | os.PathLike[str],
+    *,
+    skipped_name: str | None = None,
+) -> ImportPlan:
+    """Read the files of other clients and plan the merged target file, without servers named
+    ``skipped_name``.
 
     A file or entry that is invalid becomes a hint. Raises ConfigError only if the target itself is invalid,
     because it must not be overwritten then.
@@ -102,7 +108,7 @@ def plan_import(files: Iterable[str | os.PathLike[str]], target: str | os.PathLi
     for file in files:
         path = Path(os.path.abspath(file))
         try:
-            merge.add_file(read_foreign_file(path))
+            merge.add_file(read_foreign_file(path), skipped_name)
         except ConfigError as error:
             merge.hints += error.problems
     if merge.entries:
@@ -150,10 +156,11 @@ class _ServerMerge:
         self.same: list[ImportedServer] = []
         self.hints: list[Problem] = []
 
-    def add_file(self, file: ForeignFile) -> None:
+    def add_file(self, file: ForeignFile, skipped_name: str | None) -> None:
         self.hints += [Problem(note, file=file.path) for note in file.notes]
         for server in file.servers:
-            self._add_server(file, server)
+            if server.name != skipped_name:
+                self._add_server(file, server)
 
     def _add_server(self, file: ForeignFile, foreign: ForeignServer) -> None:
         base = sanitize_id(foreign.name)
@@ -202,5 +209,9 @@ def _parse_entry(server_id: str, entry: dict[str, JsonValue]) -> tuple[Server, l
 
 
 def _is_same_server(one: Server, other: Server) -> bool:
+    """Compare a server of the target with another client's, which may be turned off there and on here."""
     provenance = Provenance("code")
-    return replace(one, id="", provenance=provenance) == replace(other, id="", provenance=provenance)
+    # Unapproved servers have a reason; those that are turned off in their entry have none.
+    reason = other.disabled_reason or one.disabled_reason
+    compared = replace(other, id="", provenance=provenance, disabled_reason=reason)
+    return replace(one, id="", provenance=provenance) == compared
