@@ -89,8 +89,7 @@ def help_of(one: click.Command, context: click.Context) -> str:
 
 
 def routes() -> str:
-    made = FastAPI()
-    made.include_router(api.router, prefix="/api/v1")
+    made = FastAPI(routes=[*api.router.build()])
     said = build_openapi_document(made)
     lines = ["# The API, route by route", "", NOTE, "", "See [the API](../api.md) for how to use it.", ""]
     lines += list(statuses(said))

@@ -67,8 +67,7 @@ def without_prose(value: Any, *, properties: bool = False) -> Any:
 
 def api_document() -> Any:
     """The OpenAPI document."""
-    application = FastAPI()
-    application.include_router(api.router, prefix="/api/v1")
+    application = FastAPI(routes=[*api.router.build()])
     return without_prose(build_openapi_document(application))
 
 

@@ -20,7 +20,6 @@ import aiohttp
 import pytest
 from argon2 import PasswordHasher
 from fastapi import FastAPI
-from starlette.routing import BaseRoute
 from tests import prefork
 from tests.sqlite_template import with_tables
 
@@ -258,19 +257,6 @@ def password_hash() -> str:
     return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
 
 
-_routes: list[BaseRoute] = []
-"""The routes of the first application of this process. FastAPI prepares them again for every application,
-which takes longer than most tests. A request finds its own application, not that of the routes."""
-
-
-def _make_app(services: Services) -> FastAPI:
-    app = make_app(services)
-    if not _routes:
-        _routes.extend(app.router.routes)
-    app.router.routes = list(_routes)
-    return app
-
-
 Opening = Callable[..., Awaitable[Local]]
 
 
@@ -297,7 +283,7 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
         loaded = LoadedAgents(chosen.agents_path or folder / "AGENTS.md", tuple(agents))
         services = await Services.open(configuration, chosen, folder, loaded, links)
         stack.push_async_callback(services.close)
-        app = _make_app(services)
+        app = make_app(services)
         running = HttpServer(app, listener)
         await running.start()
         local = Local(services, app, listener.address)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
 from tests.web.changing_tools import SCHEMA, Changing, changing
 from tests.web.conftest import Answer, Local, Opening, Person, Starting
 
@@ -23,7 +22,7 @@ from toolyard.types.audit import AuditEntry
 from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.tool import Definition
 from toolyard.web.access.dependencies import require_admin
-from toolyard.web.app import make_app
+from toolyard.web.routes import LazyRoute
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
 
@@ -127,15 +126,9 @@ def admin_routes(local: Local) -> set[tuple[str, str]]:
             yield each.call
             yield from calls(each)
 
-    def walk(routes: Any, prefix: str = "") -> None:
-        for route in routes:
-            if isinstance(route, APIRoute):
-                if require_admin in calls(route.dependant):
-                    found.update((method, prefix + route.path) for method in route.methods - SAFE)
-            elif (original := getattr(route, "original_router", None)) is not None:
-                walk(original.routes, prefix + getattr(route.include_context, "prefix", ""))
-
-    walk(make_app(local.services).routes)
+    for route in local.app.routes:
+        if isinstance(route, LazyRoute) and require_admin in calls(route.api_route.dependant):
+            found.update((method, route.path) for method in route.methods - SAFE)
     return found
 
 

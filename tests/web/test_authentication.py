@@ -655,21 +655,10 @@ PUBLIC = {
 
 
 def _routes(local: Any) -> list[tuple[str, str]]:
-    from fastapi.routing import APIRoute
+    from toolyard.web.routes import LazyRoute
 
-    from toolyard.web.app import make_app
-
-    found: list[tuple[str, str]] = []
-
-    def walk(routes: Any, prefix: str = "") -> None:
-        for route in routes:
-            if isinstance(route, APIRoute):
-                found.extend((method, prefix + route.path) for method in route.methods)
-            elif (original := getattr(route, "original_router", None)) is not None:
-                walk(original.routes, prefix + getattr(route.include_context, "prefix", ""))
-
-    walk(make_app(local.services).routes)
-    return sorted(set(found))
+    routes = [each for each in local.app.routes if isinstance(each, LazyRoute)]
+    return sorted({(method, route.path) for route in routes for method in route.methods})
 
 
 async def test_without_a_sign_in_nothing_but_the_way_in_answers(

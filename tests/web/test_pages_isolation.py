@@ -18,13 +18,9 @@ UNTOUCHED = {"/ui/sign-out", "/ui/account/sign-out-everywhere"}
 OWN = {"/ui/approvals/{approval_id}"}
 
 
-def routes(of: Any = router) -> Iterator[tuple[str, str]]:
-    for each in of.routes:
-        inner = getattr(each, "original_router", None)
-        if inner is not None:
-            yield from routes(inner)
-        else:
-            yield from ((method, each.path) for method in sorted(each.methods - {"HEAD"}))
+def routes() -> Iterator[tuple[str, str]]:
+    for each in router.build():
+        yield from ((method, each.path) for method in sorted(each.methods - {"HEAD"}))
 
 
 def filled(path: str, world: World, *, missing: bool) -> str:

@@ -55,8 +55,7 @@ NEVER_SHOWN = {RegistryServer: "", AuthChoice: "client_secret", Instance: "user_
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    application = FastAPI()
-    application.include_router(api.router, prefix="/api/v1")
+    application = FastAPI(routes=[*api.router.build()])
     return build_openapi_document(application)
 
 

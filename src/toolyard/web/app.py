@@ -216,10 +216,8 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         ServerTools(services.callers, core.tool_directory, core.call_path, core.locks),
     )
     set_services(app.state, {type(each): each for each in provided})
-    app.include_router(health)
-    app.include_router(resource_routes)
-    app.include_router(api.router, prefix="/api/v1")
-    app.include_router(ui.router)
+    for routes in (health, resource_routes, api.router, ui.router):
+        app.router.routes += routes.build()
     app.mount("/static", VersionedStaticFiles())
     app.openapi = lambda: build_openapi_document(app)
     add_error_handlers(app, _render_error_page)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -40,6 +39,7 @@ from toolyard.registry.errors import Invalid, Taken
 from toolyard.results.readable_json import to_readable_json
 from toolyard.store import errors as store
 from toolyard.web.access.request_context import RESPONSE_STATUS_KEY
+from toolyard.web.routes import LazyRoute
 
 __all__ = [
     "PROBLEM_JSON",
@@ -206,11 +206,9 @@ def _list_allowed_methods(app: FastAPI, path: str) -> list[str]:
 
     FastAPI registers a route per method and would report only the first one that matches the path.
     """
-    matching = [
-        each for each in iter_route_contexts(app.routes) if each.methods and each.path_regex.match(path)
-    ]
+    matching = [each for each in app.routes if isinstance(each, LazyRoute) and each.path_regex.match(path)]
     # Routes with another template are shadowed by the first one and never reached.
-    methods = [each.methods or set[str]() for each in matching if each.path == matching[0].path]
+    methods = [each.methods for each in matching if each.path == matching[0].path]
     allowed = set[str]().union(*methods)
     return sorted(allowed | {"HEAD"} if "GET" in allowed else allowed)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -23,6 +22,7 @@ from toolyard.web.access.dependencies import read_bearer_token
 from toolyard.web.access.request_context import get_request_context
 from toolyard.web.access.services import uses
 from toolyard.web.public_urls import PublicUrls
+from toolyard.web.routes import Routes
 
 if TYPE_CHECKING:
     from toolyard.accounts.oidc.bearer_auth import BearerAuthenticator
@@ -35,7 +35,7 @@ _METADATA_CACHE_SECONDS = 300
 _ACCESS_TOKEN_SCOPE = TokenScope(frozenset({Right.CALL}))
 """Rights of an access token: gateway calls only, whatever else its user may do."""
 
-router = APIRouter(include_in_schema=False)
+router = Routes(include_in_schema=False)
 
 
 class ResourceServer:

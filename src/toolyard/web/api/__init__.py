@@ -6,9 +6,6 @@ Shared parts are in ``dependencies.py``.
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from fastapi.routing import APIRoute
-
 from toolyard.web.api import (
     agents,
     approvals,
@@ -30,16 +27,12 @@ from toolyard.web.api import (
     tools,
     users,
 )
+from toolyard.web.routes import Routes
 
 __all__ = ["router"]
 
-
-def _get_operation_id(route: APIRoute) -> str:
-    return route.name
-
-
-router = APIRouter(generate_unique_id_function=_get_operation_id)
+router = Routes("/api/v1")
 _SERVER_MODULES = (status, config_sign_ins, servers, instances, tool_changes, tools)
 _CHAT_MODULES = (agents, chats, chat_stream, chat_results, chat_export, models, approvals)
 for _each in (*_SERVER_MODULES, *_CHAT_MODULES, tokens, sessions, users, audit, events, openapi):
-    router.include_router(_each.router)
+    router.include(_each.router)

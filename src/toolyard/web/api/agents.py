@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import BaseModel, Field
 
 from toolyard.errors import Problem
@@ -23,11 +23,12 @@ from toolyard.web.api.dependencies import (
 )
 from toolyard.web.api.tools import ServerFailure
 from toolyard.web.problem_details import describe_error
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AgentDirectoryDep, ConfigDep
 
 __all__ = ["router"]
 
-router = APIRouter(
+router = Routes(
     prefix="/agents", tags=["agents"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
 )
 

@@ -6,7 +6,7 @@ import time
 from datetime import datetime
 from typing import Any, Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.agents.chat.approval_grants import GrantScope
@@ -24,11 +24,12 @@ from toolyard.web.api.dependencies import (
     require_media_types,
     to_datetime,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import ApprovalsDep, AuditDep, ChatsDep
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["approvals"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
+router = Routes(tags=["approvals"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
 _MAX_REMEMBER_SECONDS = 31_622_400
 

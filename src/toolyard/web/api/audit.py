@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
@@ -22,11 +22,12 @@ from toolyard.web.api.dependencies import (
     require_media_types,
     to_datetime,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AuditDep, AuditLogDep
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/audit", tags=["audit"])
+router = Routes(prefix="/audit", tags=["audit"])
 
 _CONTENT_TYPE_BY_FORMAT = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 _CSV_COLUMNS = ("id", "at", "action", "actor", "actor_name", "target", "outcome", "address", "details")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from fastapi.responses import StreamingResponse
 
 from toolyard.agents.chat.markdown_export import export_file_name, export_markdown
@@ -15,11 +15,12 @@ from toolyard.web.api.dependencies import (
     problem_responses,
     require_media_types,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import CallPathDep, ChatsDep
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/chats", tags=["chats"])
+router = Routes(prefix="/chats", tags=["chats"])
 
 MARKDOWN_CONTENT_TYPE = "text/markdown; charset=utf-8"
 

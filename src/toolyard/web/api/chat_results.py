@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import Depends, Path, Response
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.result_event import FullResult
@@ -23,11 +23,12 @@ from toolyard.web.api.dependencies import (
     problem_responses,
     require_media_types,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import CallPathDep, ChatsDep
 
 __all__ = ["SANDBOX_POLICY", "load_full_text", "router"]
 
-router = APIRouter(prefix="/chats", tags=["chats"])
+router = Routes(prefix="/chats", tags=["chats"])
 
 _TEXT_CONTENT_TYPE = "text/plain; charset=utf-8"
 SANDBOX_POLICY = "sandbox; default-src 'none'"

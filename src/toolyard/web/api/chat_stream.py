@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from toolyard.agents.chat.chats import ChatService
@@ -26,6 +26,7 @@ from toolyard.web.api.dependencies import (
     require_media_types,
 )
 from toolyard.web.api.events import EVENT_STREAM_TYPE, EventStreamResponse, is_still_authorized
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import ChatsDep, ChatStoreDep, StopSignalDep, StreamLimitsDep
 
 __all__ = ["HEARTBEAT_SECONDS", "router", "stream_event_batches"]
@@ -38,7 +39,7 @@ sign-in is checked again."""
 _CHUNK_BYTES = 65_536
 """Size of a chunk in bytes. Further events are encoded after it was sent, to limit the memory."""
 
-router = APIRouter(prefix="/chats", tags=["chats"])
+router = Routes(prefix="/chats", tags=["chats"])
 
 AfterEvent = Annotated[int, Query(ge=0, le=2**62, description="Return events after this sequence number.")]
 LastEventId = Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import Depends, Path, Query, Response
 
 from toolyard.agents.chat.chats import UNCHANGED
 from toolyard.core.callers import CallerCache
@@ -31,11 +31,12 @@ from toolyard.web.api.dependencies import (
     problem_responses,
     require_media_types,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AuditDep, CallersDep, ChatsDep, ChatStoreDep
 
 __all__ = ["router"]
 
-router = APIRouter(
+router = Routes(
     prefix="/chats", tags=["chats"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 
 from toolyard.accounts.errors import NotAllowed
 from toolyard.web.api.dependencies import (
@@ -14,11 +14,12 @@ from toolyard.web.api.dependencies import (
 )
 from toolyard.web.api.instances import ConnectResponse
 from toolyard.web.api.status import ServerStatus, build_status_model
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import CallersDep, ServerRecordsDep, ServerSignInsDep, UrlsDep
 
 __all__ = ["router"]
 
-router = APIRouter(
+router = Routes(
     prefix="/servers", tags=["status"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
 )
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator
 
 import orjson
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
@@ -19,6 +19,7 @@ from toolyard.web.access.dependencies import RequestUser, forget_identity, requi
 from toolyard.web.api.dependencies import UserWithRead, problem_responses, require_media_types
 from toolyard.web.api.status import build_status_model
 from toolyard.web.live.updates import LiveUpdate
+from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord, StatusUpdates
 from toolyard.web.service_dependencies import CallersDep, LiveUpdatesDep, StreamLimitsDep
 
@@ -46,7 +47,7 @@ class EventStreamResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-router = APIRouter(tags=["status"], dependencies=[Depends(require_media_types(EVENT_STREAM_TYPE))])
+router = Routes(tags=["status"], dependencies=[Depends(require_media_types(EVENT_STREAM_TYPE))])
 
 
 @router.get(

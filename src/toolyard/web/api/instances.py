@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import Field
 
 from toolyard.accounts.errors import NotAllowed
@@ -34,6 +34,7 @@ from toolyard.web.api.record_models import (
 )
 from toolyard.web.api.status import build_status_model
 from toolyard.web.api.tools import ToolList, list_server_tools
+from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecords
 from toolyard.web.service_dependencies import (
     AuditDep,
@@ -52,7 +53,7 @@ from toolyard.web.service_dependencies import (
 
 __all__ = ["router"]
 
-router = APIRouter(
+router = Routes(
     prefix="/instances", tags=["instances"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
 )
 

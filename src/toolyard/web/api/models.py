@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import BaseModel, Field
 
 from toolyard.web.api.dependencies import (
@@ -12,11 +12,12 @@ from toolyard.web.api.dependencies import (
     problem_responses,
     require_media_types,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import ChatsDep
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["chats"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
+router = Routes(tags=["chats"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
 
 class ModelResponse(ApiModel, schema="ModelShown"):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
 from toolyard.types.version import __version__
 from toolyard.web.problem_details import ProblemDetails
+from toolyard.web.routes import LazyRoute, Routes
 
 __all__ = ["build_openapi_document", "router"]
 
-router = APIRouter()
+router = Routes()
 
 _API_DESCRIPTION = """The functions of the pages, for programs.
 
@@ -52,7 +53,7 @@ def build_openapi_document(app: FastAPI) -> dict[str, Any]:
             summary="One place to connect, scope, authorise and watch MCP servers.",
             description=_API_DESCRIPTION,
             tags=_OPENAPI_TAGS,
-            routes=app.routes,
+            routes=[each.api_route for each in app.routes if isinstance(each, LazyRoute)],
         )
         # No route returns problem details as its declared model, so that FastAPI omits their schema.
         schemas = document.setdefault("components", {}).setdefault("schemas", {})

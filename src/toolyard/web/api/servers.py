@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 
 from toolyard.registry import Registry
 from toolyard.types.registry import RegistryServer
@@ -28,11 +28,12 @@ from toolyard.web.api.record_models import (
     issuer_list,
     output_values,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AuditDep, IssuersDep, PreviewsDep, RegistryDep, SignOutsDep
 
 __all__ = ["router"]
 
-router = APIRouter(
+router = Routes(
     prefix="/servers", tags=["servers"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
 )
 

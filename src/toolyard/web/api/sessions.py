@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from pydantic import BaseModel, Field
 
 from toolyard.accounts.browser_sessions import derive_session_id
@@ -21,11 +21,12 @@ from toolyard.web.api.dependencies import (
     to_datetime,
     to_optional_datetime,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AuditDep, PeopleDep
 
 __all__ = ["router"]
 
-router = APIRouter(
+router = Routes(
     prefix="/sessions", tags=["people"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
 )
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from toolyard.types.server import TransportName
@@ -19,12 +19,13 @@ from toolyard.web.api.dependencies import (
     require_media_types,
     to_optional_datetime,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord
 from toolyard.web.service_dependencies import CallersDep, ConfigDep, ConfiguredServersDep, ServerRecordsDep
 
 __all__ = ["ServerStatus", "StatusList", "build_status_model", "router"]
 
-router = APIRouter(tags=["status"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
+router = Routes(tags=["status"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
 _STATUS_EXAMPLE: dict[str, JsonValue] = {
     "kind": "config",

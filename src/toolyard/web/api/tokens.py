@@ -6,7 +6,7 @@ import time
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.accounts.api_tokens import expires_soon
@@ -24,11 +24,12 @@ from toolyard.web.api.dependencies import (
     to_datetime,
     to_optional_datetime,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AccountsDep, AuditDep, PeopleDep
 
 __all__ = ["ScopeResponse", "build_scope_model", "router"]
 
-router = APIRouter(
+router = Routes(
     prefix="/tokens", tags=["tokens"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
 )
 

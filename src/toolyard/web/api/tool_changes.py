@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.catalog.lock import Change
@@ -20,11 +20,12 @@ from toolyard.web.api.dependencies import (
     problem_responses,
     require_media_types,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import ConfigDep, InstanceSyncDep, RegistryDep, ToolAcceptanceDep
 
 __all__ = ["router"]
 
-router = APIRouter(dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
+router = Routes(dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
 
 class ChangeResponse(ApiModel, schema="ChangeShown"):

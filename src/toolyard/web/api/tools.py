@@ -7,7 +7,7 @@ from collections.abc import Iterator, Set
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.catalog.lock.combined_locks import CombinedLocks
@@ -36,6 +36,7 @@ from toolyard.web.api.dependencies import (
 )
 from toolyard.web.middleware.disconnect import cancel_on_disconnect
 from toolyard.web.problem_details import ProblemDetails, describe_error
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (
     CallersDep,
     CallPathDep,
@@ -51,7 +52,7 @@ __all__ = ["ToolList", "list_server_tools", "router"]
 _ENCODED_TOOLS_PER_STEP = 500
 """Tools that are encoded before other tasks run."""
 
-router = APIRouter(
+router = Routes(
     prefix="/tools", tags=["tools"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
 )
 

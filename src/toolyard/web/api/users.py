@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.types.account import Role, User
@@ -24,11 +24,12 @@ from toolyard.web.api.dependencies import (
     to_optional_datetime,
 )
 from toolyard.web.api.tokens import ScopeResponse, build_scope_model
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AccountAdminDep, SettingsDep, UrlsDep
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["people"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
+router = Routes(tags=["people"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
 RoleName = Literal["admin", "user"]
 UserName = Annotated[str, Field(min_length=1, max_length=100, examples=["ada"])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from toolyard.accounts.errors import NotAllowed
@@ -14,24 +14,25 @@ from toolyard.errors import ToolyardError
 from toolyard.store.errors import WrongKey
 from toolyard.types.account import Right
 from toolyard.web.access.dependencies import RequestUser, require_right
+from toolyard.web.routes import Routes
 from toolyard.web.server.metrics import METRICS_CONTENT_TYPE
 from toolyard.web.service_dependencies import AuditDep, DatabaseDep, MetricsDep, SettingsDep, StopSignalDep
 
 __all__ = ["router"]
 
-router = APIRouter(include_in_schema=False)
+router = Routes(include_in_schema=False)
 
 _DATABASE_TIMEOUT_SECONDS = 5.0
 """Maximum time for the database to answer, in seconds. A hanging database would not answer at all."""
 
 
-@router.api_route("/healthz", methods=["GET", "HEAD"])
+@router.route("/healthz", methods=["GET", "HEAD"])
 async def check_liveness() -> Response:
     """Report that the process is running."""
     return PlainTextResponse("ok\n")
 
 
-@router.api_route("/readyz", methods=["GET", "HEAD"])
+@router.route("/readyz", methods=["GET", "HEAD"])
 async def check_readiness(
     request: Request, audit: AuditDep, database: DatabaseDep, stop_signal: StopSignalDep
 ) -> Response:

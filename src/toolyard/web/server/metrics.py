@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter as Count
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -152,5 +152,4 @@ class MetricsMiddleware:
 
 def get_route_template(scope: Scope) -> str:
     """Return the path template of the matched route, such as ``/api/v1/servers/{id}``, or ``none``."""
-    route: Any = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
-    return str(getattr(route, "path", "none"))
+    return str(getattr(scope.get("route"), "path", "none"))

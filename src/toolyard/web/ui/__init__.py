@@ -6,8 +6,7 @@ services and everything below them, never ``web.api`` routes except the shared e
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
+from toolyard.web.routes import Routes
 from toolyard.web.ui import agents, home
 from toolyard.web.ui.account import approvals, connect, sign_in, tokens
 from toolyard.web.ui.admin import audit, people
@@ -23,7 +22,7 @@ from toolyard.web.ui.tools import page
 
 __all__ = ["router"]
 
-router = APIRouter(include_in_schema=False)
+router = Routes(include_in_schema=False)
 # Routes with a fixed path come before routes with an id in the same place, because the first match wins.
 for _each in (
     home,
@@ -53,4 +52,4 @@ for _each in (
     render,
     showcase,
 ):
-    router.include_router(_each.router)
+    router.include(_each.router)

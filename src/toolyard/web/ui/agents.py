@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,12 +20,13 @@ from toolyard.web.agent_tools import (
     AgentTool,
     AgentTools,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AgentDirectoryDep, ConfigDep
 from toolyard.web.ui.components.render import is_fragment_request, render_page
 
 __all__ = ["AgentToolGroup", "group_agent_tools", "router"]
 
-router = APIRouter()
+router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 

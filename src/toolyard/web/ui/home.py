@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.types.registry import Instance, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord
 from toolyard.web.service_dependencies import (
     ApprovalsDep,
@@ -30,7 +31,7 @@ from toolyard.web.ui.instances.overview import InstanceRow, build_instance_row
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 _MAX_HOME_ENTRIES = 5
 _URGENCY_BY_STATE = {"needs_reauth": 0, "failed": 1, "pending": 2, "ready": 3, "disabled": 4}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -21,6 +21,7 @@ from toolyard.types.approval import Approval, Grant
 from toolyard.types.tool import JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.problem_details import describe_error
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import ApprovalsDep, AuditDep, ChatsDep, ChatStoreDep
 from toolyard.web.ui.chat.fragments import FragmentContext
 from toolyard.web.ui.components.flash import redirect_with_message
@@ -31,7 +32,7 @@ from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _HOUR_SECONDS, _WEEK_SECONDS = 3_600.0, 7 * 86_400.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -28,6 +28,7 @@ from toolyard.registry import Registry
 from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web.access.dependencies import RequestUser, require_browser_user
 from toolyard.web.public_urls import PublicUrls
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (
     AuditDep,
     ConfigDep,
@@ -41,7 +42,7 @@ from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 

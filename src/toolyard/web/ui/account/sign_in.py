@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, urlsplit
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -46,6 +46,7 @@ from toolyard.web.access.request_context import get_request_context
 from toolyard.web.access.services import get_service
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.public_urls import PublicUrls
+from toolyard.web.routes import Routes
 from toolyard.web.ui.components.error_pages import render_error_page
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import sentence
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OIDC_CALLBACK_PATH", "router"]
 
-router = APIRouter(include_in_schema=False)
+router = Routes(include_in_schema=False)
 
 OIDC_CALLBACK_PATH = "/ui/oidc/callback"
 """Redirect URI path that the operator registers at the identity provider."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,6 +21,7 @@ from toolyard.registry.errors import NotFound
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web.access.dependencies import RequestUser, require_browser_user
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (
     AccountsDep,
     AuditDep,
@@ -42,7 +43,7 @@ from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.types.account import User
 from toolyard.types.audit import AuditEntry
 from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AccountsDep, AuditLogDep
 from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 _ENTRIES_PER_PAGE = 100
 _FILTERABLE_ACTIONS = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,6 +19,7 @@ from toolyard.web.account_admin import (
     AccountAdmin,
     Invitation,
 )
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AccountAdminDep, SettingsDep, UrlsDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import (
@@ -33,7 +34,7 @@ from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,13 +20,14 @@ from toolyard.types.chat import Chat
 from toolyard.types.decision import summarize_hiding_rules
 from toolyard.types.tool import Definition, JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import ChatsDep
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.tools.form import ToolForm
 
 __all__ = ["ChatToolGroup", "ToolConsole", "find_tool", "group_chat_tools", "router"]
 
-router = APIRouter()
+router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _MAX_LISTED_TOOLS = 60

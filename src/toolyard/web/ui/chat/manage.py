@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -15,6 +15,7 @@ from toolyard.registry.errors import NotFound
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AuditDep, ChatsDep, ConfigDep
 from toolyard.web.ui.chat.console import ChatToolGroup, group_chat_tools
 from toolyard.web.ui.chat.page_context import build_chat_settings
@@ -26,7 +27,7 @@ from toolyard.web.ui.components.render import is_fragment_request, render_macro,
 __all__ = ["router"]
 
 
-router = APIRouter()
+router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _RESULT_PAGE_CHARACTERS = 200_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -19,6 +19,7 @@ from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.problem_details import describe_error
 from toolyard.web.rendering.renderer import MarkdownRenderer
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AuditDep, ChatsDep, ChatStoreDep, ConfigDep, MarkdownDep
 from toolyard.web.ui.chat.actions import ACTIONS, ActionRedirect, ChatFormState, build_form_state
 from toolyard.web.ui.chat.fragments import render_question
@@ -35,7 +36,7 @@ from toolyard.web.ui.components.render import is_fragment_request, render_macro,
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Depends, Header
+from fastapi import Depends, Header
 from markupsafe import Markup
 from starlette.datastructures import State
 from starlette.requests import Request
@@ -24,6 +24,7 @@ from toolyard.web.access.services import get_service
 from toolyard.web.api.chat_stream import HEARTBEAT_SECONDS, stream_event_batches
 from toolyard.web.api.events import EventStreamResponse, is_still_authorized
 from toolyard.web.rendering.renderer import DeferredMarkdown
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (
     ChatsDep,
     ChatStoreDep,
@@ -38,7 +39,7 @@ from toolyard.web.ui.components.render import render_macro
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 _MIN_PIECE_INTERVAL_SECONDS = 0.04
 """Minimum interval between two events that only append text. Readers do not notice shorter ones."""

@@ -11,13 +11,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Form
+from fastapi import Form
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from toolyard.types.server import URL_TRANSPORT_LABELS
+from toolyard.web.routes import Routes
 from toolyard.web.ui.components.flash import clear_flash, read_flash, redirect_with_message
 from toolyard.web.ui.components.formatting import TEMPLATE_FILTERS
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path
@@ -122,7 +123,7 @@ def _build_environment() -> Environment:
     return environment
 
 
-router = APIRouter()
+router = Routes()
 
 _COOKIE_NAME = "toolyard_theme"
 _THEMES = ("auto", "light", "dark")

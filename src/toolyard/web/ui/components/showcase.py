@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,6 +13,7 @@ from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.types.chat import Chat, TurnState
 from toolyard.types.decision import Decision, DecisionStep, RuleOutcome
 from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.routes import Routes
 from toolyard.web.ui.chat.example import EXAMPLE_CHAT_ID, example_events
 from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
 from toolyard.web.ui.chat.page_context import ChatList
@@ -22,7 +23,7 @@ from toolyard.web.ui.tools.form import ToolForm
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 SERVER_STATES = (
     "ready",

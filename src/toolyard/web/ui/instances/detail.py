@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +17,7 @@ from toolyard.errors import ServerError
 from toolyard.types.catalog import QuarantinedTool
 from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecords
 from toolyard.web.service_dependencies import (
     AuditDep,
@@ -36,7 +37,7 @@ from toolyard.web.ui.tools.server_tools import ServerListing, ServerTools, Serve
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 

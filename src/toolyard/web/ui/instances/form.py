@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -16,6 +16,7 @@ from toolyard.registry import Registry
 from toolyard.registry.field_validation import slug_fault
 from toolyard.types.registry import AuthKind, Instance, InstanceDraft, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AuditDep, InstanceSyncDep, RegistryDep, SettingsDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import (
@@ -32,7 +33,7 @@ from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -38,6 +38,7 @@ from toolyard.web.access.dependencies import RequestUser, require_browser_user
 from toolyard.web.config_sign_ins import is_config_sign_in
 from toolyard.web.problem_details import build_problem_response, describe_error, find_problem_kind
 from toolyard.web.public_urls import CLIENT_DOCUMENT_PATH, OAUTH_CALLBACK_PATH
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (
     AuditDep,
     AuthStorageDep,
@@ -63,7 +64,7 @@ from toolyard.web.ui.components.safe_redirect import (
 
 __all__ = ["connect_instance", "render_leave_page", "render_sign_in_problem", "router"]
 
-router = APIRouter(include_in_schema=False)
+router = Routes(include_in_schema=False)
 
 BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,6 +16,7 @@ from toolyard.core.callers import CallerCache
 from toolyard.registry import Registry
 from toolyard.types.registry import AuthKind, Instance, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord, ServerRecords
 from toolyard.web.service_dependencies import (
     AuditDep,
@@ -35,7 +36,7 @@ from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 __all__ = ["InstanceRow", "build_instance_row", "router"]
 
-router = APIRouter()
+router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,6 +14,7 @@ from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.registry.errors import Invalid
 from toolyard.types.server import Server
 from toolyard.web.access.dependencies import RequestUser, require_browser_user
+from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord
 from toolyard.web.service_dependencies import CallersDep, ServerRecordsDep, ServerSignInsDep
 from toolyard.web.ui.components.flash import redirect_with_message
@@ -22,7 +23,7 @@ from toolyard.web.ui.instances.oauth import render_leave_page, render_sign_in_pr
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 

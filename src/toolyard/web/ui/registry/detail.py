@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,6 +25,7 @@ from toolyard.types.registry import AuthKind, RegistryServer
 from toolyard.types.server import HttpSpec, Server
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_browser_user
 from toolyard.web.config_sign_ins import ConfigServerSignIns
+from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord, ServerRecords
 from toolyard.web.service_dependencies import (
     AuditDep,
@@ -52,7 +53,7 @@ from toolyard.web.ui.tools.server_tools import ServerToolsDep, ToolRow, build_pl
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,6 +16,7 @@ from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.types.registry import AuthChoice, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web.access.dependencies import RequestUser, require_admin
 from toolyard.web.public_urls import PublicUrls
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AuditDep, AuthStorageDep, RegistryDep, UrlsDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import (
@@ -29,7 +30,7 @@ from toolyard.web.ui.components.render import render_page
 
 __all__ = ["AUTOMATIC", "FormNotice", "ServerForms", "read_draft", "router"]
 
-router = APIRouter()
+router = Routes()
 
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 

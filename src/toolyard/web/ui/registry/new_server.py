@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -28,6 +28,7 @@ from toolyard.types.registry import (
     TextRule,
 )
 from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web.routes import Routes
 from toolyard.web.server_preview import ServerPreview, ServerPreviews
 from toolyard.web.service_dependencies import (
     AuditDep,
@@ -51,7 +52,7 @@ from toolyard.web.ui.registry.form import (
 
 __all__ = ["create_own_instance", "router"]
 
-router = APIRouter()
+router = Routes()
 
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 

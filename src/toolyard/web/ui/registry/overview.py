@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,6 +20,7 @@ from toolyard.registry.shared_redirect import (
 )
 from toolyard.types.registry import RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecord
 from toolyard.web.service_dependencies import (
     AuditDep,
@@ -41,7 +42,7 @@ from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 

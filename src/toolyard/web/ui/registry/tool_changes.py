@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,6 +19,7 @@ from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.types.server import Server
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (
     ConfigDep,
     InstanceSyncDep,
@@ -34,7 +35,7 @@ from toolyard.web.ui.tools.server_tools import ServerToolsDep
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = Routes()
 
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 CurrentUser = Annotated[RequestUser, Depends(require_user)]

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,6 +22,7 @@ from toolyard.types.result import Media, Result
 from toolyard.types.server import Server
 from toolyard.types.tool import Definition
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
+from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import ConfigDep, InstanceSyncDep, RegistryDep, UserToolsDep
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import render_page
@@ -32,7 +33,7 @@ from toolyard.web.ui.tools.server_tools import ServerTools, ServerToolsDep
 __all__ = ["router"]
 
 
-router = APIRouter()
+router = Routes()
 
 _INLINE_IMAGE_TYPES = (
     "image/png",

@@ -1,0 +1,44 @@
+"""Routes of the web app are analysed when they are needed, and all of them can be."""
+
+from __future__ import annotations
+
+from fastapi import Depends, FastAPI, Request
+from tests.web.conftest import Local
+
+from toolyard.web.routes import LazyRoute, Routes
+
+
+def analysed(app: FastAPI) -> list[str]:
+    return [each.path for each in app.routes if isinstance(each, LazyRoute) and "api_route" in vars(each)]
+
+
+async def test_a_route_is_analysed_at_its_first_request(alone: Local) -> None:
+    assert analysed(alone.app) == []
+    for _ in range(2):
+        assert (await alone.client().get("/api/v1/status")).status == 200
+        assert analysed(alone.app) == ["/api/v1/status"]
+
+
+def test_every_route_can_be_analysed(alone: Local) -> None:
+    routes = [each.api_route for each in alone.app.routes if isinstance(each, LazyRoute)]
+    assert len(routes) > 150
+    assert all(each.dependant.call is each.endpoint for each in routes)
+
+
+def test_a_collection_adds_its_prefix_tags_and_dependencies_before_those_of_a_route() -> None:
+    def outer(request: Request) -> None: ...
+    def inner(request: Request) -> None: ...
+
+    collection = Routes("/things", tags=["things"], dependencies=[Depends(outer)])
+
+    @collection.get("/{id}", tags=["more"], dependencies=[Depends(inner)], include_in_schema=False)
+    def get_thing(id: str) -> None: ...
+
+    above = Routes("/api")
+    above.include(collection)
+    (route,) = above.build()
+    made = route.api_route
+    assert (made.path, made.methods, made.unique_id) == ("/api/things/{id}", {"GET"}, "get_thing")
+    assert made.tags == ["things", "more"]
+    assert [each.call for each in made.dependant.dependencies] == [outer, inner]
+    assert not made.include_in_schema
