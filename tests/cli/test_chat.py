@@ -82,7 +82,7 @@ def test_where_nobody_can_be_asked_calls_are_refused_and_it_is_4(chatting: Chatt
     ran = chatting("chat", "-p", words, TOOLYARD_WRITE_TOOLS="ask")
     assert ran.code == 4
     assert "chat_put was refused: it needs an approval, and nobody is here to give it" in ran.err
-    assert "the user declined this call" in ran.out
+    assert "the call was refused: it needs approval, and nobody is here to give it" in ran.out
     assert chatting.noted == []
     asked = chatting("chat", "-p", script("call chat_ask {}", "then", "results?"))
     assert asked.code == 4

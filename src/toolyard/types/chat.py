@@ -217,6 +217,8 @@ class ApprovalAnswer:
     yes: bool = False
     remembered: str | None = None
     """Description of the standing approval."""
+    unattended: bool = False
+    """The call was refused because nobody could be asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -301,13 +301,20 @@ class ChatService:
             await self._turn_runner.stop(chat, STOPPED_BY_USER)
 
     async def answer_approval(
-        self, owner: str, approval_id: str, *, yes: bool, remember: GrantScope | None = None
+        self,
+        owner: str,
+        approval_id: str,
+        *,
+        yes: bool,
+        remember: GrantScope | None = None,
+        unattended: bool = False,
     ) -> None:
         """Approve or deny a pending call; the last missing answer resumes the turn.
 
+        ``unattended`` says that a call is denied because nobody could be asked.
         Raises NoSuchChat for an unknown approval, ChatRefused if it was already answered.
         """
-        await self._human_answers.answer_approval(owner, approval_id, yes, remember)
+        await self._human_answers.answer_approval(owner, approval_id, yes, remember, unattended)
 
     async def resume_if_answered(self, owner: str, chat_id: str) -> None:
         """Resume a waiting turn whose approvals are all answered, if the process that stored the answers has

@@ -73,7 +73,7 @@ class HumanAnswers:
     # Approvals.
 
     async def answer_approval(
-        self, owner: str, approval_id: str, yes: bool, remember: GrantScope | None
+        self, owner: str, approval_id: str, yes: bool, remember: GrantScope | None, unattended: bool = False
     ) -> None:
         """Store an answer, append it to the chat, and resume the turn if it was the last missing one.
 
@@ -101,7 +101,7 @@ class HumanAnswers:
             # stored answer counts.
             yes, remember, grant = approval.yes is True, None, None
         await self._context.store.append_without_claim(
-            chat.id, [_approval_answer_event(approval, yes, remember)]
+            chat.id, [_approval_answer_event(approval, yes, remember, unattended)]
         )
         if grant is not None and remember is not None:
             await self._answer_covered_calls(chat, snapshot, approval_id, grant)
@@ -182,9 +182,12 @@ class HumanAnswers:
         )
 
 
-def _approval_answer_event(approval: Approval, yes: bool, remember: GrantScope | None) -> NewChatEvent:
+def _approval_answer_event(
+    approval: Approval, yes: bool, remember: GrantScope | None, unattended: bool = False
+) -> NewChatEvent:
     remembered = describe_grant_scope(remember) if yes and remember is not None else None
-    return NewChatEvent.from_data(ApprovalAnswer(approval.call_id or "", approval.id, yes, remembered))
+    answer = ApprovalAnswer(approval.call_id or "", approval.id, yes, remembered, unattended)
+    return NewChatEvent.from_data(answer)
 
 
 def _to_unapproved_call(approval: Approval) -> UnapprovedCall:

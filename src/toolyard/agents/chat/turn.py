@@ -70,6 +70,7 @@ _END_WRITE_TIMEOUT_SECONDS = 10.0
 """Maximum duration of a turn's last write."""
 _META_NOTE_PREFIX = "the model uses tools through the meta tools"
 _DENIED_MESSAGE = "the user declined this call"
+_UNATTENDED_MESSAGE = "the call was refused: it needs approval, and nobody is here to give it"
 
 _Candidate: TypeAlias = tuple[CallSnapshot, UnapprovedCall]
 """A call that needs an approval."""
@@ -413,7 +414,9 @@ def _find_refusal_reason(call: CallSnapshot) -> str | None:
     """Return why a call is refused regardless of its tool, or None."""
     if isinstance(call.request.arguments, str):
         return "not called: the arguments are not a JSON object; send them again as one"
-    return _DENIED_MESSAGE if call.approved is False else None
+    if call.approval_answer is None or call.approval_answer.yes:
+        return None
+    return _UNATTENDED_MESSAGE if call.approval_answer.unattended else _DENIED_MESSAGE
 
 
 def _decrement_uses(grant: Grant) -> Grant:

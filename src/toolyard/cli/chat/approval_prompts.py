@@ -45,10 +45,11 @@ class InputEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalReply:
-    """The person's answer to an approval question."""
+    """The person's answer to an approval question, or a refusal because nobody can be asked."""
 
     approved: bool
     remember: GrantScope | None = None
+    unattended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

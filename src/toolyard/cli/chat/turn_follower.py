@@ -165,7 +165,7 @@ class TurnFollower:
                 f"{request.request.name} was refused: it needs an approval, and nobody is here to give it",
                 "run it in a terminal, or set write_tools to allow",
             )
-            await self._send_answer(request, ApprovalReply(False))
+            await self._send_answer(request, ApprovalReply(False, unattended=True))
         else:
             show_note(
                 f"{request.question.server} asked a question, and nobody is here to answer it",
@@ -192,7 +192,11 @@ class TurnFollower:
             if isinstance(request, CallSnapshot) and isinstance(answer, ApprovalReply):
                 assert request.approval is not None
                 await self._chats.answer_approval(
-                    owner, request.approval.approval, yes=answer.approved, remember=answer.remember
+                    owner,
+                    request.approval.approval,
+                    yes=answer.approved,
+                    remember=answer.remember,
+                    unattended=answer.unattended,
                 )
             elif isinstance(request, QuestionSnapshot) and isinstance(answer, QuestionReply):
                 await self._chats.answer_question(
