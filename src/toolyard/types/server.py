@@ -222,8 +222,7 @@ class Server:
     @property
     def problem_hint(self) -> str:
         """Next step for the problems of its entry."""
-        hints = dict.fromkeys(problem.hint for problem in self.problems if problem.hint)
-        return "; ".join(hints) or "correct the entry; `toolyard check` lists all problems"
+        return "; ".join(dict.fromkeys(problem.hint for problem in self.problems if problem.hint))
 
     def is_visible_to(self, principal_id: str) -> bool:
         """Return whether the server exists for this principal."""

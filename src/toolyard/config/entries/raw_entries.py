@@ -33,6 +33,7 @@ class RawBundle:
     """A bundle with the location of its entry. ``bundle`` is None if its entry is invalid."""
 
     bundle: Bundle | None
+    server_id: str | None
     path: JsonPath
     report: ProblemReport
 

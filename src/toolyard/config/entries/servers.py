@@ -320,4 +320,4 @@ def read_bundle(bundle_id: str, entry: CheckedObject, server_ids: Mapping[str, s
             deny_tools=deny or (),
             provenance=entry.report.provenance(entry.path),
         )
-    return RawBundle(bundle, entry.path, entry.report)
+    return RawBundle(bundle, server_id, entry.path, entry.report)

@@ -18,19 +18,24 @@ from toolyard.types.server import Bundle, Server, StdioSpec, Trust
 __all__ = ["all_problems", "check_references", "merge_layers"]
 
 
+_INVALID_ENTRY_HINT = "correct the entry; the other servers are not affected"
+
+
 def check_references(servers: Mapping[str, RawServer], bundles: Mapping[str, RawBundle]) -> None:
     """Report problems between merged entries, each at the entry that has to change."""
     bundles_by_server: dict[str, list[Bundle]] = {}
     for raw in bundles.values():
-        if raw.bundle is None:
+        if raw.server_id is None:
             continue
-        target = servers.get(raw.bundle.server_id)
+        target = servers.get(raw.server_id)
         if target is None:
             raw.report.add_problem(
                 (*raw.path, "serverId"),
-                f"unknown server '{raw.bundle.server_id}'",
-                hint=did_you_mean(raw.bundle.server_id, servers),
+                f"unknown server '{raw.server_id}'",
+                hint=did_you_mean(raw.server_id, servers),
             )
+            continue
+        if raw.bundle is None:
             continue
         bundles_by_server.setdefault(raw.bundle.server_id, []).append(raw.bundle)
         if target.server is not None and target.server.trust is Trust.UNTRUSTED:
@@ -140,6 +145,7 @@ def _resolve_paths(server: Server, folder: Path | None) -> Server:
 
 def _disable_invalid_server(server: Server, problems: Sequence[Problem]) -> Server:
     reasons = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
+    problems = [replace(problem, hint=problem.hint or _INVALID_ENTRY_HINT) for problem in problems]
     return replace(
         server, enabled=False, disabled_reason=f"its entry is invalid: {reasons}", problems=tuple(problems)
     )
