@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from toolyard.catalog.lock.lock_file import detect_unpinned_package
 from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.messages import format_problem, problem_json, show_message
+from toolyard.cli.output.notices import UNTRUSTED_WRITE_HINT, find_servers_without_tools
 from toolyard.cli.output.safe_text import format_count, print_json
 from toolyard.cli.output.terminal import style_text
 from toolyard.cli.runner import open_offline_yard, run_async
@@ -30,7 +31,8 @@ from toolyard.policy.glob import unused_globs
 from toolyard.registry.shared_redirect import find_servers_sharing_redirect, shared_redirect_issuers_in_files
 from toolyard.types.agent import Agent
 from toolyard.types.config import Configuration
-from toolyard.types.server import Bundle, HttpSpec, Server, StdioSpec
+from toolyard.types.decision import HiddenTool, WriteTools
+from toolyard.types.server import Bundle, HttpSpec, Server, StdioSpec, Trust
 
 if TYPE_CHECKING:
     from toolyard.catalog.tool_listing import ToolListing
@@ -119,13 +121,17 @@ def _find_unknown_bundles(agent: Agent, configuration: Configuration) -> list[Pr
     return []
 
 
-def check_catalogues(report: CheckReport, tool_listing: ToolListing) -> None:
-    """Add findings from the stored listings: renamed and quarantined tools, rules and patterns that match no
-    tool."""
+def check_catalogues(
+    report: CheckReport, tool_listing: ToolListing, hidden: Sequence[HiddenTool] = ()
+) -> None:
+    """Add findings from the stored listings: renamed and quarantined tools, servers whose tools are all
+    ``hidden``, rules and patterns that match no tool."""
     configuration, settings = report.configuration, report.settings
     if configuration is None or settings is None:
         return
     servers = configuration.servers
+    for server, message, hint in find_servers_without_tools(tool_listing, hidden, configuration):
+        report.notes.append(_make_problem(server, message, hint))
     for renamed in tool_listing.names.renamed_tools:
         report.notes.append(_make_problem(servers[renamed.target.server_id], str(renamed)))
     for catalogue in tool_listing.catalogues.values():
@@ -140,6 +146,9 @@ def check_catalogues(report: CheckReport, tool_listing: ToolListing) -> None:
     naming = NameAssigner(NameTemplates(settings.naming_template, settings.instance_naming_template))
     unlisted = [server for server in servers.values() if server.id not in tool_listing.catalogues]
     for server in unlisted:
+        if server.enabled and server.trust is Trust.UNTRUSTED and settings.write_tools is WriteTools.REJECT:
+            message = "will offer nothing: it is untrusted, and write_tools is 'reject'"
+            report.notes.append(_make_problem(server, message, UNTRUSTED_WRITE_HINT))
         if server.enabled:
             report.notes.append(
                 _make_problem(
@@ -202,9 +211,8 @@ def command(options: Options) -> int:
     """
     found = check_files(options)
     if found.configuration is not None and found.settings is not None:
-        check_catalogues(
-            found, run_async(_load_stored_listing(found.configuration, found.settings, found.data_dir))
-        )
+        listing = run_async(_load_stored_listing(found.configuration, found.settings, found.data_dir))
+        check_catalogues(found, *listing)
         examine_issuers(found, run_async(_bound(found.configuration, found.settings, found.data_dir)))
     found.problems.sort(key=_sort_key)
     found.notes.sort(key=_sort_key)
@@ -217,9 +225,9 @@ def command(options: Options) -> int:
 
 async def _load_stored_listing(
     configuration: Configuration, settings: Settings, data_dir: Path
-) -> ToolListing:
+) -> tuple[ToolListing, list[HiddenTool]]:
     async with open_offline_yard(configuration, settings, data_dir) as yard:
-        return yard.known()
+        return yard.known(), yard.hidden()
 
 
 async def _bound(configuration: Configuration, settings: Settings, folder: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ from toolyard.cli.output.notices import (
     clean_server_text,
     show_no_servers_notice,
     show_quarantined_tools_notice,
+    show_servers_without_tools,
     show_unapproved_file_notice,
 )
 from toolyard.cli.output.progress import ProgressIndicator
@@ -114,6 +115,7 @@ async def _run_servers(options: Options, fail: bool, no_connect: bool) -> int:
             show_no_servers_notice(yard.configuration, options.resolved_data_dir)
             show_unapproved_file_notice(yard.configuration)
             show_quarantined_tools_notice(yard.known())
+            show_servers_without_tools(yard.known(), yard.hidden(), yard.configuration)
             show_server_hints(lines)
     return _UNREACHABLE_EXIT_CODE if fail and any(line.is_broken for line in lines) else 0
 

@@ -19,6 +19,7 @@ from toolyard.cli.output.notices import (
     show_hidden_tools_notice,
     show_no_servers_notice,
     show_quarantined_tools_notice,
+    show_servers_without_tools,
     show_stale_listings_notice,
     show_unaccepted_tools_notice,
 )
@@ -123,6 +124,8 @@ async def _list_tools(
             show_unaccepted_tools_notice(roster, yard.locks)
             show_stale_listings_notice(roster, server)
             show_failures(failures, configuration)
+            if agent is None and not bundles:
+                show_servers_without_tools(roster, hidden, configuration)
             show_hidden_tools_notice(hidden, are_shown=show_hidden or provider is not None)
     failed = failures or invalid
     return _UNREACHABLE_EXIT_CODE if failed and (not found or server is not None) else 0

@@ -10,10 +10,10 @@ from toolyard.cli.output.messages import format_problem, show_error, show_note, 
 from toolyard.cli.output.safe_text import format_age, format_count, one_line
 from toolyard.errors import ServerError, ToolRefused
 from toolyard.policy import build_hidden_refusal
-from toolyard.policy.rules import DEFINITION_RULE_TITLE
+from toolyard.policy.rules import DEFINITION_RULE_TITLE, WRITE_RULE_TITLE
 from toolyard.types.config import Configuration
 from toolyard.types.decision import HiddenTool, RuleOutcome, summarize_hiding_rules
-from toolyard.types.server import Server
+from toolyard.types.server import Server, Trust
 
 if TYPE_CHECKING:
     from toolyard.catalog.lock.combined_locks import CombinedLocks
@@ -21,22 +21,28 @@ if TYPE_CHECKING:
     from toolyard.yard import Toolyard
 
 __all__ = [
+    "UNTRUSTED_WRITE_HINT",
     "add_refusal_hint",
     "clean_server_text",
     "explain_refusal",
     "find_disabled_server",
+    "find_servers_without_tools",
     "show_disabled_servers_notice",
     "show_failures",
     "show_hidden_tools_notice",
     "show_invalid_entries",
     "show_no_servers_notice",
     "show_quarantined_tools_notice",
+    "show_servers_without_tools",
     "show_stale_listings_notice",
     "show_unaccepted_tools_notice",
     "show_unapproved_file_notice",
 ]
 
 _MAX_NAMED_TOOLS = 5
+UNTRUSTED_WRITE_HINT = (
+    "tools of an untrusted server count as write tools: set write_tools to 'ask' or 'allow' to use it"
+)
 
 
 def clean_server_text(text: str, server: Server | None) -> str:
@@ -80,11 +86,10 @@ def show_disabled_servers_notice(configuration: Configuration) -> None:
 
 
 def show_failures(failures: Mapping[str, ServerError], configuration: Configuration) -> None:
-    """Report the servers that could not be listed, one line each."""
+    """Report the servers that could not be listed."""
     for server_id, failure in failures.items():
-        show_error(
-            f"server '{server_id}': {clean_server_text(failure.cause, configuration.servers.get(server_id))}"
-        )
+        cause = clean_server_text(failure.cause, configuration.servers.get(server_id))
+        show_error(f"server '{server_id}': {cause}", failure.hint)
 
 
 def show_stale_listings_notice(tool_listing: ToolListing, server: str | None = None) -> None:
@@ -136,6 +141,32 @@ def show_hidden_tools_notice(hidden: Sequence[HiddenTool], *, are_shown: bool = 
         verb, pronoun = ("is", "it") if len(hidden) == 1 else ("are", "them")
         rules = summarize_hiding_rules(each.rule for each in hidden)
         show_note(f"{len(hidden)} more {verb} hidden ({rules}): --all shows {pronoun}")
+
+
+def find_servers_without_tools(
+    tool_listing: ToolListing, hidden: Sequence[HiddenTool], configuration: Configuration
+) -> Iterator[tuple[Server, str, str]]:
+    """Yield each server whose tools are all hidden, with a sentence and a hint."""
+    for server_id, catalogue in tool_listing.catalogues.items():
+        rules = [each.rule for each in hidden if each.server == server_id]
+        server = configuration.servers.get(server_id)
+        if server is None or not rules or len(rules) < len(catalogue.definitions):
+            continue
+        hint = f"`toolyard tools --server {server_id} --all` shows the reasons"
+        if set(rules) == {WRITE_RULE_TITLE}:
+            hint = "set write_tools to 'ask' or 'allow' to use it"
+            if server.trust is Trust.UNTRUSTED:
+                hint = UNTRUSTED_WRITE_HINT
+        count = format_count(len(rules), "tool")
+        yield server, f"offers nothing: {count} hidden ({summarize_hiding_rules(rules)})", hint
+
+
+def show_servers_without_tools(
+    tool_listing: ToolListing, hidden: Sequence[HiddenTool], configuration: Configuration
+) -> None:
+    """Report the servers whose tools are all hidden."""
+    for server, text, hint in find_servers_without_tools(tool_listing, hidden, configuration):
+        show_note(f"server '{server.id}' {text}", hint)
 
 
 def find_disabled_server(tool_name: str, configuration: Configuration) -> Server | None:
