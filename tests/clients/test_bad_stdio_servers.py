@@ -118,7 +118,7 @@ async def test_a_script_without_an_interpreter_line_and_a_missing_folder_are_nam
     async with beside(plain, lost, wrong) as manager:
         await manager.connect()
         says(manager.status("wrong"), f"the working directory {script} is not a folder")
-        says(manager.status("bad"), "could not start")
+        says(manager.status("bad"), "is not a program that can run here")
         says(manager.status("lost"), f"the working directory {tmp_path / 'gone'} does not exist")
 
 

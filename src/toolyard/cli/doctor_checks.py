@@ -23,7 +23,7 @@ from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_validation import validate_tools
 from toolyard.cli.output.notices import clean_server_text
 from toolyard.cli.output.safe_text import format_count, one_line
-from toolyard.clients.connector import Connector
+from toolyard.clients.connector import Connector, connect_timeout_hint
 from toolyard.clients.pagination import collect_pages
 from toolyard.clients.session import McpSession
 from toolyard.config.value_checks import mask_url_secrets
@@ -288,7 +288,8 @@ async def _connect_and_list(
         await _list_tools(server, link, server_check)
     except TimeoutError:
         _record_failure(server_check, Unreachable(f"did not answer within {seconds:g} s"))
-        server_check.hint = "raise 'timeouts.connect' if it needs longer to start"
+        lines = links[-1].transport.get_info().skipped_lines if links else 0
+        server_check.hint = connect_timeout_hint(server, lines)
     except ServerError as error:
         _record_failure(server_check, error)
     finally:

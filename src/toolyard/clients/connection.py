@@ -16,7 +16,7 @@ from typing import Any
 from toolyard.auth import AuthProvider
 from toolyard.clients.backoff import Backoff, IdleTimer
 from toolyard.clients.callbacks import Callbacks
-from toolyard.clients.connector import Connector
+from toolyard.clients.connector import Connector, connect_timeout_hint
 from toolyard.clients.input_required import InputRequiredLoop
 from toolyard.clients.notification_stream import start_listening
 from toolyard.clients.pagination import PagedList, collect_pages, extract_header_params
@@ -305,6 +305,8 @@ class Connection:
             raise self._with_server_id(Unreachable("the connection is closed"))
         if (failure := self._backoff.permanent_failure) is not None:
             hint = 'restart it, or set "restart": "on-failure"'
+            if self.server.restart is RestartPolicy.ON_FAILURE:
+                hint = "read its last output, correct the cause, then restart it"
             raise self._with_server_id(Unreachable(failure, hint=hint))
         if (left := self._backoff.blocked_seconds) > 0:
             hint = f"the first call after {math.ceil(left)} s connects again; or restart it now"
@@ -396,7 +398,7 @@ class Connection:
         except TimeoutError:
             raise Unreachable(
                 f"did not answer within {seconds:g} s{self._describe_last_output()}",
-                hint="raise 'timeouts.connect' if it needs longer to start",
+                hint=connect_timeout_hint(self.server, self.status().noise),
             ) from None
 
     def _get_auth_provider(self) -> AuthProvider | None:

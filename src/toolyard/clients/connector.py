@@ -23,11 +23,11 @@ from toolyard.protocol.client import RequestBuilder
 from toolyard.protocol.eras import Era, find_era
 from toolyard.transports.registry import TRANSPORTS, TransportResources
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
-from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
+from toolyard.transports.transport import MAX_MESSAGE_BYTES, NOT_MCP_HINT, STREAMABLE_HTTP_HINT, Transport
 from toolyard.types.principal import Principal
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts, TransportName
 
-__all__ = ["AuthProviderFor", "Connector", "server_fingerprint"]
+__all__ = ["AuthProviderFor", "Connector", "connect_timeout_hint", "server_fingerprint"]
 
 AuthProviderFor: TypeAlias = Callable[[Server, Principal], AuthProvider | None]
 """Returns the credentials of a principal for a server, or None if it needs none. A provider with a ``close``
@@ -143,7 +143,8 @@ class Connector:
         if provider is None:
             raise Unreachable(
                 f"auth provider '{provider_id}' is missing",
-                hint="pass it in auth_providers under that id",
+                hint="only a program that uses the library can supply it (auth_providers); elsewhere set "
+                "'headers' or 'oauth' in place of 'authProviderId'",
             )
         return provider
 
@@ -195,6 +196,15 @@ def _next_attempt(
         eras = TRANSPORTS[kind.older].eras
         return _Attempt(kind.older, eras) if find_era(server.protocol) in (None, *eras) else None
     return None
+
+
+def connect_timeout_hint(server: Server, skipped_lines: int) -> str:
+    """Return the hint for a server that did not answer, after so many lines that are not messages."""
+    if skipped_lines:
+        return NOT_MCP_HINT
+    if server.transport.type == "sse":
+        return STREAMABLE_HTTP_HINT
+    return "raise 'timeouts.connect' if it needs longer to start"
 
 
 def server_fingerprint(server: Server) -> str:

@@ -149,7 +149,7 @@ async def _discover(session: McpSession, era: Era, timeouts: Timeouts) -> Handsh
         # unreadable.
         except HttpStatus as error:
             if error.status >= 500:
-                error.hint = f'if it is an older server, set "protocol": "{ERAS[-1].name}"'
+                error.hint = "the error is on the server's side: read its log, or try again later"
                 raise
             outcome = InconclusiveProbe.OLDER
         except BadAnswer:

@@ -49,7 +49,7 @@ from toolyard.protocol.pending import (
 )
 from toolyard.results.readable_json import estimate_characters, to_readable_json
 from toolyard.results.truncation import truncate_middle
-from toolyard.transports.transport import Transport
+from toolyard.transports.transport import NOT_MCP_HINT, Transport
 from toolyard.types.call import DeclaredClient, McpRequest, OnProgress
 from toolyard.types.server import Timeouts
 
@@ -296,7 +296,11 @@ class McpSession:
         exceeded = self._traffic_meter.count(size, self._loop.time(), kind, number=number)
         if exceeded is not None:
             self.has_exceeded_traffic_limits = True
-            self.on_lost(OutcomeUnknown(exceeded))
+            if kind == "line" and self.handshake_result is None:
+                # It has not answered at all, so it is not asked again in an older era either.
+                self.on_lost(BadAnswer(exceeded, hint=NOT_MCP_HINT))
+            else:
+                self.on_lost(OutcomeUnknown(exceeded))
         return exceeded is None
 
     def on_message(self, message: object, size: int = 0) -> None:

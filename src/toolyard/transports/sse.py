@@ -27,6 +27,7 @@ from toolyard.transports.http_requests import (
 )
 from toolyard.transports.transport import (
     MAX_MESSAGE_BYTES,
+    STREAMABLE_HTTP_HINT,
     Receiver,
     TransportInfo,
     describe_decode_error,
@@ -69,7 +70,10 @@ class SseTransport:
         response = await self._http_client.send("GET", self._http_client.url, headers)
         if response.status != 200 or response.content_type != "text/event-stream":
             if response.status != 200:
-                raise await read_error_response(response)
+                error = await read_error_response(response)
+                if response.status in (400, 405, 406):
+                    error.hint = STREAMABLE_HTTP_HINT
+                raise error
             response.close()
             raise BadAnswer(
                 f"answered with {response.content_type} instead of an event stream",

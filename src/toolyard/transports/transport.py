@@ -15,6 +15,8 @@ from toolyard.protocol.pending import Message
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
+    "NOT_MCP_HINT",
+    "STREAMABLE_HTTP_HINT",
     "Receiver",
     "Transport",
     "TransportInfo",
@@ -24,6 +26,9 @@ __all__ = [
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Default maximum size of one message, in bytes."""
+
+NOT_MCP_HINT = "is it an MCP server? It must write MCP messages to its stdout, and nothing else"
+STREAMABLE_HTTP_HINT = 'if it is a Streamable HTTP server, set "type": "http"'
 
 _ANSI_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -46,6 +47,11 @@ _SIGTERM_GRACE_SECONDS = 5.0
 _MAX_LINES_PER_STEP = 2_000
 """Number of lines handled in one step of the event loop. One read may bring a hundred thousand."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_PROGRAM_MAGIC = (b"#!", b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
+"""First bytes of scripts, and of binaries of Linux, macOS and Windows."""
+_NOT_A_PROGRAM_HINT = (
+    "set 'command' to the program that runs it, such as node or python3, and put the file into 'args'"
+)
 
 
 class StdioTransport:
@@ -101,11 +107,18 @@ class StdioTransport:
 
     def _start_error(self, error: OSError | ValueError) -> Unreachable:
         spec = self._spec
+        path = os.path.join(spec.cwd or "", spec.command)
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             if spec.cwd is not None and not os.path.isdir(spec.cwd):
                 problem = "is not a folder" if os.path.exists(spec.cwd) else "does not exist"
                 return Unreachable(
                     f"the working directory {spec.cwd} {problem}", hint="correct 'cwd' or create the folder"
+                )
+            if os.path.isfile(path):
+                # The kernel reports a missing interpreter of a script as a missing file.
+                return Unreachable(
+                    f"the program that {spec.command} names in its first line does not exist",
+                    hint="correct the line that begins with #!, or set 'command' to the program that runs it",
                 )
             first, _, rest = spec.command.partition(" ")
             if rest and shutil.which(first) is not None:
@@ -116,9 +129,12 @@ class StdioTransport:
         if isinstance(error, PermissionError):
             if spec.cwd is not None and not os.access(spec.cwd, os.X_OK):
                 return Unreachable(f"no permission to enter the working directory {spec.cwd}")
-            if os.path.isdir(os.path.join(spec.cwd or "", spec.command)):
+            if os.path.isdir(path):
                 return Unreachable(f"{spec.command} is a folder", hint="set 'command' to a program in it")
-            return Unreachable(f"no permission to run {spec.command}", hint=f"chmod +x {spec.command}")
+            hint = f"chmod +x {spec.command}" if _is_program(path) else _NOT_A_PROGRAM_HINT
+            return Unreachable(f"no permission to run {spec.command}", hint=hint)
+        if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
+            return Unreachable(f"{spec.command} is not a program that can run here", hint=_NOT_A_PROGRAM_HINT)
         return Unreachable(f"could not start {spec.command!r}: {error}")
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
@@ -387,6 +403,15 @@ class StdioTransport:
     def _append_failure_line(self, text: str) -> str:
         line = find_failure_line(self._stderr_tail.lines) or to_single_line(self._last_skipped_line, 300)
         return f"{text}: {line}" if line else text
+
+
+def _is_program(path: str) -> bool:
+    """Return whether a file begins like a script or a binary; True if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4).startswith(_PROGRAM_MAGIC)
+    except OSError:
+        return True
 
 
 def _is_large(line: Line) -> bool:
