@@ -28,8 +28,11 @@ def main() -> None:
 
 def _run_background(data_dir: str) -> int:
     """Run the background process that a shim starts. Clients can connect before the program is loaded."""
+    import signal
+
     from toolyard.background.listener import open_listener
 
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     listener = open_listener(data_dir)
     if listener is None:
         return 0

@@ -159,7 +159,7 @@ class Machine:
     def owner(self) -> int:
         """The process id of the background process."""
         (file,) = (self.runtime / "toolyard").glob("*.owner")
-        return int(file.read_text())
+        return int(file.read_text() or 0)  # Empty for a moment when it changes.
 
     @property
     def socket(self) -> Path:

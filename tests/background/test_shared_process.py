@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import psutil
+from tests import prefork
 from tests.background.conftest import wait_until
 from tests.processes import lives
 
@@ -268,3 +269,25 @@ def test_the_shim_finds_the_data_directory_that_the_program_uses(machine: Machin
     )
     for env in ({}, {"XDG_DATA_HOME": "/x"}, {"XDG_DATA_HOME": " "}, {"TOOLYARD_DATA_DIR": "~/y"}):
         subprocess.run([sys.executable, "-c", script], env={"HOME": "/h", **env}, check=True, timeout=60)
+
+
+def test_serve_takes_over_and_the_clients_move(machine: Machine) -> None:
+    clients = [machine.start().initialize() for _ in range(3)]
+    assert clients[0].weekday() == "Tuesday"
+    owner = machine.owner
+    words = [sys.executable, "-m", "toolyard", "serve", "--port", "0"]
+    pipe = subprocess.PIPE
+    with prefork.Popen(words, stdout=pipe, stderr=pipe, cwd=machine.home, env=machine.environment()) as serve:
+        try:
+            wait_until(lambda: machine.owner == serve.pid)
+            wait_until(lambda: not lives(owner))
+            wait_until(lambda: len(machine.status()["clients"]) == 3)
+            assert {client.weekday() for client in clients} == {"Tuesday"}
+            assert machine.run("stop").returncode == 2
+            assert machine.backgrounds == []
+        finally:
+            serve.terminate()
+            serve.communicate(timeout=60)
+    assert {client.weekday() for client in clients} == {"Tuesday"}
+    assert len(machine.backgrounds) == 1
+    assert {client.close() for client in clients} == {""}

@@ -21,10 +21,11 @@ _BACKLOG = 128
 def open_listener(
     data_dir: str, wait_seconds: float = _LOCK_TIMEOUT_SECONDS, *, wake_owner: bool = True
 ) -> "Listener | None":
-    """Own the data directory, or return None if another process does. Raises RuntimeDirError or OSError."""
+    """Own the data directory, or return None if another process does. Raises RuntimeDirError or OSError.
+
+    SIGUSR1 must have a handler: processes send it to the owner if its socket is missing.
+    """
     paths = RuntimePaths(data_dir, os.environ.get("XDG_RUNTIME_DIR", ""))
-    # Before the process id is in the lock file: the signal would end this process.
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     deadline = time.monotonic() + wait_seconds
     is_first = wake_owner
     while (lock := lock_file(paths.owner_lock)) is None:

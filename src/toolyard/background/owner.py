@@ -177,8 +177,9 @@ class Owner:
         elif command == "replace":
             self._is_outdated = True
         elif command in ("stop", "leave"):
-            (self.stop if command == "stop" else self.leave)()
-            writer.write(b"ok\n")
+            if self._is_background:
+                (self.stop if command == "stop" else self.leave)()
+            writer.write(b"ok\n" if self._is_background else b"no it is `toolyard serve`\n")
             await writer.drain()
 
     async def _attach(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -227,6 +228,7 @@ class Owner:
         """Return what ``toolyard status`` shows."""
         return {
             "pid": os.getpid(),
+            "background": self._is_background,
             "version": __version__,
             "protocol": PROTOCOL,
             "program": sys.prefix,

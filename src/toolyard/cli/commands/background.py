@@ -14,6 +14,7 @@ from toolyard.background.launch import LOG_FILE_NAME
 from toolyard.background.runtime_dir import RuntimeDirError
 from toolyard.background.shim import Attachment, NotAttached, read_line
 from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.safe_text import format_count, print_json
 from toolyard.cli.output.tables import Column, show_table
@@ -53,7 +54,8 @@ def _status(options: Options) -> int:
 
 def _show_status(status: dict[str, Any]) -> None:
     since = _format_time(status["started_at"])
-    print(f"Toolyard {status['version']} runs in the background since {since} (process {status['pid']}).")
+    name = "runs in the background" if status["background"] else "runs as `toolyard serve`"
+    print(f"Toolyard {status['version']} {name} since {since} (process {status['pid']}).")
     print(f"Data directory: {status['data_dir']}")
     clients = status["clients"]
     print(f"\n{format_count(len(clients), 'client')}")
@@ -91,11 +93,16 @@ def _stop(options: Options) -> int:
     Running calls have five seconds to end. Attached clients stay: the next thing that one of them asks for
     starts it again.
     """
-    status = _ask(options, "status")
-    if status is None or _ask(options, "stop") is None:
+    answer = _ask(options, "status")
+    if answer is None:
         print("No Toolyard runs in the background.")
         return 0
-    pid = json.loads(status)["pid"]
+    status = json.loads(answer)
+    pid = status["pid"]
+    if not status["background"]:
+        hint = f"end it where it was started, or with `kill {pid}`"
+        raise Usage(f"the clients of this data directory are served by `toolyard serve` ({pid})", hint=hint)
+    _ask(options, "stop")
     deadline = time.monotonic() + _STOP_TIMEOUT_SECONDS
     while _is_running(pid):
         if time.monotonic() > deadline:

@@ -77,5 +77,11 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
         for hint in settings.hints:
             show_note(format_problem(hint), hint.hint)
 
-    run_async(serve(ServeOptions(configuration, settings, folder, options.config), listener, announce))
+    async def run() -> None:
+        from toolyard.background.takeover import serve_local_clients  # loads the gateway
+
+        async with serve_local_clients(folder):
+            await serve(ServeOptions(configuration, settings, folder, options.config), listener, announce)
+
+    run_async(run())
     return 0

@@ -1,0 +1,92 @@
+"""Local clients of ``toolyard serve``, which it takes over from the background process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from toolyard.background.listener import Listener, open_listener
+from toolyard.background.owner import Owner
+from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, lock_file
+from toolyard.background.shim import Attachment, NotAttached, read_line
+from toolyard.background.views import Views
+
+__all__ = ["serve_local_clients"]
+
+log = logging.getLogger("toolyard.background")
+
+_TAKEOVER_TIMEOUT_SECONDS = 4.0
+"""Shorter than the time for which clients wait for a process that answers."""
+
+
+@asynccontextmanager
+async def serve_local_clients(data_dir: Path) -> AsyncIterator[None]:
+    """Own the data directory in this process, and serve the clients of ``toolyard stdio`` meanwhile.
+
+    If another ``toolyard serve`` owns it, nothing happens.
+    """
+    loop = asyncio.get_running_loop()
+    owners: list[Owner] = []
+    loop.add_signal_handler(signal.SIGUSR1, lambda: [owner.restore_socket() for owner in owners])
+
+    async def run() -> None:
+        listener = await asyncio.to_thread(_take_over, str(data_dir))
+        if listener is not None:
+            owners.append(Owner(listener, data_dir, Views(data_dir), is_background=False))
+            await owners[0].run()
+
+    task = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        for owner in owners:
+            owner.stop()
+        if not owners:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        loop.remove_signal_handler(signal.SIGUSR1)
+
+
+def _take_over(data_dir: str) -> Listener | None:
+    """Return None if the local clients cannot be served by this process."""
+    try:
+        paths = RuntimePaths(data_dir, os.environ.get("XDG_RUNTIME_DIR", ""))
+        start_lock = _wait_for_lock(paths.start_lock)
+        # Held until this process listens: clients that are moved must not start another one.
+        try:
+            _ask_to_leave(data_dir)
+            listener = open_listener(data_dir, _TAKEOVER_TIMEOUT_SECONDS, wake_owner=False)
+        finally:
+            if start_lock is not None:
+                os.close(start_lock)
+    except (RuntimeDirError, OSError) as error:
+        log.warning("the clients of `toolyard stdio` are not served here: %s", error)
+        return None
+    if listener is None:
+        log.info("another process serves the clients of `toolyard stdio`")
+    return listener
+
+
+def _wait_for_lock(path: str) -> int | None:
+    deadline = time.monotonic() + _TAKEOVER_TIMEOUT_SECONDS
+    while (lock := lock_file(path)) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return lock
+
+
+def _ask_to_leave(data_dir: str) -> None:
+    with contextlib.suppress(NotAttached):
+        connection = Attachment(data_dir, {}).connect(start=False)
+        try:
+            connection.sendall(b"leave\n")
+            read_line(connection)
+        finally:
+            connection.close()
