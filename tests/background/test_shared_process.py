@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -16,7 +17,7 @@ from tests.background.conftest import wait_until
 from tests.processes import lives
 
 if TYPE_CHECKING:
-    from tests.background.conftest import Machine
+    from tests.background.conftest import Client, Machine
 
 
 def test_clients_share_one_background_process_and_its_servers(machine: Machine) -> None:
@@ -291,3 +292,74 @@ def test_serve_takes_over_and_the_clients_move(machine: Machine) -> None:
     assert {client.weekday() for client in clients} == {"Tuesday"}
     assert len(machine.backgrounds) == 1
     assert {client.close() for client in clients} == {""}
+
+
+# Folders of servers.
+
+FOLDER_SERVER = Path(__file__).with_name("folder_server.py")
+
+
+def folder_of(client: Client, name: str) -> str:
+    """Return the working directory of a server."""
+    answer = client.ask("tools/call", {"name": f"{name}_folder", "arguments": {}})
+    return answer["result"]["content"][0]["text"].partition(" ")[2]
+
+
+def test_servers_without_a_folder_get_one_of_their_own(machine: Machine) -> None:
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(FOLDER_SERVER)]}
+    machine.write_config(own=entry, client={**entry, "cwd": "${TOOLYARD_CLIENT_DIR}"})
+    places = [machine.home / name for name in ("a", "b")]
+    for place in places:
+        place.mkdir()
+    clients = [machine.start(cwd=place).initialize() for place in places]
+    assert [folder_of(client, "own") for client in clients] == [str(machine.data / "servers/own")] * 2
+    assert [folder_of(client, "client") for client in clients] == [str(place) for place in places]
+    pids = {
+        (server["id"], server["pid"])
+        for view in machine.status()["views"]
+        for server in view["servers"]
+        if server["pid"] and server["id"] in ("own", "client")
+    }
+    assert sorted(id for id, _ in pids) == ["client", "client", "own"]
+
+
+def test_servers_of_a_project_run_in_its_folder_with_its_variables(machine: Machine) -> None:
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(FOLDER_SERVER), "${WORD}"]}
+    for name in ("a", "b"):
+        (machine.home / name / "deep").mkdir(parents=True)
+        (machine.home / name / ".mcp.json").write_text(json.dumps({"mcpServers": {"it": entry}}))
+        assert machine.run("approve", str(machine.home / name / ".mcp.json"), "--yes").returncode == 0
+    texts = [
+        machine.start(cwd=machine.home / place, WORD=word)
+        .initialize()
+        .ask("tools/call", {"name": "it_folder", "arguments": {}})["result"]["content"][0]["text"]
+        for place, word in (("a/deep", "one"), ("b", "one"), ("a", "two"))
+    ]
+    home = machine.home
+    assert texts == [f"one {home}/a", f"one {home}/b", f"two {home}/a"]
+
+
+def test_a_broken_configuration_changes_nothing_for_those_who_are_attached(machine: Machine) -> None:
+    client = machine.start().initialize()
+    assert client.weekday() == "Tuesday"
+    (machine.data / "mcp.json").write_text("{")
+    wait_until(lambda: machine.status()["views"][0]["problem"] is not None)
+    assert client.weekday() == "Tuesday"
+    assert machine.start().initialize().weekday() == "Tuesday"
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(FOLDER_SERVER)]}
+    machine.write_config(more=entry)
+    wait_until(lambda: "more_folder" in json.dumps(client.ask("tools/list")))
+    assert machine.status()["views"][0]["problem"] is None
+
+
+def test_an_entry_that_starts_ourselves_does_not_start(machine: Machine) -> None:
+    itself = {
+        "command": sys.executable,
+        "args": ["-m", "toolyard", "stdio", "--data-dir", str(machine.data)],
+        "env": {"XDG_RUNTIME_DIR": str(machine.runtime)},
+    }
+    machine.write_config(me=itself)
+    client = machine.start().initialize()
+    assert client.weekday() == "Tuesday"
+    states = {server["id"]: server["state"] for server in machine.status()["views"][0]["servers"]}
+    assert states["me"] == "disabled"

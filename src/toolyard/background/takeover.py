@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ _TAKEOVER_TIMEOUT_SECONDS = 4.0
 
 
 @asynccontextmanager
-async def serve_local_clients(data_dir: Path) -> AsyncIterator[None]:
+async def serve_local_clients(data_dir: Path) -> AsyncGenerator[None]:
     """Own the data directory in this process, and serve the clients of ``toolyard stdio`` meanwhile.
 
     If another ``toolyard serve`` owns it, nothing happens.

@@ -32,7 +32,12 @@ class Launch:
         """Look up the command on PATH, and complete folder and environment as for a start."""
         environment = build_child_environment(spec.env, spec.inherited)
         command = shutil.which(spec.command, path=environment.get("PATH")) or spec.command
-        return cls(command, spec.args, os.path.abspath(spec.cwd or "."), tuple(sorted(environment.items())))
+        return cls(
+            command,
+            spec.args,
+            os.path.abspath(spec.cwd or spec.folder or "."),
+            tuple(sorted(environment.items())),
+        )
 
 
 class ProcessKey(NamedTuple):

@@ -85,6 +85,8 @@ class StdioSpec:
     type: Literal["stdio"] = "stdio"
     inherited: Mapping[str, str] | None = field(default=None, repr=False)
     """Environment from which the child inherits some variables; None: that of this process."""
+    folder: str | None = None
+    """Folder to run in if ``cwd`` is not set, created if missing; None: that of this process."""
 
 
 @dataclass(frozen=True, slots=True)

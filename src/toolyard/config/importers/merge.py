@@ -17,6 +17,7 @@ from toolyard.config.file_reader import decode_utf8, encode_like, read_regular_f
 from toolyard.config.file_writer import lock_for_editing, write_with_backup
 from toolyard.config.importers.formats import ForeignFile, read_foreign_file
 from toolyard.config.importers.translation import ForeignServer
+from toolyard.config.self_reference import starts_toolyard
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.sources.json_reader import read_json
 from toolyard.config.sources.layers import layer_from_mapping, layer_from_text
@@ -168,6 +169,9 @@ class _ServerMerge:
         if problems:
             reasons = "; ".join(problem.headline for problem in problems)
             self._add_hint(file, foreign, f"skipped, because it is invalid: {reasons}")
+            return
+        if starts_toolyard(server):
+            self._add_hint(file, foreign, "skipped, because it starts Toolyard itself")
             return
         server_id = self._choose_id(base, server)
         origin = ImportedServer(server_id, file.client, file.path, foreign.name)

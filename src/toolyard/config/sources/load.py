@@ -14,6 +14,7 @@ from toolyard.config.entries.raw_entries import ConfigLayer
 from toolyard.config.file_approvals import FileApprovals, hash_content, read_approvals
 from toolyard.config.file_reader import decode_utf8, read_regular_file
 from toolyard.config.problem_report import ProblemReport
+from toolyard.config.self_reference import disable_self_references
 from toolyard.config.sources.discovery import (
     ConfigFile,
     choose_config_file,
@@ -96,7 +97,7 @@ def load_from_file(
         layers.append(layer_from_text(inline, "environment", name=_INLINE_CONFIG_VARIABLE))
     if overrides is not None:
         layers.append(layer_from_mapping(overrides, "overrides", name="overrides"))
-    return merge_layers(
+    configuration = merge_layers(
         layers,
         env,
         file=str(file.path) if file_layer.exists else None,
@@ -104,6 +105,7 @@ def load_from_file(
         unapproved_reason=f"not approved: run `{_approve_command(file)}`",
         hints=file_layer.hints,
     )
+    return disable_self_references(configuration, data_dir)
 
 
 def _resolve_data_dir(env: Mapping[str, str], data_dir: str | os.PathLike[str] | None) -> Path:

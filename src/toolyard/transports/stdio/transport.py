@@ -95,9 +95,12 @@ class StdioTransport:
         variable, self._marker = self._supervisor.make_marker()
         environment = build_child_environment(self._spec.env, self._spec.inherited)
         environment[variable] = self._marker
+        folder = self._spec.cwd or self._spec.folder
         try:
+            if self._spec.cwd is None and folder is not None:
+                os.makedirs(folder, 0o700, exist_ok=True)
             command = shutil.which(self._spec.command, path=environment.get("PATH")) or self._spec.command
-            self._child = ChildProcess(self, (command, *self._spec.args), cwd=self._spec.cwd, env=environment)
+            self._child = ChildProcess(self, (command, *self._spec.args), cwd=folder, env=environment)
         except (OSError, ValueError) as error:
             raise self._start_error(error) from None
         self._receiver = receiver
