@@ -7,9 +7,9 @@ import math
 
 import orjson
 
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Definition, JsonObject
 
-__all__ = ["estimate_definition_tokens", "estimate_tokens"]
+__all__ = ["estimate_definition_tokens", "estimate_tokens", "estimate_tool_tokens"]
 
 # Tokens per character of each class, fitted by least squares to o200k_base counts over the tool definitions
 # of five published servers, with prose, code and five other languages beside them. Lower-case letters inside
@@ -50,11 +50,12 @@ def estimate_tokens(text: str) -> int:
 
 def estimate_definition_tokens(definition: Definition) -> int:
     """Return an estimate of the tokens of a tool's name, description and input schema."""
-    shown = {
-        "name": definition.name,
-        "description": definition.description,
-        "parameters": dict(definition.input_schema),
-    }
+    return estimate_tool_tokens(definition.name, definition.description, definition.input_schema)
+
+
+def estimate_tool_tokens(name: str, description: str, input_schema: JsonObject) -> int:
+    """Return an estimate of the tokens of a tool as a client or model sees it."""
+    shown = {"name": name, "description": description, "parameters": dict(input_schema)}
     try:
         text = orjson.dumps(shown).decode()
     except TypeError:

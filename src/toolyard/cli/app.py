@@ -98,6 +98,7 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
         "disable": "Turn a server off, and keep its entry.",
         "edit": "Change the entry of a server, or open the file in an editor.",
         "import": "Import the servers of other clients.",
+        "budget": "Show what tool definitions cost in tokens, and spend fewer.",
         "approve": "Review a discovered configuration file and trust it.",
         "check": "Check configuration, settings and AGENTS.md.",
         "lock": "Pin tool definitions and accept changes.",
@@ -114,6 +115,7 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
 _MODULE_BY_COMMAND = {
     "import": "import_",  # a keyword cannot be the name of a module
     "add": "setup.add",
+    "budget": "setup.budget",
     "catalog": "setup.catalog",
     "disconnect": "setup.clients",
     **dict.fromkeys(("status", "stop"), "background"),
