@@ -6,9 +6,11 @@ ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS build
 WORKDIR /build
-COPY requirements/run.txt requirements/build.txt requirements/
+COPY requirements/run.txt requirements/build.txt requirements/uv.txt requirements/
 RUN python -m venv /opt/toolyard \
     && /opt/toolyard/bin/pip install --no-cache-dir --require-hashes -r requirements/run.txt \
+    && python -m venv /opt/uv \
+    && /opt/uv/bin/pip install --no-cache-dir --require-hashes -r requirements/uv.txt \
     && python -m venv /build/backend \
     && /build/backend/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
@@ -17,17 +19,20 @@ RUN /build/backend/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -
     && /opt/toolyard/bin/pip install --no-cache-dir --no-deps /build/wheel/*.whl
 
 FROM ${PYTHON_IMAGE}
-# Node provides npx, which starts many stdio servers.
+# Many stdio servers are started by npx, which Node provides, or by uvx.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends nodejs npm \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 toolyard \
-    && useradd --create-home --uid 10001 --gid 10001 toolyard \
-    && install -d -o toolyard -g toolyard -m 700 /data
+    && useradd --no-create-home --home-dir /data/home --uid 10001 --gid 10001 toolyard \
+    && install -d -o toolyard -g toolyard -m 700 /data /data/home
 COPY --from=build /opt/toolyard /opt/toolyard
+COPY --from=build /opt/uv/bin/uv /opt/uv/bin/uvx /usr/local/bin/
+# npx and uvx store packages in the home directory, which is on the volume: the rest may be read-only.
 # Connections to a published port do not arrive over loopback, even if the browser uses the name localhost.
 ENV PATH=/opt/toolyard/bin:$PATH \
+    HOME=/data/home \
     PYTHONUNBUFFERED=1 \
     TOOLYARD_DATA_DIR=/data \
     TOOLYARD_HOST=0.0.0.0 \

@@ -2,13 +2,14 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-chat conformance faults soak reference screenshots catalog-check
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-chat conformance faults soak reference screenshots catalog-check dist
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain mcp-proxy
 
 help:
 	@echo "make run    set up and start the web app, with its data in .data"
 	@echo "make test   set up, then run the linter, the type checker and all tests"
 	@echo "make setup  only create .venv with the package and its runtime dependencies"
+	@echo "make dist   build a wheel and a source archive in dist"
 	@echo "make conformance    run the official conformance suite"
 	@echo "make faults         inject every known fault and check what callers see"
 	@echo "make soak           simulate many users for MINUTES=10 and check for losses and leaks"
@@ -136,6 +137,11 @@ run: setup
 	@test -e .data/toolyard.toml || echo 'write_tools = "ask"' > .data/toolyard.toml
 	@exec .venv/bin/toolyard serve --data-dir .data --config .data/mcp.json
 
+# Build a wheel and a source archive.
+DIST ?= dist
+dist: .venv/.run
+	$(UV) build -q --python .venv/bin/python --no-build-isolation --out-dir $(DIST) .
+
 lint: .venv/.dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -163,8 +169,8 @@ screenshots: .venv/.dev .envs/headless-shell.done
 
 lock:
 	@$(UV_READY)
-	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --extra chat -o requirements/run.txt
-	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --extra local --group dev -o requirements/dev.txt
+	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --extra chat --extra postgres -o requirements/run.txt
+	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --extra local --extra postgres --group dev -o requirements/dev.txt
 	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	for each in uv legacy-servers; do $(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 	for peer in $(BENCH_PEERS); do $(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/bench-$$peer.in -o requirements/bench-$$peer.txt || exit 1; done

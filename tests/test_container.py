@@ -80,7 +80,7 @@ def test_the_health_check_asks_a_server_that_runs_as_the_image_runs_it(
 
 def test_everything_that_pip_installs_in_the_image_is_pinned_by_hash() -> None:
     commands = re.findall(r"pip (?:install|wheel) (.+?)(?: \\)?$", DOCKERFILE.read_text(), re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for words in commands:
         ours = "--no-deps" in words and ("--no-build-isolation" in words or words.endswith(".whl"))
         assert "--require-hashes" in words or ours, words
@@ -100,7 +100,9 @@ def test_the_container_writes_to_its_data_alone_and_has_limits() -> None:
     assert ours["read_only"] is True
     assert ours["tmpfs"] == ["/tmp"]
     assert ours["cap_drop"] == ["ALL"]
-    assert ours["environment"]["HOME"].startswith("/data/")
+    # npx and uvx keep their caches below the home directory.
+    assert re.search(r"HOME=/data/\w+", DOCKERFILE.read_text())
+    assert "HOME" not in ours["environment"]
     for service in services.values():
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert service["mem_limit"]
@@ -110,3 +112,16 @@ def test_the_container_writes_to_its_data_alone_and_has_limits() -> None:
 def test_no_other_program_keeps_the_environment_of_the_container() -> None:
     """An init program before ours would show it to every server in /proc/1/environ."""
     assert 'ENTRYPOINT ["toolyard"]' in DOCKERFILE.read_text()
+
+
+def test_the_image_brings_the_programs_that_start_servers() -> None:
+    text = DOCKERFILE.read_text()
+    assert "nodejs npm" in text
+    assert "COPY --from=build /opt/uv/bin/uv /opt/uv/bin/uvx /usr/local/bin/" in text
+
+
+def test_nothing_in_the_image_is_tied_to_one_architecture() -> None:
+    assert not re.search(r"amd64|x86_64|arm64|aarch64|--platform", DOCKERFILE.read_text())
+    for name in ("run", "build", "uv"):
+        locked = (ROOT / f"requirements/{name}.txt").read_text()
+        assert "platform_machine ==" not in locked

@@ -236,8 +236,15 @@ _URL_HINT = "use postgresql://user:password@host/database, or leave it unset to 
 
 
 def create_postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> Engines:  # noqa: B008 - frozen
-    """Create engines that share one connection pool. Opens no connection."""
-    from toolyard.store.sql.postgres_connections import TimedConnection  # loads psycopg
+    """Create engines that share one connection pool. Opens no connection.
+
+    Raises DatabaseUnusable if the driver is not installed.
+    """
+    try:
+        from toolyard.store.sql.postgres_connections import TimedConnection  # loads psycopg
+    except ImportError:
+        message = "support for PostgreSQL is not installed: psycopg is missing"
+        raise DatabaseUnusable(message, hint="pip install 'toolyard[postgres]'") from None
 
     defaults: dict[str, Any] = {
         "connect_timeout": "10",

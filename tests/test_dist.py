@@ -1,0 +1,148 @@
+"""The wheel, as people install it: in an empty environment, without the repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import urllib.request
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import ROOT, Listening, Programs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+UV = [shutil.which("uv")] if shutil.which("uv") else ["python3", "-m", "uv"]
+# The versions that the tests use everywhere, which are in the cache of uv already.
+PINNED = {"UV_CONSTRAINT": str(ROOT / "requirements/run.txt"), "UV_LINK_MODE": "hardlink"}
+
+
+def run(*words: object, seconds: float = 240, **env: str) -> subprocess.CompletedProcess[str]:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("TOOLYARD_", "PYTHON"))}
+    return subprocess.run(
+        [str(word) for word in words],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        cwd="/",
+        env={**clean, "TOOLYARD_STANDALONE": "1", **env},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make dist` builds."""
+    folder = tmp_path_factory.mktemp("dist")
+    recipe = subprocess.run(
+        ["make", "-n", "-W", "pyproject.toml", "dist", f"DIST={folder}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    build = next(line for line in recipe.splitlines() if " build " in line)
+    subprocess.run(build, shell=True, cwd=ROOT, check=True, timeout=240, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    (wheel,) = dist.glob("toolyard-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an environment with the wheel and its dependencies alone."""
+    folder = tmp_path_factory.mktemp("environment") / "env"
+    assert run(*UV, "venv", "-q", "--python", sys.executable, folder).returncode == 0
+    ran = run(*UV, "pip", "install", "-q", "--python", folder / "bin/python", wheel, **PINNED)
+    assert ran.returncode == 0, ran.stderr
+    return folder / "bin"
+
+
+def test_the_archives_have_all_data_and_nothing_else(dist: Path, wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "toolyard/config/known_servers.json" in names
+    assert any(name.startswith("toolyard/web/ui/templates/") for name in names)
+    assert not [name for name in names if "__pycache__" in name or not re.match(r"toolyard[/-]", name)]
+    (archive,) = dist.glob("toolyard-*.tar.gz")
+    with tarfile.open(archive) as tar:
+        files = {name.partition("/")[2] for name in tar.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "src/toolyard/yard.py"} <= files
+    assert not [name for name in files if name.startswith((".venv", ".envs", ".data"))]
+
+
+def test_the_demo_runs(installed: Path, tmp_path: Path) -> None:
+    ran = run(installed / "toolyard", "demo", HOME=str(tmp_path), TOOLYARD_DATA_DIR=str(tmp_path / "data"))
+    assert ran.returncode == 0, ran.stderr
+    assert "is a Tuesday" in ran.stdout or "weekday" in ran.stdout
+
+
+def test_the_web_app_runs(installed: Path, tmp_path: Path, listening: Programs) -> None:
+    served = listening(
+        installed / "toolyard", "serve", TOOLYARD_DATA_DIR=str(tmp_path), TOOLYARD_PORT="{port}"
+    )
+    assert urllib.request.urlopen(f"{served.url}/healthz", timeout=60).status == 200
+    assert b"Toolyard" in urllib.request.urlopen(f"{served.url}/ui/", timeout=60).read()
+
+
+def test_the_gateway_runs_over_standard_streams(installed: Path, tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    demo = {"command": str(installed / "python"), "args": ["-m", "toolyard.cli.demo_server"]}
+    config.write_text(json.dumps({"mcpServers": {"demo": demo}}))
+    info = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    messages: list[dict[str, Any]] = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": info},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    ]
+    words = (installed / "toolyard", "--data-dir", tmp_path, "--config", config, "stdio", "--standalone")
+    child = subprocess.Popen(
+        [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write("".join(f"{json.dumps(message)}\n" for message in messages))
+    child.stdin.flush()
+    answers = (json.loads(line) for line in child.stdout)
+    listed = next(answer for answer in answers if answer.get("id") == 2)
+    child.stdin.close()
+    assert child.wait(60) == 0
+    child.stdout.close()
+    assert "demo_weekday" in {tool["name"] for tool in listed["result"]["tools"]}
+
+
+def test_a_missing_extra_is_named(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "toolyard.toml").write_text('model = "openai:fake-1"\nopenai_api_key = "good"\n')
+    chat = run(installed / "toolyard", "--data-dir", tmp_path, "chat", "-p", "hello")
+    assert (chat.returncode, "hint: pip install 'toolyard[chat]'" in chat.stderr) == (3, True), chat.stderr
+    url = "postgresql://nobody@127.0.0.1:1/none"
+    users = run(installed / "toolyard", "--data-dir", tmp_path, "users", "list", TOOLYARD_DATABASE_URL=url)
+    assert users.returncode != 0
+    assert "hint: pip install 'toolyard[postgres]'" in users.stderr, users.stderr
+
+
+def test_a_chat_runs_with_its_extra(
+    wheel: Path, installed: Path, tmp_path: Path, model_program: Listening
+) -> None:
+    extra = f"toolyard[chat] @ {wheel.as_uri()}"
+    ran = run(*UV, "pip", "install", "-q", "--python", installed / "python", extra, **PINNED)
+    assert ran.returncode == 0, ran.stderr
+    entry = f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model_program.url}/v1"\napi_key = "good"\n'
+    (tmp_path / "toolyard.toml").write_text(entry)
+    chat = run(installed / "toolyard", "--data-dir", tmp_path, "chat", "-p", "say All is well.")
+    assert (chat.returncode, chat.stdout) == (0, "All is well.\n"), chat.stderr
+
+
+def test_it_runs_without_being_installed(wheel: Path) -> None:
+    uvx = [*UV[:-1], UV[-1], "tool", "run"]
+    ran = run(*uvx, "--python", sys.executable, "--from", wheel, "toolyard", "--version", **PINNED)
+    assert (ran.returncode, ran.stdout.startswith("toolyard ")) == (0, True), ran.stderr
