@@ -170,7 +170,7 @@ screenshots: .venv/.dev .envs/headless-shell.done
 lock:
 	@$(UV_READY)
 	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --extra chat --extra postgres -o requirements/run.txt
-	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --extra local --extra postgres --group dev -o requirements/dev.txt
+	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --extra local --extra otel --extra postgres --group dev -o requirements/dev.txt
 	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	for each in uv legacy-servers; do $(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 	for peer in $(BENCH_PEERS); do $(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/bench-$$peer.in -o requirements/bench-$$peer.txt || exit 1; done
