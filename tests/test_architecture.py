@@ -13,6 +13,7 @@ PACKAGES = [
     "errors",
     "types",
     "concurrency",
+    "tracing",
     "config",
     "policy",
     "results",

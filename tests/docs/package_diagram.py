@@ -10,7 +10,7 @@ from tests.test_architecture import PACKAGES
 
 FILE = ROOT / "docs/packages.svg"
 LAYERS = {
-    "ground": ("errors", "types", "concurrency", "config"),
+    "ground": ("errors", "types", "concurrency", "tracing", "config"),
     "domain": ("policy", "results", "catalog", "net", "auth", "store"),
     "connections": ("protocol", "transports", "clients", "meta"),
     "services": ("agents", "accounts", "registry"),
@@ -22,6 +22,7 @@ SUMMARIES = {
     "errors": "every exception class",
     "types": "frozen dataclasses",
     "concurrency": "tasks, bounded caches",
+    "tracing": "OpenTelemetry",
     "config": "files and settings",
     "policy": "tool visibility",
     "results": "result shaping",

@@ -55,6 +55,7 @@ class OAuthHttpClient:
         timeout_seconds: float = _REQUEST_TIMEOUT_SECONDS,
     ) -> None:
         self.address_policy = address_policy
+        self.tracer = net.tracer
         self._net = net
         self._timeout_seconds = timeout_seconds
 

@@ -19,6 +19,7 @@ from toolyard.auth.discovery import get_string
 from toolyard.auth.errors import AuthUnavailable, ClientForgotten, RegistrationFailed, TokenRefused
 from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse, sanitize_error_text
 from toolyard.auth.records import OAuthClient, OAuthGrant
+from toolyard.tracing.tracer import Attributes, describe_address
 
 __all__ = [
     "CLIENT_ASSERTION_TYPE",
@@ -127,14 +128,21 @@ async def request_tokens(
     Raises TokenRefused for an OAuth error, and AuthUnavailable if the outcome is unknown or temporary.
     """
     body, headers = build_authenticated_form(client, form, now, private_key)
-    response = await http_client.post(endpoint, _ENDPOINT_LABEL, body, FORM_CONTENT_TYPE, headers)
-    document = response.document
-    # Some large providers send errors with status 200.
-    if response.status == 200 and document is not None and get_string(document, "error") is None:
-        return _parse_token_response(document, now)
-    raise _build_token_error(
-        response, client, [*(form.get(name) for name in _SECRET_FORM_FIELDS), client.secret]
-    )
+    attributes: Attributes = {
+        "http.request.method": "POST",
+        "toolyard.oauth.grant_type": form.get("grant_type"),
+        **describe_address(endpoint),
+    }
+    with http_client.tracer.span("POST token endpoint", "client", attributes) as span:
+        response = await http_client.post(endpoint, _ENDPOINT_LABEL, body, FORM_CONTENT_TYPE, headers)
+        span.set({"http.response.status_code": response.status})
+        document = response.document
+        # Some large providers send errors with status 200.
+        if response.status == 200 and document is not None and get_string(document, "error") is None:
+            return _parse_token_response(document, now)
+        raise _build_token_error(
+            response, client, [*(form.get(name) for name in _SECRET_FORM_FIELDS), client.secret]
+        )
 
 
 def build_authenticated_form(

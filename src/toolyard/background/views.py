@@ -20,7 +20,7 @@ from toolyard.config.settings.table import Settings
 from toolyard.config.sources.discovery import ConfigFile, choose_config_file
 from toolyard.config.watch import ConfigBroken, watch_config
 from toolyard.errors import ToolyardError
-from toolyard.gateway.endpoint import Endpoint
+from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.stdio.local_gateway import LocalGateway, resolve_caller
 from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
 from toolyard.types.config import Configuration
@@ -116,7 +116,7 @@ class View:
             server=server,
         )
         mode = cast("Literal['direct', 'meta'] | None", arguments.get("mode"))
-        return Endpoint(self.local.gateway, caller, server, mode)
+        return make_endpoint(self.local.gateway, caller, server, mode)
 
     def _with_environment(self, configuration: Configuration) -> Configuration:
         """Return the configuration with the environment and the folders of its child processes."""

@@ -26,6 +26,8 @@ from toolyard.results import (
     redact_secrets,
     shape_and_store,
 )
+from toolyard.results.readable_json import to_readable_json
+from toolyard.tracing.tracer import Attributes
 from toolyard.types.call import ApprovalRequest, Caller, CallRecord, McpRequest, ToolCall
 from toolyard.types.decision import Decision, HiddenTool, Surface, Verdict, WriteTools
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
@@ -42,6 +44,7 @@ __all__ = [
     "CallSettings",
     "ConnectionStrategy",
     "ResultStoreFor",
+    "TracedCallPath",
 ]
 
 log = logging.getLogger("toolyard.calls")
@@ -68,6 +71,9 @@ _MAX_VISIBLE_TOOLS_ENTRIES = 256
 _MAX_RESULT_STORES = 64
 _MAX_RESULT_STORE_CHARACTERS = 4_000_000
 """Size of a result store of each principal but the local user, who gets the default size."""
+_MAX_TRACED_NAME_CHARACTERS = 128
+_MAX_TRACED_CONTENT_CHARACTERS = 100_000
+"""Maximum characters of arguments or a result in a span, where the operator wants them at all."""
 _VISIBLE_VERDICTS = frozenset({Verdict.ALLOW, Verdict.ASK})
 _OUTCOME_UNKNOWN_HINT = "the outcome is unknown: it may have been executed, so look before you call it again"
 
@@ -523,6 +529,38 @@ class CallPath:
             except Exception:
                 # A user-supplied callback. The call has been made, so its result must not be lost.
                 log.exception("%s: the callback that records calls failed", tool)
+
+
+class TracedCallPath(CallPath):
+    """Call path that records a span for each call, also for a refused one."""
+
+    async def _call_and_record(
+        self, call: ToolCall, caller: Caller, connections: ConnectionStrategy | None
+    ) -> tuple[Server, Definition, dict[str, Any]]:
+        tracer = self._manager.tracer
+        name = call.name[:_MAX_TRACED_NAME_CHARACTERS]
+        attributes: Attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": name,
+            "gen_ai.agent.name": None if caller.agent is None else caller.agent.name,
+            "mcp.method.name": "tools/call",
+        }
+        with tracer.span(f"tools/call {name}", "client", attributes) as span:
+            server, definition, raw = await super()._call_and_record(call, caller, connections)
+            if raw.get("isError") is True:
+                span.fail("tool_error")
+            if tracer.captures_content:
+                content = {"arguments": call.arguments, "result": raw}
+                secrets = self.server_secrets(server)
+                span.set(
+                    {
+                        f"gen_ai.tool.call.{key}": redact_secrets(
+                            to_readable_json(value, _MAX_TRACED_CONTENT_CHARACTERS), secrets
+                        )
+                        for key, value in content.items()
+                    }
+                )
+            return server, definition, raw
 
 
 def _make_memory_store(principal: Principal) -> ResultStore:

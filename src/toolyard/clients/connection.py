@@ -9,7 +9,6 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextvars import Context
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from toolyard.clients.input_required import InputRequiredLoop
 from toolyard.clients.notification_stream import start_listening
 from toolyard.clients.pagination import PagedList, collect_pages, extract_header_params
 from toolyard.clients.server_secrets import find_secrets, redact_error
-from toolyard.clients.session import McpSession
+from toolyard.clients.session import McpSession, describe_server
 from toolyard.errors import (
     BadAnswer,
     HttpStatus,
@@ -324,7 +323,7 @@ class Connection:
             self._session_future = loop.create_future()
             # Retrieve the exception even if every caller has been cancelled, or asyncio logs it.
             self._session_future.add_done_callback(lambda done: done.cancelled() or done.exception())
-            context = Context() if self._isolated_context else None
+            context = self._connector.tracer.isolate_context() if self._isolated_context else None
             name = f"toolyard:{self.server.id}"
             owner = loop.create_task(self._run_session(self._session_future), name=name, context=context)
             self._owner_tasks.add(owner)
@@ -349,7 +348,10 @@ class Connection:
         """
         created_sessions: list[McpSession] = []
         try:
-            session = await self._open_session(created_sessions)
+            with self._connector.tracer.span(
+                f"connect {self.server.id}", attributes=describe_server(self.server)
+            ):
+                session = await self._open_session(created_sessions)
             if self._session_future is session_future:
                 self._session_future = None
             # Stored before callers get it, so that a loss from here on finds the session in ``_session`` and

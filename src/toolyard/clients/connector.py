@@ -15,12 +15,13 @@ from toolyard.clients.handshake import (
     connect_error,
     negotiate_era,
 )
-from toolyard.clients.session import McpSession
+from toolyard.clients.session import McpSession, TracedSession, describe_server
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, RpcError, ServerError, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.protocol.client import RequestBuilder
 from toolyard.protocol.eras import Era, find_era
+from toolyard.tracing.tracer import Tracer
 from toolyard.transports.registry import TRANSPORTS, TransportResources
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, NOT_MCP_HINT, STREAMABLE_HTTP_HINT, Transport
@@ -58,6 +59,10 @@ class Connector:
 
     def __post_init__(self) -> None:
         self._net = self.net or OutboundHttp()
+
+    @property
+    def tracer(self) -> Tracer:
+        return self._net.tracer
 
     def find_auth_provider(self, server: Server, principal: Principal) -> AuthProvider | None:
         """Return this principal's credentials for a server, to be closed with the connection. Return None if
@@ -136,6 +141,16 @@ class Connector:
             resources = TransportResources(self._net, self.process_supervisor, self.message_limit)
             transport = TRANSPORTS[attempt.transport].make(server, auth, resources)
         request_builder = RequestBuilder(self.client_info, callbacks.capabilities())
+        if self.tracer.is_on:
+            return TracedSession(
+                server.id,
+                transport,
+                request_builder,
+                callbacks,
+                self.traffic_limits,
+                tracer=self.tracer,
+                attributes=describe_server(server),
+            )
         return McpSession(server.id, transport, request_builder, callbacks, self.traffic_limits)
 
     def _get_configured_provider(self, provider_id: str) -> AuthProvider:

@@ -22,6 +22,7 @@ from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.errors import ServerError, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.protocol.client import HandshakeResult
+from toolyard.tracing.tracer import Tracer
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
 from toolyard.types.call import Caller, McpRequest
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
@@ -127,6 +128,10 @@ class ConnectionManager:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close_all()
+
+    @property
+    def tracer(self) -> Tracer:
+        return self._connector.tracer
 
     @property
     def servers(self) -> Mapping[str, Server]:

@@ -6,6 +6,7 @@ so that a short command starts quickly.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -30,6 +31,7 @@ from toolyard.clients.call_path import (
     CallPath,
     CallSettings,
     ResultStoreFor,
+    TracedCallPath,
 )
 from toolyard.clients.connector import AuthProviderFor
 from toolyard.clients.handshake import FileEraCache
@@ -48,6 +50,7 @@ from toolyard.results.sqlite_store import RESULTS_FILE_NAME as RESULTS_NAME
 from toolyard.results.sqlite_store import SqliteResultStore
 from toolyard.store.lazy_database import LazyDatabase
 from toolyard.store.lazy_listings import LazyPinEntryStorage, select_catalogue_storage
+from toolyard.tracing.selection import choose_tracer
 from toolyard.types.call import CallRecord
 from toolyard.types.config import Configuration
 from toolyard.types.principal import Principal
@@ -133,8 +136,10 @@ def build_core(
     """
     close_callbacks: list[Callable[[], Awaitable[None]]] = []
     if net is None:
-        net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
-        close_callbacks.append(net.close)
+        tracer = choose_tracer(os.environ)
+        guard = AddressGuard.from_settings(settings.guard_allow, settings.guard_deny)
+        net = OutboundHttp(guard, tracer=tracer)
+        close_callbacks += [net.close, tracer.close]
     database = LazyDatabase(settings, data_dir)
     close_callbacks.append(database.close)
     if auth_provider_for is None:
@@ -208,7 +213,8 @@ def build_core(
         result_store_for = SqliteResultStore(
             data_dir / RESULTS_NAME, Retention(settings.result_keep, settings.result_store_limit)
         ).for_principal
-    call_path = CallPath(
+    make_call_path = TracedCallPath if net.tracer.is_on else CallPath
+    call_path = make_call_path(
         manager,
         tool_directory,
         call_settings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.registry.sign_out import SignOuts
 from toolyard.results.retention import Retention
 from toolyard.store import Database
+from toolyard.tracing.selection import choose_tracer
 from toolyard.types.call import CallRecord
 from toolyard.types.config import Configuration
 
@@ -65,7 +67,9 @@ class Services:
         self.end_callbacks: list[Callable[[], Awaitable[None]]] = []
         """Called by ``end_work`` before connections are closed."""
         self.notifier = ChangeNotifier()
-        self.net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
+        self.tracer = choose_tracer(os.environ)
+        guard = AddressGuard.from_settings(settings.guard_allow, settings.guard_deny)
+        self.net = OutboundHttp(guard, tracer=self.tracer)
         self.people = AccountService(database.accounts, settings, clock=time.time)
         self.registry = Registry(database.registry, settings, clock=time.time)
         flow = SignInFlow(self.net, database.auth, links.client_identity)
@@ -75,7 +79,7 @@ class Services:
         self.sign_outs = SignOuts(database.auth, self.net, self.tasks.spawn)
         self.approvals = CallApprovals(database.approvals, links.approvals_url, clock=time.time)
         self.audit = AuditRecorder(database.audit, settings)
-        self.models = Models.from_settings(settings)
+        self.models = Models.from_settings(settings, self.tracer)
         self.core = self._build_core(links)
         core = self.core
         self.instances = InstanceSync(
@@ -235,5 +239,6 @@ class Services:
         self.stop_signal.set()
         await self.end_work()
         await self.net.close()
+        await self.tracer.close()
         # Last, because ending turns and connections still write to it.
         await self.database.close()

@@ -83,6 +83,7 @@ class ClientRequest:
     """Log level of a request without a session; a session has its own."""
     progress_token: RequestId | None = None
     session: LegacySession | None = None
+    id: RequestId | None = None
     is_finished: bool = False
     """Whether the request has been answered, so that no message can be sent with it."""
 
@@ -132,6 +133,7 @@ def build_session_request(
         send_to_client,
         progress_token=token if is_request_id(token) else None,
         session=session,
+        id=cast("RequestId | None", body.get("id")),
     )
 
 
@@ -155,6 +157,7 @@ def parse_stateless_request(
         forwardable_capabilities(metadata.capabilities),
         metadata.log_level,
         metadata.progress_token,
+        id=cast("RequestId | None", body.get("id")),
     )
 
 

@@ -37,9 +37,10 @@ from toolyard.protocol.server import (
     build_subscription_notification,
 )
 from toolyard.results.readable_json import is_large
+from toolyard.tracing.tracer import Attributes
 from toolyard.types.call import Caller
 
-__all__ = ["MISSING_SERVERS_META_KEY", "Endpoint"]
+__all__ = ["MISSING_SERVERS_META_KEY", "Endpoint", "make_endpoint"]
 
 log = logging.getLogger("toolyard.gateway")
 
@@ -49,6 +50,7 @@ MISSING_SERVERS_META_KEY = "toolyard/missing"
 """Key in the ``_meta`` of a list: the servers whose part is missing, each with the reason."""
 _INCOMPLETE_LIST_TTL_MILLISECONDS = 10_000
 """Lifetime that is declared for an incomplete list."""
+_MAX_TRACED_NAME_CHARACTERS = 128
 _LIST_CHANGED_FLAGS = {
     "tools": "toolsListChanged",
     "prompts": "promptsListChanged",
@@ -257,6 +259,42 @@ class Endpoint:
         if ref.get("type") == "ref/resource":
             return await self.resources.complete(request, ref)
         raise RpcErrorResponse(INVALID_PARAMS, "ref is neither a prompt nor a resource")
+
+
+class TracedEndpoint(Endpoint):
+    """Endpoint that records a span for each request, under the trace context in its ``_meta`` or, without
+    one, in the headers of HTTP."""
+
+    async def handle(self, request: ClientRequest) -> dict[str, Any] | RpcFailure:
+        method = request.method if request.method in self._handlers[request.era] else "_OTHER"
+        target = request.params.get("name") if method in ("tools/call", "prompts/get") else None
+        target = target[:_MAX_TRACED_NAME_CHARACTERS] if isinstance(target, str) else None
+        attributes: Attributes = {
+            "mcp.method.name": method,
+            "mcp.protocol.version": request.version,
+            "jsonrpc.request.id": None
+            if request.id is None
+            else str(request.id)[:_MAX_TRACED_NAME_CHARACTERS],
+            "gen_ai.operation.name": "execute_tool" if method == "tools/call" else None,
+            "gen_ai.tool.name" if method == "tools/call" else "gen_ai.prompt.name": target,
+        }
+        name = method if target is None else f"{method} {target}"
+        with self.gateway.manager.tracer.span(name, "server", attributes, request.meta) as span:
+            outcome = await super().handle(request)
+            if isinstance(outcome, RpcFailure):
+                span.set({"rpc.response.status_code": str(outcome.code)})
+                span.fail(str(outcome.code))
+            elif outcome.get("isError") is True:
+                span.fail("tool_error")
+            return outcome
+
+
+def make_endpoint(
+    gateway: Gateway, caller: Caller, only_server_id: str | None, mode: ToolMode | None
+) -> Endpoint:
+    """Return the endpoint of a caller, traced if traces are on."""
+    kind = TracedEndpoint if gateway.manager.tracer.is_on else Endpoint
+    return kind(gateway, caller, only_server_id, mode)
 
 
 async def _answer_ping(request: ClientRequest) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from toolyard.net.address_guard import AddressGuard
+from toolyard.tracing.tracer import NO_TRACER, Tracer
 
 if TYPE_CHECKING:
     import aiohttp
@@ -31,8 +32,14 @@ class OutboundHttp:
     """
 
     def __init__(
-        self, guard: AddressGuard | None = None, *, resolver: AbstractResolver | None = None
+        self,
+        guard: AddressGuard | None = None,
+        *,
+        resolver: AbstractResolver | None = None,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
+        self.tracer = tracer
+        """Tracer of everything that leaves this process."""
         self._guard = guard or AddressGuard()
         self._resolver = resolver
         self._sessions: dict[bool, aiohttp.ClientSession] = {}

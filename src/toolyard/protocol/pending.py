@@ -168,6 +168,11 @@ class PendingRequests(Generic[T]):
         self._pending[self._last_id] = (token, method)
         return self._last_id
 
+    @property
+    def next_id(self) -> int:
+        """The id that ``register`` returns next."""
+        return self._last_id + 1
+
     def is_pending(self, id: int) -> bool:
         """Return True if the request with this id has not been answered yet."""
         return id in self._pending

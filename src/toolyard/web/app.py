@@ -32,6 +32,7 @@ from toolyard.web.middleware.compression import Compression
 from toolyard.web.middleware.head_requests import HeadRequests
 from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
+from toolyard.web.middleware.tracing import TraceContextMiddleware, TracingMiddleware
 from toolyard.web.problem_details import (
     PROBLEM_TYPE_PREFIX,
     ProblemDetails,
@@ -222,6 +223,8 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
     app.openapi = lambda: build_openapi_document(app)
     add_error_handlers(app, _render_error_page)
     # Middleware added last runs first.
+    if services.tracer.is_on:
+        app.add_middleware(TracingMiddleware, tracer=services.tracer)
     app.add_middleware(AuthenticateFirst, bodies=body_limits, as_page=_render_error_page)
     app.add_middleware(Compression)
     app.add_middleware(HeadRequests)
@@ -232,6 +235,8 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         RequestGuard(UnexpectedErrorMiddleware(mount, _render_error_page), settings, serves_pages=False),
         metrics,
     )
+    if services.tracer.is_on:
+        app.gateway = TraceContextMiddleware(app.gateway, services.tracer)
     return app
 
 

@@ -24,7 +24,7 @@ from toolyard.core.current_config import CurrentConfig
 from toolyard.core.instances import InstanceSync
 from toolyard.errors import AgentsError, ConfigError
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
-from toolyard.gateway.endpoint import Endpoint
+from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.app import HttpGateway, HttpRequestRejected
 from toolyard.gateway.http.event_streams import StreamLimits
@@ -231,7 +231,7 @@ class GatewayMount:
             )
         except (AgentsError, ConfigError):
             raise _build_not_found_error() from None
-        return Endpoint(self.gateway, caller, only, mode)
+        return make_endpoint(self.gateway, caller, only, mode)
 
     def stop(self) -> None:
         """End the streams that only deliver notifications."""

@@ -40,6 +40,7 @@ from toolyard.agents.models.available_models import Models
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
 from toolyard.meta import RESULT_READ_TOOL
+from toolyard.tracing.tracer import Attributes
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.call import ToolCall
 from toolyard.types.chat import (
@@ -167,7 +168,7 @@ class Turn:
     async def _continue_turn(self) -> TurnEnd | None:
         await self._log.load(self._number)
         start = self._log.snapshot.start
-        return await (self._run_manual_call(start) if isinstance(start, ManualCall) else self._run_model())
+        return await (self._run_manual_call(start) if isinstance(start, ManualCall) else self._run_traced())
 
     async def _run_manual_call(self, start: ManualCall) -> TurnEnd | None:
         self._tool_set = self._tool_set.for_operator()
@@ -177,6 +178,21 @@ class Turn:
                 self._build_call(f"call_{secrets.token_hex(8)}", start.name, start.arguments)
             )
         return TurnEnd(TurnOutcome.DONE) if await self._run_open_calls() else None
+
+    async def _run_traced(self) -> TurnEnd | None:
+        agent = self._tool_set.agent
+        attributes: Attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.id": None if agent is None else agent.id,
+            "gen_ai.agent.name": None if agent is None else agent.name,
+            "gen_ai.conversation.id": self._chat.id,
+            "gen_ai.request.model": resolve_model_id(self._chat, self._tool_set),
+        }
+        name = "invoke_agent" if agent is None else f"invoke_agent {agent.name}"
+        with self._context.models.tracer.span(name, attributes=attributes) as span:
+            end = await self._run_model()
+            span.set({"toolyard.turn.outcome": "waiting" if end is None else end.why})
+            return end
 
     async def _run_model(self) -> TurnEnd | None:
         agent, log = self._tool_set.agent, self._log

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from toolyard.config.settings.models import ModelEntry, model_ref_fault
 from toolyard.config.settings.table import Settings
 from toolyard.config.suggestions import did_you_mean
 from toolyard.config.value_checks import mask_user_info
+from toolyard.tracing.tracer import NO_TRACER, Attributes, Span, Tracer, describe_address
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -45,9 +46,12 @@ class PickedModel:
     """A selected model, ready for requests."""
 
     choice: ModelChoice
+    model_name: str
+    """The provider's name of the model."""
     get_model: Callable[[], Awaitable[tuple[Model, ModelRef]]]
     """Creates the client of the model."""
     _silence_timeout: float
+    _tracer: Tracer
     _temperature: float | None = None
     _context_tokens: int | None = None
 
@@ -62,7 +66,8 @@ class PickedModel:
             _SELF_HOSTED_CONTEXT_TOKENS if is_self_hosted else model.context_window or _DEFAULT_CONTEXT_TOKENS
         )
 
-    def stream(
+    @asynccontextmanager
+    async def stream(
         self,
         messages: Sequence[ModelMessage],
         tools: Sequence[ToolDefinition],
@@ -70,14 +75,30 @@ class PickedModel:
         instructions: str | None,
         temperature: float | None,
         max_tokens: int | None = None,
-    ) -> AbstractAsyncContextManager[ModelStream]:
+    ) -> AsyncGenerator[ModelStream]:
         """Send a request. Entering the context and iterating its stream raise only ModelErrors."""
         effective_temperature = self._temperature if temperature is None else temperature
-        return ModelStreamContext(
-            self.get_model,
-            ModelRequest(messages, tools, instructions, effective_temperature, max_tokens),
-            self._silence_timeout,
-        )
+        request = ModelRequest(messages, tools, instructions, effective_temperature, max_tokens)
+        with self._start_span(request) as span:
+            async with ModelStreamContext(self.get_model, request, self._silence_timeout) as stream:
+                yield stream
+                if self._tracer.is_on:
+                    span.set(stream.describe(request if self._tracer.captures_content else None))
+
+    def _start_span(self, request: ModelRequest) -> Span:
+        choice = self.choice
+        definition = MODEL_PROVIDERS.get(choice.provider)
+        url = choice.base_url or (None if definition is None else definition.base_url)
+        attributes: Attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": (definition and definition.telemetry_name) or choice.provider,
+            "gen_ai.request.model": self.model_name,
+            "gen_ai.request.stream": True,
+            "gen_ai.request.temperature": request.temperature,
+            "gen_ai.request.max_tokens": request.max_tokens,
+            **({} if url is None else describe_address(url)),
+        }
+        return self._tracer.span(f"chat {self.model_name}", "client", attributes)
 
 
 class Models:
@@ -91,11 +112,14 @@ class Models:
         default: str | None = None,
         local: LocalModel | None = None,
         silence_timeout: float = 120.0,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         """``accesses`` is how to reach each provider for models without an entry."""
         self._entries = {entry.name: entry for entry in entries}
         self._accesses = {access.provider: access for access in accesses}
         self._local = None if local is None or LOCAL_MODEL_ID in self._entries else local
+        self.tracer = tracer
+        """Tracer of turns and model requests."""
         self.loader = LibraryLoader()
         self._provider_clients = ProviderClients(silence_timeout, self.loader)
         self._silence_timeout = silence_timeout
@@ -107,7 +131,7 @@ class Models:
         self.default: str | None = default or next((choice.id for choice in self.choices), None)
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> Models:
+    def from_settings(cls, settings: Settings, tracer: Tracer = NO_TRACER) -> Models:
         """Return the models of these settings."""
         entries = list(settings.models)
         if settings.model is not None and model_ref_fault(settings.model) is None:
@@ -127,6 +151,7 @@ class Models:
             default=settings.model,
             local=LocalModel.discover(settings.local_model),
             silence_timeout=settings.model_silence,
+            tracer=tracer,
         )
 
     def pick(self, model_id: str | None) -> PickedModel:
@@ -145,8 +170,15 @@ class Models:
         async def get_model() -> tuple[Model, ModelRef]:
             return await self._provider_clients.get_model(model_ref), model_ref
 
-        choice = self._build_choice(entry)
-        return PickedModel(choice, get_model, self._silence_timeout, entry.temperature, entry.context)
+        return PickedModel(
+            self._build_choice(entry),
+            model_ref.name,
+            get_model,
+            self._silence_timeout,
+            self.tracer,
+            entry.temperature,
+            entry.context,
+        )
 
     async def preload(self, model_id: str | None = None) -> None:
         """Load the libraries of this model or the default, without sending a request or starting a server.
@@ -172,7 +204,12 @@ class Models:
             return await self._provider_clients.get_model(model_ref), model_ref
 
         return PickedModel(
-            local.choice, get_model, self._silence_timeout, _context_tokens=_LOCAL_CONTEXT_TOKENS
+            local.choice,
+            LOCAL_MODEL_ID,
+            get_model,
+            self._silence_timeout,
+            self.tracer,
+            _context_tokens=_LOCAL_CONTEXT_TOKENS,
         )
 
     def _entry_for_unlisted(self, model_id: str) -> ModelEntry:

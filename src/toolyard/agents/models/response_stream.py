@@ -7,12 +7,13 @@ is loaded only when a model is first used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+import orjson
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
     InstructionPart,
@@ -27,11 +28,13 @@ from pydantic_ai.messages import (
     ToolCallPartDelta,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.settings import ModelSettings
 
 from toolyard.agents.models import provider_errors
 from toolyard.agents.models.errors import ModelError
 from toolyard.agents.models.model_ref import ModelRef, ModelRequest
+from toolyard.tracing.tracer import Attributes
 
 __all__ = ["AnswerDelta", "ModelStream", "stream_request"]
 
@@ -83,6 +86,27 @@ class ModelStream:
     def response(self) -> ModelResponse:
         """Return the answer so far, in the form that the provider expects in later requests."""
         return self._streamed_response.get()
+
+    def describe(self, content_of: ModelRequest | None) -> Attributes:
+        """Return the attributes of the request's span, with the content of this request and its answer if
+        one is given."""
+        answer = self.response()
+        usage = answer.usage
+        attributes: dict[str, str | int | Sequence[str] | None] = {
+            "gen_ai.response.model": answer.model_name,
+            "gen_ai.response.id": answer.provider_response_id,
+            "gen_ai.response.finish_reasons": [answer.finish_reason] if answer.finish_reason else None,
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens or None,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens or None,
+        }
+        if content_of is not None:
+            settings = InstrumentationSettings(include_binary_content=False, version=6)
+            for name, messages in (("input", content_of.messages), ("output", [answer])):
+                written = settings.messages_to_otel_messages(list(messages))
+                attributes[f"gen_ai.{name}.messages"] = orjson.dumps(written).decode()
+        return attributes
 
     def _finish_answer(self) -> ModelError | None:
         response = self.response()

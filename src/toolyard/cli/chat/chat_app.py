@@ -5,6 +5,7 @@ Its tools are everything that the local user may use.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,6 +32,7 @@ from toolyard.registry import Registry
 from toolyard.registry.credentials import AuthProviderFactory
 from toolyard.store import Database
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME
+from toolyard.tracing.selection import choose_tracer
 from toolyard.types.agent import Agent
 from toolyard.types.audit import AuditEntry
 from toolyard.types.call import Caller, CallRecord
@@ -141,7 +143,8 @@ async def open_chat_app(
     ended. ``model`` names a model that need not be in the settings.
     """
     settings = load_settings(options.resolved_data_dir)
-    models = Models.from_settings(settings)
+    tracer = choose_tracer(os.environ)
+    models = Models.from_settings(settings, tracer)
     configuration = load_config(options.config, data_dir=options.resolved_data_dir)
     select_bundles(bundles, configuration.bundles)
     path = find_agents_file(settings.agents_path, options.resolved_data_dir)
@@ -149,10 +152,12 @@ async def open_chat_app(
     if not any((model, models.default, *(each.model for each in agents.values()))):
         raise no_model_error(options)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(tracer.close)
         stack.push_async_callback(models.close)
         database = await _open_database(options, settings)
         stack.push_async_callback(database.close)
-        net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
+        guard = AddressGuard.from_settings(settings.guard_allow, settings.guard_deny)
+        net = OutboundHttp(guard, tracer=tracer)
         stack.push_async_callback(net.close)
         registry = Registry(database.registry, settings)
         tasks = BackgroundTasks()

@@ -33,6 +33,8 @@ class ModelProvider:
     """False if its API accepts no audio, whatever the model."""
     self_hosted: bool = False
     """True if its operator sets the size of context windows."""
+    telemetry_name: str | None = None
+    """Its name in traces (``gen_ai.provider.name``); None for the key of this table."""
     explicit_cache: bool = False
     """True if it caches prompts on request only."""
 
@@ -54,6 +56,7 @@ MODEL_PROVIDERS: Mapping[str, ModelProvider] = {
         key_variables=("OPENAI_API_KEY",),
         url_variables=("OPENAI_BASE_URL",),
         settings_prefix="openai",
+        telemetry_name="openai",
         model_class="openai:OpenAIResponsesModel",
         provider_class="openai:OpenAIProvider",
         tool_format="openai-responses",
@@ -76,6 +79,7 @@ MODEL_PROVIDERS: Mapping[str, ModelProvider] = {
         model_class="google:GoogleModel",
         provider_class="google:GoogleProvider",
         tool_format="gemini",
+        telemetry_name="gcp.gemini",
     ),
     "ollama": ModelProvider(
         label="Ollama",

@@ -15,7 +15,7 @@ from toolyard.core.call_approvals import CallApprovals, MemoryApprovalStore
 from toolyard.core.composition import build_core
 from toolyard.errors import Unreachable
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
-from toolyard.gateway.endpoint import Endpoint
+from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.stdio.session import StdioSession
 from toolyard.meta import ToolMode
@@ -224,6 +224,6 @@ async def serve_local(
     local = LocalGateway(configuration, settings, data_dir)
     try:
         await local.core.tool_directory.load_stored(caller.principal)
-        await serve_streams(Endpoint(local.gateway, caller, server, mode), source, sink)
+        await serve_streams(make_endpoint(local.gateway, caller, server, mode), source, sink)
     finally:
         await local.close()
