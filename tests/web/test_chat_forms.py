@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,10 @@ from tests.web.test_pages_render import check
 
 from toolyard.agents.chat.result_event import result_event
 from toolyard.types.agent import Agent
+from toolyard.types.audit import AuditEntry
 from toolyard.types.chat import Kind, NewChatEvent, TurnState
 from toolyard.types.result import Result
+from toolyard.types.usage import UsageGroup
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -366,6 +369,18 @@ async def test_a_tool_that_begins_a_chat_reads_the_instances_once(console: Yard)
     sent = await console.browser.send(tool, tool.form_with("tool"), {"arg-0": "2026-07-28"})
     assert reads(console) == before + 2
     assert "2026-07-28 is a Tuesday." in (await console.settled(sent)).text
+
+
+async def test_the_tokens_of_a_turn_are_in_the_usage(yard: Yard) -> None:
+    await yard.settled(await yard.say('call demo_weekday {"date": "2026-07-28"}\nthen\nsay Done.'))
+    database, today = yard.local.services.database, datetime.now(UTC).date()
+    await database.audit.write(AuditEntry(0.0, "test.flush", ""))
+    days = (today - timedelta(1), today)
+    (tool,) = await database.usage.sum_by(UsageGroup.TOOL, *days, person="local")
+    (model,) = await database.usage.sum_by(UsageGroup.MODEL, *days, person="local")
+    assert (tool.key, tool.calls) == ("demo/weekday", 1)
+    assert model.requests == 2
+    assert min(model.input_tokens, model.output_tokens) > 0
 
 
 async def test_each_request_of_the_api_that_begins_a_chat_reads_the_instances_once(yard: Yard) -> None:

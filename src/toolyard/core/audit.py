@@ -11,11 +11,17 @@ from toolyard.config.settings.choices import AuditMode, PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.store.errors import StoreError
 from toolyard.store.repositories.audit import SqlAuditLog
+from toolyard.store.repositories.usage import MODEL_REQUEST_ACTION, TOOL_CALL_ACTION
 from toolyard.types.account import RequestUser
 from toolyard.types.audit import AuditEntry
 from toolyard.types.call import Caller, CallRecord
+from toolyard.types.chat import ModelUsage
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 __all__ = ["AuditRecorder"]
+
+_LOCAL_NAMES = {LOCAL_PRINCIPAL.id: LOCAL_PRINCIPAL.name}
+"""Names of people who are not the user of a request: the one at the terminal."""
 
 
 class AuditRecorder:
@@ -58,8 +64,18 @@ class AuditRecorder:
         """Record the outcome of a call."""
         details = {"name": record.name, "agent": record.agent, "seconds": round(record.seconds, 3)}
         self._log.record(
-            self._create_call_entry("tool.call", record.principal, record.tool, record.outcome, details)
+            self._create_call_entry(TOOL_CALL_ACTION, record.principal, record.tool, record.outcome, details)
         )
+
+    def record_model_request(self, owner: str, agent: str | None, model: str, usage: ModelUsage) -> None:
+        """Record the tokens and the cost of a model request in a chat."""
+        details = {
+            "agent": agent,
+            "input_tokens": usage.input,
+            "output_tokens": usage.output,
+            "cost": usage.cost,
+        }
+        self._log.record(self._create_call_entry(MODEL_REQUEST_ACTION, owner, model, "ok", details))
 
     def _create_call_entry(
         self, action: str, actor: str, target: str, outcome: str, details: dict[str, Any]
@@ -69,7 +85,7 @@ class AuditRecorder:
             at=self._clock(),
             action=action,
             actor=actor,
-            actor_name=request_user.user.name if request_user is not None else "",
+            actor_name=request_user.user.name if request_user is not None else _LOCAL_NAMES.get(actor, ""),
             target=target,
             outcome=outcome,
             address=request_user.address if request_user is not None else "",

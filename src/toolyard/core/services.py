@@ -112,6 +112,7 @@ class Services:
                 self.people, database.accounts, settings, self.config, self.instances, self.audit, core
             ),
             ChatLimits.from_settings(settings),
+            on_model_usage=self.audit.record_model_request,
         )
         self._end_work_task: asyncio.Task[None] | None = None
 
@@ -201,6 +202,7 @@ class Services:
             database.audit,
             database.auth,
             database.chats,
+            database.usage,
         )
 
     def apply_agents(self, loaded: LoadedAgents) -> None:

@@ -26,6 +26,7 @@ from toolyard.store.repositories.registry import SqlRegistryStorage
 from toolyard.store.repositories.replica_messages import SqlMailbox
 from toolyard.store.repositories.results import DatabaseResultStore
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
+from toolyard.store.repositories.usage import SqlUsage
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import Engines, TimeLimits
 from toolyard.store.sql.executor import DatabaseExecutor
@@ -57,6 +58,7 @@ class Database:
         self.auth = SqlAuthStorage(executor, cipher, locks)
         self.catalogues = SqlCatalogueStorage(executor)
         self.audit = SqlAuditLog(executor)
+        self.usage = SqlUsage(executor)
         self.chats = SqlChatStore(executor, self.signals, clock)
         self.approvals = SqlApprovalStore(executor)
         self.results = DatabaseResultStore(executor, clock)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, select, text
@@ -27,6 +28,7 @@ from toolyard.store.sql.tables import (
     results,
     sessions,
     sign_ins,
+    usage,
 )
 
 __all__ = ["ExpiredRowCleanup"]
@@ -59,8 +61,9 @@ class ExpiredRowCleanup:
         self._clock_offset = clock() - monotonic()
         self._paused_until = 0.0
 
-    async def delete_expired(self, audit_days: int) -> int:
-        """Delete expired rows, and audit entries older than ``audit_days`` days; 0 keeps all of those.
+    async def delete_expired(self, audit_days: int, usage_days: int = 0) -> int:
+        """Delete expired rows, and audit entries and usage sums older than so many days; 0 keeps all of
+        those.
 
         Return the number of deleted audit entries. Ends early if another process is deleting. Raises
         StoreError.
@@ -70,7 +73,7 @@ class ExpiredRowCleanup:
         """
         if self._is_paused_after_clock_change():
             return 0
-        await self._executor.write(self._delete_expired_rows)
+        await self._executor.write(lambda connection: self._delete_expired_rows(connection, usage_days))
         deleted, after = 0, 0 if audit_days else None
         while after is not None:
             count, after = await self._executor.write(
@@ -88,13 +91,16 @@ class ExpiredRowCleanup:
             self._clock_offset, self._paused_until = offset, now + _DAY_SECONDS
         return now < self._paused_until
 
-    def _delete_expired_rows(self, connection: Connection) -> None:
+    def _delete_expired_rows(self, connection: Connection, usage_days: int) -> None:
         # Tried and not awaited: if another replica deletes, nothing is left to do here. The lock ends with
         # the transaction, so that each batch takes it again.
         if not _try_expiry_lock(connection):
             return
         for table, due in _expiry_conditions(self._clock()):
             connection.execute(delete(table).where(due))
+        if usage_days:
+            first_kept = datetime.fromtimestamp(self._clock() - usage_days * _DAY_SECONDS, UTC).date()
+            connection.execute(delete(usage).where(usage.c.day < first_kept.isoformat()))
 
     def _delete_audit_batch(self, connection: Connection, days: int, after: int) -> tuple[int, int | None]:
         """Delete one batch of the oldest entries after an id.

@@ -29,6 +29,7 @@ from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
+from toolyard.store.repositories.usage import SqlUsage
 from toolyard.web.access.services import uses
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
@@ -77,6 +78,7 @@ __all__ = [
     "ToolDirectoryDep",
     "UpdatesDep",
     "UrlsDep",
+    "UsageDep",
     "UserToolsDep",
 ]
 
@@ -86,6 +88,7 @@ AgentDirectoryDep = Annotated[AgentDirectory, uses(AgentDirectory)]
 ApprovalsDep = Annotated[SqlApprovalStore, uses(SqlApprovalStore)]
 AuditDep = Annotated[AuditRecorder, uses(AuditRecorder)]
 AuditLogDep = Annotated[SqlAuditLog, uses(SqlAuditLog)]
+UsageDep = Annotated[SqlUsage, uses(SqlUsage)]
 AuthStorageDep = Annotated[SqlAuthStorage, uses(SqlAuthStorage)]
 CallPathDep = Annotated[CallPath, uses(CallPath)]
 CallersDep = Annotated[CallerCache, uses(CallerCache)]

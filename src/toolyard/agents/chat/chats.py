@@ -21,7 +21,7 @@ from toolyard.agents.chat.result_event import FullResult, read_full_result
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
 from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.agents.chat.tool_set import ChatBackend, ToolSet, ToolView, list_tool_views
-from toolyard.agents.chat.turn import MODEL_MODULES, TurnServices, resolve_model_id
+from toolyard.agents.chat.turn import MODEL_MODULES, ModelUsageCallback, TurnServices, resolve_model_id
 from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.chat.turn_runner import STOPPED_BY_USER, TurnRunner, create_runner_id
 from toolyard.agents.models.available_models import Models
@@ -81,6 +81,7 @@ class ChatService:
         backend: ChatBackend,
         limits: ChatLimits,
         *,
+        on_model_usage: ModelUsageCallback | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.questions = ServerQuestions(store, limits)
@@ -89,7 +90,9 @@ class ChatService:
         self._store = store
         self._backend = backend
         self._clock = clock
-        context = TurnServices(store, approvals, models, self.questions, limits, create_runner_id(), clock)
+        context = TurnServices(
+            store, approvals, models, self.questions, limits, create_runner_id(), clock, on_model_usage
+        )
         self._turn_runner = TurnRunner(context, backend)
         self._human_answers = HumanAnswers(context, self._turn_runner)
 

@@ -48,6 +48,7 @@ from toolyard.types.chat import (
     CallRequest,
     Chat,
     ManualCall,
+    ModelUsage,
     NewChatEvent,
     Note,
     TurnEnd,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from toolyard.agents.chat.model_conversation import ModelConversation
     from toolyard.store.repositories.chats import SqlChatStore
 
-__all__ = ["MODEL_MODULES", "Turn", "TurnServices", "close_turn", "resolve_model_id"]
+__all__ = ["MODEL_MODULES", "ModelUsageCallback", "Turn", "TurnServices", "close_turn", "resolve_model_id"]
 
 log = logging.getLogger("toolyard.chat")
 
@@ -73,6 +74,8 @@ _META_NOTE_PREFIX = "the model uses tools through the meta tools"
 _DENIED_MESSAGE = "the user declined this call"
 _UNATTENDED_MESSAGE = "the call was refused: it needs approval, and nobody is here to give it"
 
+ModelUsageCallback: TypeAlias = Callable[[str, str | None, str, ModelUsage], None]
+"""Called after each model request with the chat's owner and agent, the id of the model, and the usage."""
 _Candidate: TypeAlias = tuple[CallSnapshot, UnapprovedCall]
 """A call that needs an approval."""
 
@@ -88,6 +91,7 @@ class TurnServices:
     limits: ChatLimits
     runner: str
     clock: Callable[[], float]
+    on_model_usage: ModelUsageCallback | None = None
 
 
 class Turn:
@@ -98,10 +102,15 @@ class Turn:
         self._chat = chat
         self._number = number
         self._tool_set = tool_set
-        self._log = TurnLog(context.store, chat.id, context.runner)
+        self._log = TurnLog(context.store, chat.id, context.runner, self._report_usage)
         self._call_slots = asyncio.Semaphore(context.limits.max_parallel_calls)
         self._stop_reason: TurnEnd | None = None
         self._task: asyncio.Task[TurnEnd | None] | None = None
+
+    def _report_usage(self, usage: ModelUsage) -> None:
+        if self._context.on_model_usage is not None:
+            model = self._context.models.pick(resolve_model_id(self._chat, self._tool_set)).choice.id
+            self._context.on_model_usage(self._chat.owner, self._chat.agent, model, usage)
 
     def stop(self, reason: TurnEnd) -> None:
         """Cancel the model request and the tool calls; ``run`` returns once the end has been stored."""

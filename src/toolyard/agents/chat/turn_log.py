@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolyard.agents.chat.errors import NotHeld
@@ -17,6 +17,7 @@ from toolyard.types.chat import (
     ChatEvent,
     EventData,
     Kind,
+    ModelUsage,
     NewChatEvent,
     ReasoningDelta,
     TextDelta,
@@ -43,13 +44,21 @@ class TurnLog:
     written even if the caller is cancelled meanwhile.
     """
 
-    def __init__(self, store: SqlChatStore, chat_id: str, runner: str) -> None:
+    def __init__(
+        self,
+        store: SqlChatStore,
+        chat_id: str,
+        runner: str,
+        on_usage: Callable[[ModelUsage], None] | None = None,
+    ) -> None:
+        """``on_usage`` is called with the usage of each model request once it is stored."""
         self.chat_id = chat_id
         self.snapshot = TurnSnapshot()
         """State of the turn, without streamed pieces and progress."""
         self.kept_data_by_seq: dict[int, bytes] = {}
         self._store = store
         self._runner = runner
+        self._on_usage = on_usage
         # One write at a time: the numbers of events are their order, and pieces must not overtake each other.
         self._write_lock = asyncio.Lock()
         self._pending_pieces: list[NewChatEvent] = []
@@ -119,6 +128,10 @@ class TurnLog:
         self.kept_data_by_seq |= {
             done.seq: new.kept for new, done in zip(events, written, strict=True) if new.kept
         }
+        if self._on_usage is not None:
+            for event in written:
+                if isinstance(usage := event.data, ModelUsage):
+                    self._on_usage(usage)
         return written
 
     async def append_data(self, *data: EventData) -> None:

@@ -6,7 +6,6 @@ Its tools are everything that the local user may use.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from toolyard.cli.input.options import Options
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
+from toolyard.core.audit import AuditRecorder
 from toolyard.core.composition import Core, build_core, make_chat_callbacks
 from toolyard.core.instances import InstanceSync
 from toolyard.errors import ConfigError
@@ -34,8 +34,7 @@ from toolyard.store import Database
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME
 from toolyard.tracing.selection import choose_tracer
 from toolyard.types.agent import Agent
-from toolyard.types.audit import AuditEntry
-from toolyard.types.call import Caller, CallRecord
+from toolyard.types.call import Caller
 from toolyard.types.chat import Chat
 from toolyard.types.decision import Surface
 from toolyard.types.principal import LOCAL_PRINCIPAL
@@ -160,6 +159,7 @@ async def open_chat_app(
         net = OutboundHttp(guard, tracer=tracer)
         stack.push_async_callback(net.close)
         registry = Registry(database.registry, settings)
+        audit = AuditRecorder(database.audit, settings)
         tasks = BackgroundTasks()
 
         def handle_list_changed(server_id: str) -> None:
@@ -172,7 +172,7 @@ async def open_chat_app(
             auth_provider_for=AuthProviderFactory(registry, database.auth, net).auth_provider_for,
             net=net,
             approve=Approver(database.approvals),
-            record=lambda record: database.audit.record(_build_audit_entry(record)),
+            record=audit.record_call,
             callbacks_for=make_chat_callbacks(lambda: chats.questions, sampling=True),
             on_list_changed=handle_list_changed,
             with_native_tools=True,
@@ -182,7 +182,12 @@ async def open_chat_app(
         instances = InstanceSync(registry, core.manager, core.tool_directory, core.updates)
         yard = LocalChatBackend(core, instances, agents, configuration.bundles, bundles)
         chats = ChatService(
-            database.chats, database.approvals, models, yard, ChatLimits.from_settings(settings)
+            database.chats,
+            database.approvals,
+            models,
+            yard,
+            ChatLimits.from_settings(settings),
+            on_model_usage=audit.record_model_request,
         )
         stack.push_async_callback(chats.close)
         await chats.open()
@@ -191,18 +196,6 @@ async def open_chat_app(
 
 async def _open_database(options: Options, settings: Settings) -> Database:
     return await Database.open_from_settings(settings, options.resolved_data_dir)
-
-
-def _build_audit_entry(record: CallRecord) -> AuditEntry:
-    return AuditEntry(
-        at=time.time(),
-        action="tool.call",
-        actor=record.principal,
-        actor_name=LOCAL_PRINCIPAL.name,
-        target=record.tool,
-        outcome=record.outcome,
-        details={"name": record.name, "agent": record.agent, "seconds": round(record.seconds, 3)},
-    )
 
 
 def no_model_error(options: Options) -> Usage:

@@ -181,6 +181,9 @@ class Settings(_ProviderSettings):
     audit_days: int = _setting_field(
         90, kind.integer(0), "days for which entries of the audit log are stored; 0: no limit"
     )
+    usage_days: int = _setting_field(
+        730, kind.integer(0), "days for which the daily sums of the usage page are stored; 0: no limit"
+    )
 
     write_tools: WriteTools = _setting_field(
         WriteTools.REJECT, kind.choice(WriteTools), "treatment of tools that can change data"

@@ -15,9 +15,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 
 from toolyard.store.errors import AuditUnavailable, StoreError
+from toolyard.store.repositories.usage import add_usage
 from toolyard.store.sql.columns import clean_text
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.repeated_warning import RepeatedWarning
@@ -204,9 +205,16 @@ class SqlAuditLog:
     async def _insert_entries(self, entries: Sequence[AuditEntry]) -> None:
         rows = [_entry_values(entry) for entry in entries]
         if rows:
-            await self._executor.write(lambda connection: connection.execute(audit.insert(), rows))
+            await self._executor.write(lambda connection: _insert_rows(connection, rows, entries))
             self._failure = None
             self._warning.clear("the audit log can be written again")
+
+
+def _insert_rows(
+    connection: Connection, rows: Sequence[dict[str, Any]], entries: Sequence[AuditEntry]
+) -> None:
+    connection.execute(audit.insert(), rows)
+    add_usage(connection, entries)
 
 
 def _loss_entries(count: int) -> list[AuditEntry]:

@@ -15,6 +15,7 @@ from toolyard.types.registry import RecordField, record_fields
 __all__ = [
     "MAX_INDEXED_CHARACTERS",
     "MAX_TEXT_CHARACTERS",
+    "Dollars",
     "LimitedText",
     "RowNumber",
     "Seconds",
@@ -95,6 +96,11 @@ def RowNumber() -> TypeEngine[int]:
 
 def Seconds() -> TypeEngine[float]:
     """Return the type of a time since the epoch, or of a duration, in seconds."""
+    return Double(asdecimal=False)
+
+
+def Dollars() -> TypeEngine[float]:
+    """Return the type of an amount of money."""
     return Double(asdecimal=False)
 
 

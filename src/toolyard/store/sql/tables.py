@@ -31,6 +31,7 @@ from sqlalchemy import (
 
 from toolyard.store.sql.columns import (
     MAX_INDEXED_CHARACTERS,
+    Dollars,
     LimitedText,
     RowNumber,
     Seconds,
@@ -65,6 +66,7 @@ __all__ = [
     "servers",
     "sessions",
     "sign_ins",
+    "usage",
     "users",
 ]
 
@@ -431,6 +433,31 @@ audit = Table(
     Column("details", LimitedText(), nullable=False),
     Index(None, "action", "id"),
     Index(None, "actor", "id"),
+)
+
+# Daily sums of the tool calls and model requests in the audit log. The digest covers person, server, tool,
+# agent and model.
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("day", LimitedText(10), nullable=False),
+    Column("digest", LimitedText(64), nullable=False),
+    Column("person", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
+    Column("server", LimitedText(), nullable=False),
+    Column("tool", LimitedText(), nullable=False),
+    Column("agent", LimitedText(), nullable=False),
+    Column("model", LimitedText(), nullable=False),
+    Column("calls", BigInteger, nullable=False),
+    Column("failures", BigInteger, nullable=False),
+    Column("seconds", Seconds(), nullable=False),
+    Column("slowest_seconds", Seconds(), nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cost", Dollars(), nullable=False),
+    PrimaryKeyConstraint("day", "digest"),
+    Index(None, "person", "day"),
 )
 
 # Messages between replicas, deleted by their recipient within seconds.

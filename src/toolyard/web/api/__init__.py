@@ -25,6 +25,7 @@ from toolyard.web.api import (
     tokens,
     tool_changes,
     tools,
+    usage,
     users,
 )
 from toolyard.web.routes import Routes
@@ -34,5 +35,5 @@ __all__ = ["router"]
 router = Routes("/api/v1")
 _SERVER_MODULES = (status, config_sign_ins, servers, instances, tool_changes, tools)
 _CHAT_MODULES = (agents, chats, chat_stream, chat_results, chat_export, models, approvals)
-for _each in (*_SERVER_MODULES, *_CHAT_MODULES, tokens, sessions, users, audit, events, openapi):
+for _each in (*_SERVER_MODULES, *_CHAT_MODULES, tokens, sessions, users, audit, usage, events, openapi):
     router.include(_each.router)

@@ -49,7 +49,10 @@ async def delete_expired_periodically(services: Services) -> None:
         await asyncio.sleep(random.uniform(*pause))
         pause = _CLEANUP_INTERVAL_SECONDS
         try:
-            deleted_count = await services.database.expiry.delete_expired(services.settings.audit_days)
+            settings = services.settings
+            deleted_count = await services.database.expiry.delete_expired(
+                settings.audit_days, settings.usage_days
+            )
         except StoreError as error:
             log.warning("expired data could not be deleted: %s", error.cause)
             continue

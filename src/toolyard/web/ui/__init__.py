@@ -7,7 +7,7 @@ services and everything below them, never ``web.api`` routes except the shared e
 from __future__ import annotations
 
 from toolyard.web.routes import Routes
-from toolyard.web.ui import agents, home
+from toolyard.web.ui import agents, home, usage
 from toolyard.web.ui.account import approvals, connect, sign_in, tokens
 from toolyard.web.ui.admin import audit, people
 from toolyard.web.ui.chat import console, manage, pages, stream
@@ -47,6 +47,7 @@ for _each in (
     tool_changes,
     people,
     audit,
+    usage,
     tokens,
     connect,
     render,

@@ -18,6 +18,7 @@ from toolyard.types.visible_text import visible
 __all__ = [
     "TEMPLATE_FILTERS",
     "ago",
+    "compact",
     "count",
     "extract_host",
     "iso",
@@ -107,6 +108,13 @@ def size(number: int) -> str:
     return f"{number / 1_000:,.0f} KB" if number < 999_500 else f"{number / 1_000_000:,.1f} MB"
 
 
+def compact(number: float) -> str:
+    """Return a large number in few characters: ``99,999``, ``140K``, ``2.1M``."""
+    if number < 100_000:
+        return f"{number:,.0f}"
+    return f"{number / 1_000:,.0f}K" if number < 999_500 else f"{number / 1_000_000:,.1f}M"
+
+
 def seconds(number: float) -> str:
     """Return a duration: ``0.04 s``, ``12 s``, ``3 min 20 s``."""
     if number < 10:
@@ -119,6 +127,7 @@ def seconds(number: float) -> str:
 
 TEMPLATE_FILTERS: Mapping[str, Callable[..., Any]] = {
     "ago": ago,
+    "compact": compact,
     "count": count,
     "iso": iso,
     "one_line": one_line,

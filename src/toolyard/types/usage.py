@@ -1,0 +1,60 @@
+"""Usage statistics: sums of tool calls and model requests by day, person, tool, agent and model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from toolyard.types.server import NATIVE_SERVER_ID
+
+__all__ = ["UsageGroup", "UsageSums", "server_of_tool"]
+
+
+class UsageGroup(StrEnum):
+    """What sums are grouped by. Each is a column of the stored sums."""
+
+    DAY = "day"
+    PERSON = "person"
+    SERVER = "server"
+    TOOL = "tool"
+    AGENT = "agent"
+    MODEL = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSums:
+    """Sums of one group. ``key`` is a date like ``2026-01-31``, or an id; it is empty for calls without an
+    agent."""
+
+    key: str
+    calls: int = 0
+    """Tool calls that reached the decision to call a known tool, whatever their outcome."""
+    failures: int = 0
+    """Calls among them that ended with an error, other than a cancellation."""
+    seconds: float = 0.0
+    """Total duration of the calls."""
+    slowest_seconds: float = 0.0
+    requests: int = 0
+    """Requests to models."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    """Cost of the model requests in US dollars, as far as it is known."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens sent to and received from models."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean duration of a call."""
+        return self.seconds / self.calls if self.calls else 0.0
+
+
+def server_of_tool(tool_id: str) -> str:
+    """Return the server's part of a canonical tool id: ``github``, or ``@owner/slug`` for an instance."""
+    first, _, rest = tool_id.partition("/")
+    if not first.startswith("@") or first == NATIVE_SERVER_ID:
+        return first
+    return f"{first}/{rest.partition('/')[0]}"

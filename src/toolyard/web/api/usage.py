@@ -1,0 +1,80 @@
+"""``/usage``: sums of tool calls and model requests."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated
+
+from fastapi import Depends, Query
+from pydantic import BaseModel, Field
+
+from toolyard.accounts.errors import NotAllowed
+from toolyard.types.usage import UsageGroup
+from toolyard.web.api.dependencies import (
+    JSON_CONTENT_TYPE,
+    ApiModel,
+    UserWithRead,
+    problem_responses,
+    require_media_types,
+)
+from toolyard.web.routes import Routes
+from toolyard.web.service_dependencies import UsageDep
+
+__all__ = ["router"]
+
+router = Routes(prefix="/usage", tags=["usage"])
+
+
+class UsageSumsResponse(ApiModel):
+    """Sums of one group."""
+
+    key: str = Field(
+        description="Date, or id of a person, server, tool, agent or model; empty without an agent."
+    )
+    calls: int = Field(description="Calls of existing tools, whatever their outcome.")
+    failures: int = Field(description="Calls that ended with an error, other than a cancellation.")
+    seconds: float = Field(description="Total duration of the calls.")
+    slowest_seconds: float
+    requests: int = Field(description="Requests to models in chats.")
+    input_tokens: int
+    output_tokens: int
+    cost: float = Field(description="Cost of the model requests in US dollars, as far as it is known.")
+
+
+class UsageResponse(BaseModel):
+    """Sums of a period, which includes both days. Days begin at midnight UTC."""
+
+    first_day: date
+    last_day: date
+    items: list[UsageSumsResponse]
+
+
+@router.get(
+    "",
+    responses=problem_responses(),
+    summary="Sum up calls, tokens and cost",
+    dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))],
+)
+async def get_usage(
+    usage: UsageDep,
+    request_user: UserWithRead,
+    group: UsageGroup = UsageGroup.DAY,
+    days: Annotated[int, Query(ge=1, le=3_660, description="Length of the period, until today.")] = 30,
+    everyone: Annotated[bool, Query(description="Admins: of everybody, not only one's own.")] = False,
+) -> UsageResponse:
+    """Return sums by day, person, server, tool, agent or model. Days are in order; other groups start with
+    the one that has most calls and requests."""
+    if everyone and not request_user.is_admin:
+        raise NotAllowed("only admins may read the usage of everyone", hint="leave out `everyone`")
+    scope = request_user.scope
+    if scope is not None and (scope.servers, scope.tools, scope.agents) != (None, None, None):
+        raise NotAllowed(
+            "a token for some servers, tools or agents cannot read the usage",
+            hint="use a token without limits",
+        )
+    last_day = datetime.now(UTC).date()
+    first_day = last_day - timedelta(days - 1)
+    person = None if everyone else request_user.user.id
+    sums = await usage.sum_by(group, first_day, last_day, person=person)
+    items = [UsageSumsResponse.model_validate(each, from_attributes=True) for each in sums]
+    return UsageResponse(first_day=first_day, last_day=last_day, items=items)

@@ -1,0 +1,56 @@
+"""``/ui/usage``, ``/ui/admin/usage`` and ``/api/v1/usage``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.audit import AuditEntry
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Local, Person
+
+
+async def record_call(team: Local, person: Person, tool: str, outcome: str = "ok") -> None:
+    entry = AuditEntry(
+        time.time(), "tool.call", person.user.id, target=tool, outcome=outcome, details={"seconds": 1.0}
+    )
+    await team.services.database.audit.write(entry)
+
+
+async def test_people_see_their_own_usage_and_admins_that_of_everyone(team: Local) -> None:
+    root, ann, bob = [await team.person(*each) for each in (("root", "admin"), ("ann",), ("bob",))]
+    await record_call(team, ann, "github/search")
+    await record_call(team, ann, f"@{ann.user.id}/gh/find", "tool error")
+    await record_call(team, bob, "secretive/delete")
+    page = (await ann.browser.get("/ui/usage?days=7")).text
+    assert "github/search" in page
+    assert "gh/find" in page
+    assert ann.user.id not in page
+    assert "secretive" not in page
+    assert (await ann.browser.get("/ui/admin/usage")).status == 404
+    everyone = (await root.browser.get("/ui/admin/usage")).text
+    assert "secretive/delete" in everyone
+    assert "gh/find (ann)" in everyone
+    of_bob = (await root.browser.get(f"/ui/admin/usage?person={bob.user.id}")).text
+    assert "secretive/delete" in of_bob
+    assert "github/search" not in of_bob
+
+
+async def test_the_api_sums_by_every_group(team: Local) -> None:
+    root, ann = await team.person("root", "admin"), await team.person("ann")
+    await record_call(team, ann, "github/search", "Unreachable")
+    own = (await ann.token.get("/api/v1/usage?group=tool")).json
+    (tool,) = own["items"]
+    assert (tool["key"], tool["calls"], tool["failures"]) == ("github/search", 1, 1)
+    assert (await root.token.get("/api/v1/usage?group=tool")).json["items"] == []
+    people = (await root.token.get("/api/v1/usage?group=person&everyone=true")).json
+    assert [each["key"] for each in people["items"]] == [ann.user.id]
+    assert (await ann.token.get("/api/v1/usage?everyone=true")).status == 403
+    assert (await ann.token.get("/api/v1/usage?group=secret")).status == 422
+
+
+async def test_a_token_for_some_servers_cannot_read_the_usage_of_others(team: Local) -> None:
+    limited = await team.person("ann", "user", TokenScope(frozenset({Right.READ}), servers=("github",)))
+    assert (await limited.token.get("/api/v1/usage")).status == 403
