@@ -190,6 +190,49 @@ def test_a_sign_in_outlives_its_token(cli: Cli, guarded: Listening, start: Any) 
     assert '"grant_type": "refresh_token"' in fetch(f"{guarded.url}/log")
 
 
+def kill_during_refresh(cli: Cli, guarded: Listening, start: Any, settings: str) -> None:
+    """Sign in, and kill a command after its refresh token was used and before it got the answer."""
+    configure(guarded, settings)
+    login = start("guarded", "--no-browser")
+    fetch(login.url())
+    assert login.end()[0] == 0
+    fetch(f"{guarded.url}/forget?what=access", "POST")
+    configure(guarded, '{"answer_waits": true}', "PATCH")
+    killed = cli.start("call", "guarded_whoami")
+    deadline = time.monotonic() + 60
+    while '"answer held"' not in fetch(f"{guarded.url}/log"):
+        assert time.monotonic() < deadline, "no refresh"
+        time.sleep(0.02)
+    killed.kill()
+    killed.communicate(timeout=30)
+    configure(guarded, '{"answer_waits": false}', "PATCH")
+
+
+def test_a_lost_answer_to_a_refresh_is_named_by_the_next_command(
+    cli: Cli, guarded: Listening, start: Any
+) -> None:
+    kill_during_refresh(cli, guarded, start, "{}")
+    refused = cli("call", "guarded_whoami")
+    assert refused.code == 5
+    assert re.search(
+        r"its last refresh, at 20\d\d-.* UTC, got no answer, because Toolyard was killed", refused.err
+    )
+    assert "toolyard login guarded" in refused.err
+    # Once is enough: later commands only ask for the sign-in, which then works as before.
+    assert "its last refresh" not in cli("call", "guarded_whoami").err
+    login = start("guarded", "--no-browser")
+    fetch(login.url())
+    assert login.end()[0] == 0
+    assert cli("call", "guarded_whoami").out == "somebody\n"
+
+
+def test_a_refresh_without_an_answer_is_repeated_where_the_token_still_works(
+    cli: Cli, guarded: Listening, start: Any
+) -> None:
+    kill_during_refresh(cli, guarded, start, '{"rotate": false}')
+    assert cli("call", "guarded_whoami").out == "somebody\n"
+
+
 def test_the_answer_is_json_for_programs(cli: Cli, guarded: Listening, start: Any) -> None:
     login = start("guarded", "--no-browser", "--json", "--scope", "read", "--scope", "write")
     url = login.url()

@@ -59,6 +59,7 @@ DEFAULTS: dict[str, Any] = {
     "token_trouble": [],
     "token_delay": 0,
     "token_waits": False,
+    "answer_waits": False,
     "token_answer": {},
     "register_status": 201,
     "register_answer": {},
@@ -310,7 +311,12 @@ class AuthorizationServer:
         }[form["grant_type"]](form, client_id)
         if isinstance(grant, str):
             return web.json_response({"error": "invalid_grant", "error_description": grant}, status=400)
-        return self._issue(grant)
+        answer = self._issue(grant)
+        if self.world.settings["answer_waits"]:
+            self.world.note(self.name, "answer held")
+        while self.world.settings["answer_waits"]:
+            await asyncio.sleep(0.01)
+        return answer
 
     async def revoke(self, request: web.Request) -> web.Response:
         """RFC 7009: with a refresh token goes all that came of it."""

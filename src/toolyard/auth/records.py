@@ -100,6 +100,9 @@ class OAuthGrant:
     expires_at: float | None
     """Unix time; None: unknown, the authorization server sent no expiry."""
     serial: str = field(default_factory=new_serial)
+    refresh_began_at: float | None = None
+    """Unix time at which a refresh began whose answer has not been stored. The refresh token may have been
+    replaced by one that was lost."""
     wanted: tuple[str, ...] = ()
     """Scopes that the server has demanded since; granting them needs another sign-in."""
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from yarl import URL
 
@@ -180,6 +181,12 @@ async def refresh_grant(
             return stored
         if not can_refresh(stored, target):
             raise SignInEnded("the sign-in has expired", hint="sign in again")
+        # Stored before the request: if this process is killed before it has stored the answer, the next one
+        # knows why the refresh token no longer works.
+        if stored.refresh_token is not None and not await storage.swap_grant(
+            key, stored.serial, replace(stored, refresh_began_at=clock())
+        ):
+            return await storage.get_grant(key)
         try:
             fresh = _apply_tokens(stored, await _request_new_tokens(http_client, target, stored, clock()))
         except TokenRefused as error:
@@ -193,7 +200,8 @@ async def refresh_grant(
             if error.code in _PERMANENT_ERROR_CODES:
                 await storage.swap_grant(key, stored.serial, _without_refresh_token(stored))
             raise SignInEnded(
-                f"the sign-in cannot be refreshed: {error.cause}", hint="sign in again"
+                f"the sign-in cannot be refreshed: {error.cause}{_describe_lost_answer(stored, error)}",
+                hint="sign in again",
             ) from None
         # A swap and not a plain write: signing in or out does not take the refresh lock, and must win.
         if await storage.swap_grant(key, stored.serial, fresh):
@@ -239,7 +247,19 @@ def _apply_tokens(grant: OAuthGrant, tokens: TokenResponse) -> OAuthGrant:
         refresh_token=tokens.refresh_token or grant.refresh_token,
         issued_at=tokens.issued_at,
         expires_at=tokens.expires_at,
+        refresh_began_at=None,
         serial=new_serial(),
+    )
+
+
+def _describe_lost_answer(grant: OAuthGrant, error: TokenRefused) -> str:
+    """Return the likely reason why a refresh token is refused whose last use got no answer, or nothing."""
+    if grant.refresh_began_at is None or error.code != "invalid_grant":
+        return ""
+    began_at = datetime.fromtimestamp(grant.refresh_began_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return (
+        f"; its last refresh, at {began_at}, got no answer, because Toolyard was killed or lost the "
+        "connection, and the new tokens were lost with it"
     )
 
 
@@ -249,4 +269,6 @@ def _without_refresh_token(grant: OAuthGrant) -> OAuthGrant:
     An access token without a known expiry counts as expired.
     """
     expires_at = grant.issued_at if grant.expires_at is None else grant.expires_at
-    return replace(grant, refresh_token=None, expires_at=expires_at, serial=new_serial())
+    return replace(
+        grant, refresh_token=None, expires_at=expires_at, refresh_began_at=None, serial=new_serial()
+    )
