@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import aiohttp.web
 import pytest
-from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, next_message, odd
+from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, Old, next_message, odd
 from tests.gateway.test_list_changed import listening, lists_changed, tools
 from tests.web.conftest import Local
 
@@ -109,6 +109,32 @@ async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
         reply = await client.ask("tools/list")
         assert {"one_odd", "slow_late"} <= {tool["name"] for tool in reply.result["tools"]}
         assert MISSING_SERVERS_META_KEY not in reply.result.get("_meta", {})
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_client_that_lists_once_gets_tools_although_all_servers_are_slow(
+    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession, era: str
+) -> None:
+    server, entry = slow
+    await server.hold("initialize")
+    services: Local = await open_site({"slow": entry}, list_deadline=1.0, warm=False)
+    client = (Old if era == "legacy" else Modern)(http, f"{services.url}/mcp")
+    listing = asyncio.ensure_future(client.ask("tools/list"))
+    # Longer than the list deadline, and shorter than the time for the first tools.
+    await asyncio.wait([listing], timeout=1.5)
+    await server.hold()
+    assert [tool["name"] for tool in (await listing).result["tools"]] == ["slow_late"]
+
+
+async def test_a_list_of_servers_that_never_answer_ends(
+    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    server, entry = slow
+    await server.hold("initialize")
+    services: Local = await open_site({"slow": entry}, list_deadline=0.1, warm=False)
+    reply = await Modern(http, f"{services.url}/mcp").ask("tools/list")
+    assert reply.result["tools"] == []
+    assert reply.result["_meta"][MISSING_SERVERS_META_KEY] == {"slow": "has not answered yet"}
 
 
 async def test_the_meta_tools_find_what_came_late(

@@ -20,6 +20,8 @@ __all__ = [
 
 _MAX_PARALLEL_REFRESHES = 16
 """Number of servers that one listing refreshes concurrently."""
+_FIRST_LISTING_FACTOR = 4
+"""Multiple of the deadline for which a list without any server waits for its first one."""
 
 DeferredListingKey: TypeAlias = tuple[str, str, str | None]
 """Principal id, server id, and the chat whose connection is used, or None for the default connection."""
@@ -73,6 +75,19 @@ class DeferredListings:
                 each.is_deferred = True
             elif not each.task.cancelled():
                 each.task.result()
+
+    async def wait_for_first(self, principal_id: str, is_found: Callable[[], bool]) -> None:
+        """Wait until a running refresh has found something, all have ended, or four times the deadline has
+        passed since the first of them began."""
+        loop = asyncio.get_running_loop()
+        while not is_found():
+            pending = [each for key, each in self._pending_refreshes.items() if key[0] == principal_id]
+            started_at = min((each.started_at for each in pending), default=0.0)
+            left = started_at + _FIRST_LISTING_FACTOR * self.deadline_seconds - loop.time()
+            if not pending or left <= 0:
+                return
+            tasks = [each.task for each in pending]
+            await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
     def has_pending(self, principal_id: str) -> bool:
         """Return True if a refresh for this principal is running."""

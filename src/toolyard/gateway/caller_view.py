@@ -84,6 +84,15 @@ class CallerView:
             rosters = self.gateway.tool_directory
             ask = rosters.refresh if wait_for_all or only is not None else rosters.refresh_within_deadline
             roster = await ask(principal, only=[server.id for server in old])
+            if only is None:
+                # A client that lists once, and does not listen for changes, would never see a tool.
+                await rosters.deferred.wait_for_first(
+                    principal.id,
+                    lambda: any(
+                        server.id in rosters.known_listing(principal).catalogues for server in wanted
+                    ),
+                )
+                roster = await rosters.named_listing(principal)
             self._last_listed_at = time.monotonic()
         if only is not None and only not in roster.catalogues and only in roster.failures:
             raise roster.failures[only]

@@ -207,7 +207,8 @@ class Settings(_ProviderSettings):
     list_deadline: float = _setting_field(
         2.0,
         kind.number(0),
-        "seconds for which a list of tools waits for slow servers; their tools are announced later",
+        "seconds for which a list of tools waits for slow servers; their tools are announced later. A list "
+        "without any server waits four times as long for its first one",
     )
     oauth_registration: Registration = _setting_field(
         Registration.DOCUMENT,
