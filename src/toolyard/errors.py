@@ -60,7 +60,8 @@ Other packages define their own classes beside the code that raises them::
     │   ├── DatabaseUnavailable                     cannot be reached, read or written now
     │   │   └── AuditUnavailable                    the audit log cannot be written
     │   ├── DatabaseUnusable                        not a database that Toolyard can use
-    │   │   └── DatabaseNewer                       written by a later version
+    │   │   ├── DatabaseNewer                       written by a later version
+    │   │   └── DatabaseOutdated                    written by an earlier one, to be migrated
     │   ├── KeyMissing, KeyUnusable, WrongKey       problems with the encryption key
     │   ├── Unreadable, Unstorable                  one value cannot be decrypted, or stored
     │   ├── Conflict                                a concurrent change won

@@ -103,6 +103,7 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
         "check": "Check configuration, settings and AGENTS.md.",
         "lock": "Pin tool definitions and accept changes.",
         "settings": "List the settings, with value and origin.",
+        "migrate": "Update the tables of the database to this version.",
         "rekey": "Encrypt the stored data with another key.",
         "move": "Copy the data from SQLite to an empty PostgreSQL.",
         "doctor": "Find out why something does not work, step by step.",

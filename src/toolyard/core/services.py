@@ -129,7 +129,7 @@ class Services:
 
         Raises ToolyardError.
         """
-        database = await Database.open_from_settings(settings, data_dir)
+        database = await Database.open_from_settings(settings, data_dir, migrates=True)
         services = cls(configuration, settings, data_dir, agents, database=database, links=links)
         await services.chats.open(resume_any_chat=True)
         services.tasks.spawn(database.watch_key())

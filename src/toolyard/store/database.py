@@ -76,16 +76,20 @@ class Database:
         former_key: str | None = None,
         clock: Callable[[], float] = time.time,
         limits: TimeLimits = TimeLimits(),  # noqa: B008 - frozen
+        migrates: bool = True,
     ) -> Database:
         """Open a database, and create or migrate its tables if needed.
 
+        Unless ``migrates``, outdated tables of PostgreSQL raise DatabaseOutdated: others may be using them.
         A ``url`` of None means SQLite in the data directory. ``former_key`` decrypts values that were
         encrypted before the key changed. Raises DatabaseUnavailable, DatabaseUnusable, KeyMissing,
         KeyUnusable and WrongKey; the database is unchanged then.
         """
         # The thread cannot be cancelled. Shield it, so that connections opened after a cancellation are
         # closed.
-        work = asyncio.to_thread(open_database, data_dir, url, secret_key, former_key, limits)
+        work = asyncio.to_thread(
+            open_database, data_dir, url, secret_key, former_key, limits, migrates=migrates
+        )
         opening = asyncio.ensure_future(work)
         try:
             engines, cipher = await asyncio.shield(opening)
@@ -95,14 +99,18 @@ class Database:
         return cls(DatabaseExecutor(engines), cipher, create_refresh_locks(engines, data_dir), clock)
 
     @classmethod
-    async def open_from_settings(cls, settings: Settings, data_dir: Path) -> Database:
-        """Open the database that a server with these settings uses, including its chat limits."""
+    async def open_from_settings(
+        cls, settings: Settings, data_dir: Path, *, migrates: bool = False
+    ) -> Database:
+        """Open the database that a server with these settings uses, including its chat limits. Only the
+        server itself, and `toolyard migrate`, may change the tables of a shared database."""
         database = await cls.open(
             data_dir,
             url=settings.database_url,
             secret_key=settings.secret_key,
             former_key=settings.secret_key_former,
             limits=TimeLimits(answer=settings.database_timeout),
+            migrates=migrates,
         )
         database.chats.quota = ChatQuota(
             settings.chat_limit, settings.chat_bytes_limit, settings.chat_bytes_limit_all

@@ -5,7 +5,8 @@ ToolyardError
     ├── DatabaseUnavailable      the database cannot be reached, read or written right now
     │   └── AuditUnavailable     the audit log cannot be written, so a call was not made
     ├── DatabaseUnusable         the URL, directory or file is not a database that Toolyard can use
-    │   └── DatabaseNewer        its tables were created by a later version of Toolyard
+    │   ├── DatabaseNewer        its tables were created by a later version of Toolyard
+    │   └── DatabaseOutdated     its tables were created by an earlier version, and must be migrated
     ├── KeyMissing               there is no key to encrypt or decrypt with
     ├── KeyUnusable              the key is too short, or other users can read the key file
     ├── WrongKey                 the database was encrypted with another key
@@ -25,6 +26,7 @@ __all__ = [
     "AuditUnavailable",
     "Conflict",
     "DatabaseNewer",
+    "DatabaseOutdated",
     "DatabaseUnavailable",
     "DatabaseUnusable",
     "KeyMissing",
@@ -60,6 +62,10 @@ class DatabaseUnusable(StoreError):
 
 class DatabaseNewer(DatabaseUnusable):
     """The tables were created by a later version of Toolyard."""
+
+
+class DatabaseOutdated(DatabaseUnusable):
+    """The tables were created by an earlier version of Toolyard, and this process may not change them."""
 
 
 class KeyMissing(StoreError):

@@ -1,4 +1,4 @@
-"""Schema migrations, run by the first process that opens a database.
+"""Schema migrations, run by the first process that opens a database and may change its tables.
 
 Alembic is imported only if a migration is needed: opening an up-to-date database costs one query, and a new
 SQLite file gets its tables at once.

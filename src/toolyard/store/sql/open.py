@@ -11,7 +11,7 @@ from sqlalchemy import Connection, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from toolyard.config.file_writer import ensure_private_file
-from toolyard.store.errors import DatabaseUnusable, KeyMissing, Unreadable, WrongKey
+from toolyard.store.errors import DatabaseOutdated, DatabaseUnusable, KeyMissing, Unreadable, WrongKey
 from toolyard.store.locks.file_locks import hold_file_lock
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import (
@@ -47,9 +47,12 @@ def open_database(
     secret_key: str | None,
     former_key: str | None = None,
     limits: TimeLimits = TimeLimits(),  # noqa: B008 - frozen
+    *,
+    migrates: bool = True,
 ) -> tuple[Engines, Cipher]:
     """Open a database whose key is right and whose tables are up to date.
 
+    Unless ``migrates``, outdated tables of PostgreSQL are left as they are, and DatabaseOutdated is raised.
     Blocks; call it in a worker thread. Raises DatabaseUnavailable, DatabaseUnusable, KeyMissing, KeyUnusable
     and WrongKey.
     """
@@ -69,7 +72,7 @@ def open_database(
         engines = create_sqlite_engines(data_dir / DATABASE_FILE_NAME, limits)
         cipher = Cipher(secret_key, former_key) if secret_key is not None else None
     try:
-        return engines, _verify_and_prepare(engines, data_dir, cipher, former_key)
+        return engines, _verify_and_prepare(engines, data_dir, cipher, former_key, migrates)
     except (SQLAlchemyError, sqlite3.Error) as error:
         engines.dispose()
         raise unavailable_error(engines, error) from error
@@ -91,7 +94,7 @@ def _unusable_error(data_dir: Path, error: OSError) -> DatabaseUnusable:
 
 
 def _verify_and_prepare(
-    engines: Engines, data_dir: Path, cipher: Cipher | None, former_key: str | None
+    engines: Engines, data_dir: Path, cipher: Cipher | None, former_key: str | None, migrates: bool
 ) -> Cipher:
     with engines.reader.connect() as connection:
         version, canaries, wal_enabled = (
@@ -108,6 +111,13 @@ def _verify_and_prepare(
     # PostgreSQL needs no file lock here: the migration takes an advisory lock that all replicas share.
     if engines.kind == "postgresql":
         assert cipher is not None
+        if version is not None and not migrates and version < HEAD:
+            # Replicas of the earlier version may be running, and could not use the new tables.
+            raise DatabaseOutdated(
+                "the database has the tables of an earlier version of Toolyard "
+                f"(revision {version}; this version needs {HEAD})",
+                hint="run `toolyard migrate`, or update and restart the servers that use this database",
+            )
         return _prepare_tables(engines, cipher)
     with hold_file_lock(data_dir / _LOCK_FILE_NAME, _LOCK_TIMEOUT_SECONDS):
         # Two processes may open a new directory at once. The second gets the lock after the first has written
