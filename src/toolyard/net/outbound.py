@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from toolyard.net.address_guard import AddressGuard
 from toolyard.tracing.tracer import NO_TRACER, Tracer
+from toolyard.types.version import USER_AGENT
 
 if TYPE_CHECKING:
     import aiohttp
@@ -118,6 +119,7 @@ class OutboundHttp:
             # aiohttp's default limit of five minutes would end long calls and event streams. Callers have
             # their own limits.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            headers={"User-Agent": USER_AGENT},
             trust_env=False,
             raise_for_status=False,
             max_line_size=32 * 1024,

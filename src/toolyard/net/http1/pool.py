@@ -13,6 +13,7 @@ from yarl import URL
 
 from toolyard.net.http1.connection import Http1Connection
 from toolyard.net.http1.response import HttpResponse
+from toolyard.types.version import USER_AGENT
 
 __all__ = ["KEEP_ALIVE_SECONDS", "OriginPool"]
 
@@ -107,10 +108,10 @@ class OriginPool:
             session=session,
             ssl=self._tls,
             proxy=self._proxy,
-            headers={"Accept-Encoding": "gzip"},
+            headers={"Accept-Encoding": "gzip", "User-Agent": USER_AGENT},
         )
         connection = await session.connector.connect(request, [], session.timeout)
-        # Host, User-Agent, and credentials for a proxy, as aiohttp would send them.
+        # Host, and credentials for a proxy, as aiohttp would send them.
         self._default_headers = request.headers
         http1 = Http1Connection(connection, self._add_idle_connection)
         self._connections.add(http1)
