@@ -91,7 +91,6 @@ def test_a_sound_tool_becomes_a_definition() -> None:
         ),
         ({"name": "a\x1b[2J", "inputSchema": SCHEMA}, "its name contains unprintable characters"),
         ({"name": "a‮b", "inputSchema": SCHEMA}, "its name contains unprintable characters"),
-        ({"name": "a"}, "it has no inputSchema"),
         ({"name": "a", "inputSchema": None}, "inputSchema must be a JSON Schema object, not null"),
         ({"name": "a", "inputSchema": True}, "inputSchema must be a JSON Schema object, not true"),
         ({"name": "a", "inputSchema": []}, "inputSchema must be a JSON Schema object, not an array"),
@@ -254,3 +253,12 @@ def test_a_listing_with_one_huge_tool_keeps_the_others() -> None:
     for each in (contents, parse_stored_listing("s", body, None)):
         assert [definition.name for definition in each.definitions] == ["small"]
         assert [tool.name for tool in each.quarantined] == ["huge"]
+
+
+def test_a_tool_without_an_input_schema_takes_any_arguments_and_has_a_remark() -> None:
+    found = validate_tools("repo", [{"name": "a"}])
+    assert [(each.name, each.input_schema) for each in found.definitions] == [("a", {})]
+    assert [str(each) for each in found.remarks] == [
+        "tool 'a' of server 'repo': it has no inputSchema, which counts as {}"
+    ]
+    assert found.quarantined == ()

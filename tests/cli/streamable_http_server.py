@@ -1,7 +1,7 @@
 """A small Streamable HTTP server of the legacy era, whose first argument is its port.
 
-``/mcp`` answers, ``/500`` fails, and a GET of ``/silent`` opens a stream without events. It prints the
-User-Agent of each request.
+``/mcp`` answers, ``/500`` fails, and a GET of ``/silent`` opens a stream without events. A GET of
+``/user-agents`` returns the User-Agent of each POST.
 """
 
 import http.server
@@ -9,9 +9,14 @@ import json
 import sys
 import time
 
+user_agents: list[str] = []
+
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
+        if self.path == "/user-agents":
+            self.answer(user_agents)
+            return
         if self.path != "/silent":
             self.send_error(405)
             return
@@ -21,7 +26,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         time.sleep(60)
 
     def do_POST(self) -> None:
-        print(self.headers["User-Agent"], flush=True)
+        user_agents.append(self.headers["User-Agent"])
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/500":
             self.send_error(500)
@@ -31,7 +36,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.answer({"jsonrpc": "2.0", "id": message["id"], **respond(message)})
 
-    def answer(self, message: dict) -> None:
+    def answer(self, message: object) -> None:
         body = json.dumps(message).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

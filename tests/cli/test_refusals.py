@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+import toolyard
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -99,3 +103,15 @@ def test_the_server_of_a_bundle_with_other_faults_is_checked(cli: Cli) -> None:
     out = cli("check").out
     assert "bundles.b.serverId: unknown server 'absent'" in out
     assert "bundles.b.mode: " in out
+
+
+def test_a_tool_without_a_schema_is_called_and_requests_name_the_program(
+    cli: Cli, listening: Programs
+) -> None:
+    server = listening(sys.executable, "-I", HTTP_SERVER, "{port}")
+    cli.write({"mcpServers": {"small": {"url": f"{server.url}/mcp"}}})
+    assert [line.split("\t")[0] for line in cli("tools").lines] == ["small_bare", "small_echo"]
+    assert cli("call", "small_bare").out == "done\n"
+    assert "tool 'bare' of server 'small': it has no inputSchema, which counts as {}" in cli("check").out
+    with urllib.request.urlopen(f"{server.url}/user-agents", timeout=30) as answer:
+        assert set(json.loads(answer.read())) == {f"toolyard/{toolyard.__version__}"}

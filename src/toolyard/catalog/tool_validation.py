@@ -119,7 +119,9 @@ def _parse_definition(server_id: str, tool: object, remarks: list[ToolRemark]) -
     hints = cast("JsonObject", annotations or {})
     if title is None and isinstance(hint := hints.get("title"), str):
         title = hint
-    input_schema = cast("JsonObject", raw["inputSchema"])
+    if "inputSchema" not in raw:
+        remarks.append(ToolRemark(server_id, name, "it has no inputSchema, which counts as {}"))
+    input_schema = cast("JsonObject", raw.get("inputSchema", {}))
     shape = cast("JsonObject | None", output_schema)
     return Definition(server_id, name, title, description or "", input_schema, shape, hints, raw)
 
@@ -144,9 +146,7 @@ def _name_problem(name: str) -> str | None:
 
 
 def _schema_problem(raw: dict[str, object]) -> str | None:
-    if "inputSchema" not in raw:
-        return "it has no inputSchema"
-    schema = raw["inputSchema"]
+    schema = raw.get("inputSchema", {})
     if not isinstance(schema, dict):
         return f"inputSchema must be a JSON Schema object, not {_describe_json_type(schema)}"
     fields = cast("dict[str, object]", schema)
