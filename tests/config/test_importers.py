@@ -249,6 +249,16 @@ def test_the_known_places_depend_on_the_platform(platform: str, desktop: str, co
     assert {place.client for place in places} == {known.title for known in CLIENT_FORMATS.values()}
 
 
+def test_variables_name_other_folders_of_clients() -> None:
+    env = {"XDG_CONFIG_HOME": "/conf", "CLAUDE_CONFIG_DIR": "/claude"}
+    places = {place.path for place in user_client_files("/home/ada", "linux", env)}
+    named = {"/claude/.claude.json", "/conf/opencode/opencode.json", "/conf/zed/settings.json"}
+    assert {Path(each) for each in named} <= places
+    assert Path("/conf/Code/User/mcp.json") in places
+    relative = {"XDG_CONFIG_HOME": "conf"}
+    assert user_client_files("/home/ada", "linux", relative) == user_client_files("/home/ada", "linux")
+
+
 def test_the_places_of_a_project() -> None:
     paths = {place.path for place in project_client_files("/p")}
     assert {Path("/p/.mcp.json"), Path("/p/.vscode/mcp.json"), Path("/p/.cursor/mcp.json")} <= paths

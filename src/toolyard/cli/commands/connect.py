@@ -267,7 +267,7 @@ def update_client_file(
 def _find_client_file(snippet: Snippet, *, project: bool, to: str | None) -> Path:
     if to is not None:
         return Path(os.path.abspath(to))
-    places = project_client_files(Path.cwd()) if project else user_client_files(Path.home())
+    places = project_client_files(Path.cwd()) if project else user_client_files(Path.home(), env=os.environ)
     file = find_target_file(snippet.title, places)
     if file is None:
         raise Usage(f"{snippet.title} has no project file", hint="omit --project")

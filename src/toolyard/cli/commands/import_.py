@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -73,12 +74,14 @@ def command(options: Options, sources: tuple[str, ...], write: bool | None, to: 
 
 
 def _find_client_files(target: Path) -> list[Path]:
-    there = dict.fromkeys(place.path for place in user_client_files(Path.home()) if place.path.is_file())
+    there = dict.fromkeys(
+        place.path for place in user_client_files(Path.home(), env=os.environ) if place.path.is_file()
+    )
     return [path for path in there if path.absolute() != target.absolute()]
 
 
 def _resolve_sources(sources: tuple[str, ...]) -> list[Path]:
-    places = (*user_client_files(Path.home()), *project_client_files(Path.cwd()))
+    places = (*user_client_files(Path.home(), env=os.environ), *project_client_files(Path.cwd()))
     files: list[Path] = []
     for source in sources:
         files += [Path(source)] if Path(source).exists() else _find_files_of_client(source, places)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 __all__ = ["ClientFile", "find_user_files", "project_client_files", "user_client_files"]
 
@@ -18,21 +20,31 @@ class ClientFile:
     path: Path
 
 
-def user_client_files(home: str | os.PathLike[str], platform: str = sys.platform) -> tuple[ClientFile, ...]:
-    """Return the possible files of a user, below the home directory."""
+def user_client_files(
+    home: str | os.PathLike[str],
+    platform: str = sys.platform,
+    env: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[ClientFile, ...]:
+    """Return the possible files of a user: below the home directory, and in the folders that
+    ``XDG_CONFIG_HOME`` and ``CLAUDE_CONFIG_DIR`` of ``env`` name."""
     root = Path(home)
+    xdg = root / ".config"
+    # The specification ignores relative paths.
+    if (named := env.get("XDG_CONFIG_HOME", "")) and Path(named).is_absolute():
+        xdg = Path(named)
     config = {
         "darwin": root / "Library" / "Application Support",
         "win32": root / "AppData" / "Roaming",
-    }.get(platform, root / ".config")
-    zed = root / "AppData" / "Roaming" / "Zed" if platform == "win32" else root / ".config" / "zed"
+    }.get(platform, xdg)
+    zed = root / "AppData" / "Roaming" / "Zed" if platform == "win32" else xdg / "zed"
+    claude = Path(env.get("CLAUDE_CONFIG_DIR") or root)
     return (
         ClientFile("Claude Desktop", config / "Claude" / "claude_desktop_config.json"),
-        ClientFile("Claude Code", root / ".claude.json"),
+        ClientFile("Claude Code", claude / ".claude.json"),
         ClientFile("Cursor", root / ".cursor" / "mcp.json"),
         ClientFile("VS Code", config / "Code" / "User" / "mcp.json"),
-        ClientFile("opencode", root / ".config" / "opencode" / "opencode.json"),
-        ClientFile("opencode", root / ".config" / "opencode" / "opencode.jsonc"),
+        ClientFile("opencode", xdg / "opencode" / "opencode.json"),
+        ClientFile("opencode", xdg / "opencode" / "opencode.jsonc"),
         ClientFile("Codex", root / ".codex" / "config.toml"),
         ClientFile("Windsurf", root / ".codeium" / "windsurf" / "mcp_config.json"),
         ClientFile("Zed", zed / "settings.json"),
