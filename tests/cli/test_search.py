@@ -50,11 +50,22 @@ def test_a_limit_and_json(listed: Any) -> None:
     assert found["never_listed"] == []
 
 
-@pytest.mark.parametrize("words", ["", "?!…", "天气预报", "zzzz qqqq", "-"])
+@pytest.mark.parametrize("words", ["?!…", "天气预报", "zzzz qqqq", "-"])
 def test_words_that_nothing_matches_are_said(listed: Any, words: str) -> None:
     ran = listed("search", "--", words)
     assert (ran.code, ran.out) == (0, "")
     assert ran.err == "note: nothing matches\nhint: try other words\n"
+
+
+def test_without_words_all_tools_are_listed_by_server(cli: Cli, demo: dict[str, Any]) -> None:
+    cli.write({"mcpServers": {"zoo": demo, "ark": demo}})
+    cli("tools")
+    found = [tuple(line.split("\t")[:2]) for line in cli("search").lines]
+    assert found == [
+        *(("ark", "ark_count"), ("ark", "ark_weekday")),
+        *(("zoo", "zoo_count"), ("zoo", "zoo_weekday")),
+    ]
+    assert len(cli("search", "--limit", "1").lines) == 1
 
 
 def test_a_hundred_kilobytes_from_a_pipe(listed: Any) -> None:

@@ -191,9 +191,14 @@ class MetaTools:
     async def search(
         self, listing: ToolListing, query: str, caller: Caller, limit: int
     ) -> dict[str, Definition]:
-        """Return the best tools for a query that the caller can reach, best first. Contacts no server."""
+        """Return the best tools for a query that the caller can reach, best first; for a query without words
+        the first tools by server. Contacts no server."""
         if caller.surface is Surface.MODEL_DIRECT:
             caller = self._as_meta_caller(caller)
+        if not query.strip():
+            shown = self._call_path.visible_tools(listing, caller)
+            names = sorted(shown, key=lambda name: (shown[name].server_id, name))
+            return {name: shown[name] for name in names[:limit]}
         hits = await self._caller_search.search(listing, query, caller, limit)
         return {hit.name: listing.tools[hit.name] for hit in hits}
 

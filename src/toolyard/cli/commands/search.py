@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.completion import complete_agents, complete_bundles
@@ -26,14 +27,20 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_SERVER_COLUMN = Column("server", never_truncate=True)
 _COLUMNS = (Column("tool", style="cyan", never_truncate=True), Column("what it does"))
 _MAX_DESCRIPTION_CHARACTERS = 200
+_MAX_TOOLS = 1_000
 
 
 @click.command("search", cls=Command, short_help=COMMAND_SUMMARIES["search"])
 @click.argument("words", nargs=-1)
 @click.option(
-    "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="Maximum number of tools."
+    "--limit",
+    type=click.IntRange(1, _MAX_TOOLS),
+    default=10,
+    show_default=True,
+    help="Maximum number of tools.",
 )
 @click.option(
     "--agent", metavar="A", shell_complete=complete_agents, help="Only tools that this agent can reach."
@@ -50,19 +57,21 @@ _MAX_DESCRIPTION_CHARACTERS = 200
 def command(
     options: Options, words: tuple[str, ...], limit: int, agent: str | None, bundles: tuple[str, ...]
 ) -> None:
-    """Find tools by WORDS that describe their purpose, in any order. The best matches come first.
+    """Find tools by WORDS that describe their purpose, in any order. The best matches come first. Without
+    words, all tools are listed by server.
 
     Searches the stored listings and starts no server; `toolyard tools` lists.
     """
     query = " ".join(words) if words else _read_query_from_stdin()
+    source = click.get_current_context().get_parameter_source("limit")
+    if not query.strip() and source is ParameterSource.DEFAULT:
+        limit = _MAX_TOOLS
     run_async(_search_tools(options, query, limit, agent, bundles))
 
 
 def _read_query_from_stdin() -> str:
     """Read the query from standard input, for a command line without words."""
-    if sys.stdin is None or sys.stdin.isatty():
-        raise click.UsageError("describe the tool, e.g. toolyard search read a file")
-    return sys.stdin.read(100_000)
+    return "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read(100_000)
 
 
 async def _search_tools(
@@ -75,10 +84,13 @@ async def _search_tools(
             return
         from toolyard.catalog.search import summarize_description  # with the core, which is loaded by now
 
+        # The best match comes first; without words, the tools of one server stand together.
+        by_server = not query.strip()
         show_table(
-            _COLUMNS,
+            (_SERVER_COLUMN, *_COLUMNS) if by_server else _COLUMNS,
             [
                 (
+                    *((tool.server,) if by_server else ()),
                     tool.name,
                     summarize_description(tool.description or tool.title or "", _MAX_DESCRIPTION_CHARACTERS),
                 )
