@@ -130,11 +130,10 @@ bench-search: bench-envs
 
 setup: .venv/.run
 
-# Data is stored in .data. The first configuration has our two small example servers, and write tools need approval.
+# Data is stored in .data. The first configuration has our two small example servers.
 run: setup
 	@mkdir -p .data
 	@test -e .data/mcp.json || .venv/bin/python -c "from toolyard.cli.commands.demo import first_config; print(first_config(), end='')" > .data/mcp.json
-	@test -e .data/toolyard.toml || echo 'write_tools = "ask"' > .data/toolyard.toml
 	@exec .venv/bin/toolyard serve --data-dir .data --config .data/mcp.json
 
 # Build a wheel and a source archive.
