@@ -80,6 +80,12 @@ def test_what_is_not_exported_is_not_there() -> None:
         exec("from toolyard import nonsense")
 
 
+def test_names_that_are_loaded_on_first_use_are_shown_by_dir() -> None:
+    code = "import toolyard; print(*dir(toolyard))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert {*EXPORTED, "__version__"} <= set(shown.split())
+
+
 def test_every_error_is_a_toolyard_error() -> None:
     for name in EXPORTED:
         exported = getattr(toolyard, name)

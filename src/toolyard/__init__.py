@@ -76,6 +76,11 @@ _MODULE_BY_NAME = {
 }
 
 
+def __dir__() -> list[str]:
+    """Return the module's names, including those that are imported on first use."""
+    return sorted({*globals(), *__all__, "__version__"})
+
+
 def __getattr__(name: str) -> object:
     """Import a public name on first use, so that importing the package stays quick."""
     if name not in __all__ and name != "__version__":

@@ -146,8 +146,15 @@ class Toolyard:
     ) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Close all connections and stop all child processes, within a bounded time. May be called twice."""
+    async def close(self, server: str | None = None) -> None:
+        """Close all connections and stop all child processes, within a bounded time. May be called twice.
+
+        With ``server``, close the connection to that server alone; its next call connects again. Raises
+        Unreachable for an unknown id.
+        """
+        if server is not None:
+            await self.restart(server)
+            return
         self._open_guard.is_closed = True
         if os.getpid() != self._owner_pid:
             # A forked child has a copy of this object, but the connections and processes are its parent's.
@@ -240,6 +247,8 @@ class Toolyard:
         self, query: str, *, limit: int = 10, agent: str | None = None, bundles: Iterable[str] = ()
     ) -> list[Tool]:
         """Return up to ``limit`` tools that match a query, best first, among those the caller can reach.
+
+        A query without words matches all tools, in order of their servers.
 
         Searches the listings stored by this process or an earlier one; starts no servers.
         """
@@ -562,12 +571,16 @@ class SyncToolyard:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
+    def close(self, server: str | None = None) -> None:
         """Close all connections, stop all child processes and end the background thread.
 
-        May be called twice, and from any thread except the background thread.
+        May be called twice, and from any thread except the background thread. With ``server``, close the
+        connection to that server alone.
         """
         self._forbid_own_thread()
+        if server is not None:
+            self._run_and_wait(self._require_yard().close(server))
+            return
         if os.getpid() != self._owner_pid:
             # A forked child has a copy of this object without the thread; the connections are its parent's.
             return

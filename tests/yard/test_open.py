@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard import AgentsError, ConfigError, State, ToolRefused, Toolyard, load_config
+from toolyard import AgentsError, ConfigError, State, ToolRefused, Toolyard, Unreachable, load_config
 from toolyard.config import approve_file, review_file
 from toolyard.types.agent import Agent
 from toolyard.types.decision import WriteTools
@@ -216,3 +216,18 @@ async def test_no_more_children_run_than_may(recorder: Callable[..., Recorder]) 
         running = next(status.server for status in statuses if status.state == "ready")
         await yard.restart(running)
         assert [status.state for status in await yard.connect([refused.server])] == ["ready"]
+
+
+async def test_one_server_is_closed_alone_and_connects_again_at_its_next_call(
+    opened: Callable[..., Toolyard], recorder: Callable[..., Recorder], children: Callable[[], list[str]]
+) -> None:
+    one, two = recorder("one"), recorder("two")
+    async with opened({"one": one, "two": two}) as yard:
+        await yard.connect()
+        await yard.close("one")
+        assert [status.state for status in yard.servers()] == ["idle", "ready"]
+        assert not any(str(one.path) in child for child in children())
+        with pytest.raises(Unreachable, match="not configured"):
+            await yard.close("absent")
+        assert (await yard.call("one_echo", {"text": "x"})).text == "x"
+        assert (len(one.starts()), len(two.starts())) == (2, 1)

@@ -96,6 +96,11 @@ def test_it_has_the_methods_of_the_yard_each_with_its_result(opened: Opened, rec
         yard.restart("one")
         assert [status.state for status in yard.servers()] == [State.IDLE]
         assert [status.state for status in yard.connect()] == [State.READY]
+        yard.close("one")
+        assert [status.state for status in yard.servers()] == [State.IDLE]
+        with pytest.raises(Unreachable, match="not configured"):
+            yard.close("absent")
+        assert yard.call("one_echo", {"text": "again"}).text == "again"
 
 
 def test_every_public_method_of_the_yard_is_there() -> None:
