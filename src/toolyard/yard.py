@@ -173,6 +173,7 @@ class Toolyard:
         server: str | None = None,
         provider: None = None,
         fresh: bool = False,
+        retry: bool | None = None,
         mode: ToolMode | None = None,
     ) -> list[Tool]: ...
 
@@ -185,6 +186,7 @@ class Toolyard:
         server: str | None = None,
         provider: ProviderName,
         fresh: bool = False,
+        retry: bool | None = None,
         mode: ToolMode | None = None,
     ) -> list[dict[str, Any]]: ...
 
@@ -196,13 +198,15 @@ class Toolyard:
         server: str | None = None,
         provider: ProviderName | None = None,
         fresh: bool = False,
+        retry: bool | None = None,
         mode: ToolMode | None = None,
     ) -> list[Tool] | list[dict[str, Any]]:
         """Return the tools that the caller may see, sorted by name.
 
         With ``provider``, return tool definitions in the format of that API, limited to the tools that a
         model may see. Servers whose listing fails are omitted; ``servers()`` reports the cause. ``fresh``
-        bypasses the cache and lists every server again.
+        bypasses the cache and lists every server again. A server that timed out is not tried again for a
+        minute, except with ``fresh``; ``retry`` decides otherwise.
 
         ``mode`` "meta" returns the meta tools, through which all other tools can be searched and called;
         "direct" never returns them. By default the agent's mode applies, and the meta tools are included
@@ -216,7 +220,7 @@ class Toolyard:
                 # The meta tools do not depend on the listings, so a slow server need not delay them.
                 listing = await directory.refresh_within_deadline(LOCAL_PRINCIPAL, only=only)
             else:
-                listing = await directory.refresh(LOCAL_PRINCIPAL, fresh=fresh, only=only)
+                listing = await directory.refresh(LOCAL_PRINCIPAL, fresh=fresh, retry=retry, only=only)
             offer = self._core.meta_tools.offer_tools(listing, caller, mode)
             meta = dict(offer.meta)
             if not meta and mode is None and await self._core.meta_tools.has_stored_results(caller):
@@ -363,6 +367,7 @@ class Toolyard:
     async def restart(self, server: str) -> None:
         """Close a server's connection and clear its failure; the next call connects again."""
         await self._core.manager.restart(self._require_server(server))
+        await self._core.catalogues.forget_failures(server)
 
     # Calls.
 

@@ -505,7 +505,7 @@ async def test_integers_beyond_64_bits_come_back_exact_from_storage(
 async def test_a_broken_tool_is_quarantined_after_loading_as_after_fetching(
     source: Source, storage: MemoryCatalogueStorage, clock: Clock, repo: Server, tool: Any
 ) -> None:
-    source.listing = RawListing(tools=(tool("b"), {"name": "a"}, tool("b"), tool("c", title=5)))
+    source.listing = RawListing(tools=(tool("b"), {"name": 5}, tool("b"), tool("c", title=5)))
     fetched = await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
     loaded = await CatalogueCache(source, storage, clock=clock).peek(repo, LOCAL_PRINCIPAL)
     assert loaded is not None

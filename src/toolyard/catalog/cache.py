@@ -17,10 +17,17 @@ from weakref import WeakValueDictionary
 
 from toolyard.catalog.hashes import entry_hash
 from toolyard.catalog.listing_codec import body_hash, parse_stored_listing, validate_listing
-from toolyard.catalog.storage import CatalogueStorage, ListingKey, StoredListing
+from toolyard.catalog.storage import (
+    CatalogueStorage,
+    FailureStorage,
+    ListingKey,
+    MemoryFailureStorage,
+    StoredFailure,
+    StoredListing,
+)
 from toolyard.catalog.tool_validation import SchemaCheck
 from toolyard.concurrency.tasks import SingleFlight
-from toolyard.errors import ServerError
+from toolyard.errors import ServerError, SignInNeeded, Unreachable
 from toolyard.types.catalog import CacheScope, Catalogue, RawListing, ValidatedListing
 from toolyard.types.principal import Principal
 from toolyard.types.server import Server, Trust
@@ -99,6 +106,11 @@ _SHARED_SCOPE = "shared"
 
 _log = logging.getLogger("toolyard.catalog.cache")
 
+_FAILURE_MEMORY_SECONDS = 60.0
+"""Seconds for which listings do not try a server again that has timed out."""
+_SLOW_FAILURE_SECONDS = 5.0
+"""Duration from which a failed fetch is remembered; less if the server's connect timeout is shorter."""
+
 
 class ListingFetcher(Protocol):
     """Fetches the listing of a server, connecting to it if necessary."""
@@ -145,8 +157,9 @@ class CatalogueCache:
 
     Fresh catalogues are returned from memory, others are fetched; concurrent callers share one fetch. A
     private listing is returned only to the principal who fetched it. A listing is returned to everyone if a
-    trusted server declares it public, or if it came over a connection shared by configuration. Failed fetches
-    are not remembered. Listings of a server with ``cache_ttl`` 0 are fetched each time and never stored.
+    trusted server declares it public, or if it came over a connection shared by configuration. A fetch that
+    failed after a long wait can be looked up for a minute (``recent_failure``). Listings of a server with
+    ``cache_ttl`` 0 are fetched each time and never stored.
     """
 
     def __init__(
@@ -160,6 +173,7 @@ class CatalogueCache:
         clock: Callable[[], float] = time.time,
         capacity: int = _MAX_CATALOGUES,
         key: Callable[[], bytes] = bytes,
+        failures: FailureStorage | None = None,
     ) -> None:
         """Create an empty cache.
 
@@ -169,6 +183,7 @@ class CatalogueCache:
         """
         self._fetch = fetch
         self._storage = storage
+        self._failures = failures or MemoryFailureStorage()
         self._schema_check = schema_check
         self._on_listing = on_listing
         self._on_cache_hit = on_cache_hit
@@ -231,6 +246,44 @@ class CatalogueCache:
             await self._on_cache_hit(server, cached.contents)
         return None if cached is None else self._with_current_age(cached)
 
+    async def recent_failure(self, server: Server, principal: Principal) -> ServerError | None:
+        """Return the failure of a fetch that timed out within the last minute, so that listings need not wait
+        for a server that hangs. An entry that changed since then has none."""
+        if server.instance is not None:
+            return None
+        failure = await self._failures.load_failure(self._failure_key(server, principal))
+        age = math.inf if failure is None else self._clock() - failure.failed_at
+        if failure is None or not 0 <= age < _FAILURE_MEMORY_SECONDS:
+            return None
+        retry = f"tried {math.ceil(age)} s ago; --fresh (fresh=True) tries again"
+        hint = f"{failure.hint}; {retry}" if failure.hint else retry
+        return Unreachable(failure.cause, server=server.id, hint=hint)
+
+    async def forget_failures(self, server_id: str) -> None:
+        """Let the next listing try a server again."""
+        await self._failures.forget_failures(server_id)
+
+    def _failure_key(self, server: Server, principal: Principal) -> ListingKey:
+        key = self._readable_keys(server, principal)[0]
+        # Another timeout does not affect the tools, but the outcome.
+        return key._replace(entry_hash=f"{key.entry_hash} {server.timeouts.connect:g}")
+
+    async def _fetch_listing(self, server: Server, principal: Principal, chat: str | None) -> RawListing:
+        started_at = time.monotonic()
+        try:
+            listing = await self._fetch(server.id, principal, chat)
+        except ServerError as error:
+            waited = time.monotonic() - started_at
+            # A failure that takes no time can as well be found out again, and may be corrected by then.
+            is_slow = waited >= min(_SLOW_FAILURE_SECONDS, server.timeouts.connect)
+            if is_slow and server.instance is None and not isinstance(error, SignInNeeded):
+                failure = StoredFailure(self._clock(), error.cause, error.hint)
+                await self._failures.save_failure(self._failure_key(server, principal), failure)
+            raise
+        if server.instance is None:
+            await self._failures.forget_failures(server.id)
+        return listing
+
     async def list_changed(self, server_id: str) -> None:
         """Mark all copies of a server's catalogue as stale, after its ``list_changed`` notification."""
         generation = self._current_generation(server_id)
@@ -259,6 +312,7 @@ class CatalogueCache:
             del self._catalogues[key]
             self._change_counts.pop(key, None)
         await self._storage.forget(server_id, scope)
+        await self._failures.forget_failures(server_id)
 
     async def close(self) -> None:
         """Cancel the running fetches and wait until they have ended."""
@@ -278,7 +332,7 @@ class CatalogueCache:
     async def _fetch_and_store(
         self, server: Server, principal: Principal, start_generation: _Generation, chat: str | None
     ) -> Catalogue:
-        listing = await self._fetch(server.id, principal, chat)
+        listing = await self._fetch_listing(server, principal, chat)
         now = self._clock()
         schema_check = self._schema_check_for(server)
         # In a thread, however few the tools: one may have tens of megabytes.

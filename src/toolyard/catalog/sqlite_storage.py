@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from toolyard.catalog.lock.errors import PinsUnavailable
 from toolyard.catalog.lock.storage import PinEntry, PinKey
-from toolyard.catalog.storage import ListingKey, StoredListing
+from toolyard.catalog.storage import MAX_FAILURE_AGE_SECONDS, ListingKey, StoredFailure, StoredListing
 from toolyard.config.sqlite_file import SqliteFile, SqliteSchema, write_transaction
 
 __all__ = ["CATALOGUE_FILE_NAME", "SqliteCatalogueStorage", "SqlitePinEntryStorage", "read_pin_entries"]
@@ -51,12 +51,24 @@ CREATE TABLE IF NOT EXISTS pins (
 """
 """A table of its own: deleting a listing must not delete the accepted definitions."""
 
+_FAILURES_TABLE = """
+CREATE TABLE IF NOT EXISTS failures (
+    server_id TEXT NOT NULL,
+    entry_hash TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    failed_at REAL NOT NULL,
+    cause TEXT NOT NULL,
+    hint TEXT,
+    PRIMARY KEY (server_id, entry_hash, scope)
+)
+"""
+
 _SCHEMA = SqliteSchema(
-    (_CATALOGUE_TABLE, _PINS_TABLE),
+    (_CATALOGUE_TABLE, _PINS_TABLE, _FAILURES_TABLE),
     pragmas=("synchronous = NORMAL",),
     version=1,
     # Listings can be fetched again.
-    replaceable=("catalogue",),
+    replaceable=("catalogue", "failures"),
     wal=True,
 )
 
@@ -65,7 +77,7 @@ _T = TypeVar("_T")
 
 
 class SqliteCatalogueStorage(SqliteFile):
-    """A ``CatalogueStorage`` in one file. Errors are treated like an empty storage."""
+    """A ``CatalogueStorage`` and ``FailureStorage`` in one file. Errors are treated like an empty storage."""
 
     def __init__(self, path: Path) -> None:
         """Create a storage in the file ``path``. The file is opened at first use."""
@@ -82,6 +94,15 @@ class SqliteCatalogueStorage(SqliteFile):
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
         await self.run(lambda db: _delete_listings(db, server_id, scope))
+
+    async def load_failure(self, key: ListingKey) -> StoredFailure | None:
+        return await self.run(lambda db: _load_failure(db, key))
+
+    async def save_failure(self, key: ListingKey, failure: StoredFailure) -> None:
+        await self.run(lambda db: _save_failure(db, key, failure))
+
+    async def forget_failures(self, server_id: str) -> None:
+        await self.run(lambda db: db.execute("DELETE FROM failures WHERE server_id = ?", (server_id,)))
 
     def _salvage_pins(self, broken: Path, error: sqlite3.DatabaseError) -> None:
         # Listings are fetched again. Pins are not: without them a changed server would be trusted again.
@@ -199,6 +220,25 @@ def _save_listing(db: sqlite3.Connection, stored: StoredListing) -> None:
             " content_hash = excluded.content_hash, fetched_at = excluded.fetched_at,"
             " ttl = excluded.ttl, body = excluded.body WHERE excluded.fetched_at >= fetched_at",
             (*stored.key, stored.content_hash, stored.fetched_at, stored.ttl, stored.body),
+        )
+
+
+def _load_failure(db: sqlite3.Connection, key: ListingKey) -> StoredFailure | None:
+    row = db.execute(
+        "SELECT failed_at, cause, hint FROM failures WHERE server_id = ? AND entry_hash = ? AND scope = ?",
+        key,
+    ).fetchone()
+    return row and StoredFailure(float(row[0]), str(row[1]), row[2])
+
+
+def _save_failure(db: sqlite3.Connection, key: ListingKey, failure: StoredFailure) -> None:
+    with write_transaction(db):
+        oldest = failure.failed_at - MAX_FAILURE_AGE_SECONDS
+        db.execute("DELETE FROM failures WHERE failed_at < ?", (oldest,))
+        db.execute(
+            "INSERT OR REPLACE INTO failures (server_id, entry_hash, scope, failed_at, cause, hint)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (*key, failure.failed_at, failure.cause, failure.hint),
         )
 
 

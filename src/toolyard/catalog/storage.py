@@ -13,12 +13,19 @@ from typing import NamedTuple, Protocol
 from toolyard.types.principal import LOCAL_PRINCIPAL
 
 __all__ = [
+    "MAX_FAILURE_AGE_SECONDS",
     "CatalogueStorage",
+    "FailureStorage",
     "ListingKey",
     "MemoryCatalogueStorage",
+    "MemoryFailureStorage",
     "SplitCatalogueStorage",
+    "StoredFailure",
     "StoredListing",
 ]
+
+MAX_FAILURE_AGE_SECONDS = 86_400.0
+"""Age at which failures are deleted."""
 
 
 class ListingKey(NamedTuple):
@@ -43,6 +50,31 @@ class StoredListing:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFailure:
+    """A listing that failed after a long wait. ``failed_at`` is in seconds since the epoch."""
+
+    failed_at: float
+    cause: str
+    hint: str | None
+
+
+class FailureStorage(Protocol):
+    """Storage of failed listings. Implementations log errors and never raise."""
+
+    async def load_failure(self, key: ListingKey) -> StoredFailure | None:
+        """Return the last failure under a key."""
+        ...
+
+    async def save_failure(self, key: ListingKey, failure: StoredFailure) -> None:
+        """Store a failure, and delete those that are older than a day."""
+        ...
+
+    async def forget_failures(self, server_id: str) -> None:
+        """Delete the failures of a server."""
+        ...
+
+
 class CatalogueStorage(Protocol):
     """Storage of listings. Losing one costs only a fetch, so implementations log errors and never raise."""
 
@@ -61,6 +93,24 @@ class CatalogueStorage(Protocol):
     async def forget(self, server_id: str, scope: str | None = None) -> None:
         """Delete the listings of a server: all of them, or those of one scope."""
         ...
+
+
+class MemoryFailureStorage:
+    """A ``FailureStorage`` in memory, for use without a data directory."""
+
+    def __init__(self) -> None:
+        self._failures: dict[ListingKey, StoredFailure] = {}
+
+    async def load_failure(self, key: ListingKey) -> StoredFailure | None:
+        return self._failures.get(key)
+
+    async def save_failure(self, key: ListingKey, failure: StoredFailure) -> None:
+        oldest = failure.failed_at - MAX_FAILURE_AGE_SECONDS
+        self._failures = {each: one for each, one in self._failures.items() if one.failed_at > oldest}
+        self._failures[key] = failure
+
+    async def forget_failures(self, server_id: str) -> None:
+        self._failures = {key: one for key, one in self._failures.items() if key.server_id != server_id}
 
 
 class MemoryCatalogueStorage:

@@ -137,20 +137,30 @@ class ToolDirectory:
         principal: Principal,
         *,
         fresh: bool = False,
+        retry: bool | None = None,
         only: Iterable[str] | None = None,
         chat: str | None = None,
     ) -> ToolListing:
         """Return the tools of every enabled server, or of those in ``only``.
 
         A server without a cached catalogue is connected. One with a stale catalogue is listed again only if
-        it is connected anyway. ``fresh`` lists all of them. With ``chat``, instances are listed over that
+        it is connected anyway. ``fresh`` lists all of them. ``retry``, by default ``fresh``, also tries
+        servers that timed out within the last minute. With ``chat``, instances are listed over that
         chat's dedicated connections. Failures of servers are stored in the listing, not raised.
         """
-        await self._refresh_catalogues(principal, None if only is None else set(only), fresh=fresh, chat=chat)
+        await self._refresh_catalogues(
+            principal, None if only is None else set(only), fresh=fresh, retry=retry, chat=chat
+        )
         return await self.named_listing(principal)
 
     async def _refresh_catalogues(
-        self, principal: Principal, selected: set[str] | None, *, fresh: bool = False, chat: str | None
+        self,
+        principal: Principal,
+        selected: set[str] | None,
+        *,
+        fresh: bool = False,
+        retry: bool | None = None,
+        chat: str | None,
     ) -> ToolListing:
         """Do what ``refresh`` promises, but leave the names to the next reader of the listing."""
         servers = [
@@ -166,6 +176,10 @@ class ToolDirectory:
                 cached = await self._catalogues.peek(server, principal)
                 if cached is not None and not fresh and not (ready and cached.stale):
                     return cached, None
+                if not (fresh if retry is None else retry) and not ready:
+                    failure = await self._catalogues.recent_failure(server, principal)
+                    if failure is not None:
+                        return cached, failure
                 # Cached catalogues are returned without a slot; only listings that may start a process or
                 # connect need one.
                 async with semaphore:
@@ -330,46 +344,31 @@ class ToolDirectory:
         """Return the tool of this exposed name, and True if its server was listed just now.
 
         Starting servers is expensive, so they are tried in order of likelihood: stored catalogues first, then
-        servers whose prefix matches the name, then all others that were never listed.
+        servers whose prefix matches the name. No others: a misspelt name must not wait for all of them.
         """
         listing = await self.load_stored(principal)
         if (definition := listing.tools.get(name)) is not None:
             return definition, False
         enabled = self._enabled_servers(principal)
-        likely = {server.id for server in enabled if self.is_likely_owner(server.id, name)}
-        unlisted = [
-            server.id
-            for server in enabled
-            if self._is_worth_listing(server, listing, principal, server.id in likely)
-        ]
-        stale = [
-            server.id
-            for server in enabled
-            if server.id in likely and _has_stale_catalogue(server.id, listing)
-        ]
+        likely = [server for server in enabled if self.is_likely_owner(server.id, name)]
+        unlisted = [server.id for server in likely if self._is_worth_listing(server, listing, principal)]
+        stale = [server.id for server in likely if _has_stale_catalogue(server.id, listing)]
         if stale:
             # The catalogue is from an earlier process: the server may have this tool by now.
             listing = await self.refresh(principal, only=stale, fresh=True, chat=chat)
             if (definition := listing.tools.get(name)) is not None:
                 return definition, True
-        first = [server_id for server_id in unlisted if server_id in likely]
-        for batch in (first, [server_id for server_id in unlisted if server_id not in likely]):
-            if batch:
-                listing = await self.refresh(principal, only=batch, chat=chat)
-                if (definition := listing.tools.get(name)) is not None:
-                    return definition, True
-            if any(server_id in listing.failures for server_id in first):
-                # The tool most likely belongs to the failed server: do not start the others in vain.
-                return None, False
+        if unlisted:
+            listing = await self.refresh(principal, only=unlisted, retry=True, chat=chat)
+            if (definition := listing.tools.get(name)) is not None:
+                return definition, True
         return None, False
 
-    def _is_worth_listing(
-        self, server: Server, listing: ToolListing, principal: Principal, likely: bool
-    ) -> bool:
-        """Return True if a server was never listed, is connected with a stale catalogue, or is likely to own
-        the tool and must not be cached."""
+    def _is_worth_listing(self, server: Server, listing: ToolListing, principal: Principal) -> bool:
+        """Return True if a server was never listed, must not be cached, or is connected with a stale
+        catalogue."""
         catalogue = listing.catalogues.get(server.id)
-        if catalogue is None or (server.cache_ttl <= 0 and likely):
+        if catalogue is None or server.cache_ttl <= 0:
             return True
         return catalogue.stale and self._manager.state(server.id, principal) is State.READY
 

@@ -177,6 +177,7 @@ def build_core(
     # Definitions pinned at first use are stored beside the catalogues: in the database if it is PostgreSQL,
     # else in the SQLite file of the data directory, else in memory.
     pin_entries: PinEntryStorage = MemoryPinEntryStorage()
+    file_storage: SqliteCatalogueStorage | None = None
     if data_dir is not None and settings.database_url is not None:
         pin_entries = config_pins or LazyPinEntryStorage(database)
     if data_dir is not None and (catalogue_storage is None or settings.database_url is None):
@@ -199,6 +200,7 @@ def build_core(
         on_listing=locks.check_listing,
         on_cache_hit=locks.recheck_first_use,
         key=key,
+        failures=file_storage,
     )
     name_assigner = NameAssigner(NameTemplates(settings.naming_template, settings.instance_naming_template))
     tool_directory = ToolDirectory(

@@ -110,8 +110,8 @@ class ConfiguredServers:
             if id_ in servers and servers[id_].enabled and (alone or servers[id_].shared)
         ]
         if shared_ids:
-            await self._manager.connect(shared_ids)
-            await self._tool_directory.refresh(LOCAL_PRINCIPAL, only=shared_ids)
+            # One attempt for each: a listing connects, and its failure is logged and known afterwards.
+            await self._tool_directory.refresh(LOCAL_PRINCIPAL, only=shared_ids, fresh=True)
 
     def connect_shared_in_background(self, server_ids: Iterable[str] | None = None) -> asyncio.Task[None]:
         """Connect shared servers in a task of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from toolyard.cli.output.notices import (
     show_servers_without_tools,
     show_unapproved_file_notice,
 )
-from toolyard.cli.output.progress import ProgressIndicator
+from toolyard.cli.output.progress import EARLY_OUTPUT_SECONDS, ProgressIndicator
 from toolyard.cli.output.safe_text import format_age, format_count, print_json
 from toolyard.cli.output.servers import (
     ServerSummary,
@@ -53,9 +54,18 @@ class ServerView:
 
     @property
     def state(self) -> State:
-        """Return the state; a connected server whose tools cannot be listed counts as failed."""
-        failed = self.failure is not None and self.status.state is State.READY
+        """Return the state; a server whose tools cannot be listed counts as failed, also if an earlier
+        command found that out."""
+        failed = self.failure is not None and self.status.state in (State.READY, State.IDLE)
         return State.FAILED if failed else self.status.state
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether the server needs no further wait: it is listed, has failed or is disabled."""
+        listed = self.catalogue is not None and not self.catalogue.stale
+        return self.state not in (State.READY, State.IDLE, State.CONNECTING) or (
+            self.state is State.READY and listed
+        )
 
     @property
     def is_broken(self) -> bool:
@@ -84,9 +94,10 @@ class ServerView:
 
 @click.command("servers", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["servers"])
 @click.option("--fail", is_flag=True, help="Exit with 3 if an enabled server does not work.")
+@click.option("--fresh", is_flag=True, help="Try servers again that did not answer a minute ago.")
 @click.option("--no-connect", is_flag=True, help="Show stored data, without connecting.")
 @click.pass_obj
-def command(options: Options, fail: bool, no_connect: bool) -> int:
+def command(options: Options, fail: bool, fresh: bool, no_connect: bool) -> int:
     """Connect to all enabled servers at once, list their tools, and show the state of each.
 
     Tokens are an estimate of the cost of all its tool definitions in a model's context.
@@ -95,23 +106,34 @@ def command(options: Options, fail: bool, no_connect: bool) -> int:
         from toolyard.cli.remote_commands import show_remote_servers  # only for --remote
 
         return run_async(show_remote_servers(options, fail=fail, connect=not no_connect))
-    return run_async(_run_servers(options, fail, no_connect))
+    return run_async(_run_servers(options, fail, fresh, no_connect))
 
 
-async def _run_servers(options: Options, fail: bool, no_connect: bool) -> int:
+async def _run_servers(options: Options, fail: bool, fresh: bool, no_connect: bool) -> int:
     async with _open_yard_for_servers(options, no_connect) as yard:
         enabled = sum(server.enabled for server in yard.configuration.servers.values())
+        early: list[ServerSummary] = []
         if not no_connect and enabled:
             async with ProgressIndicator(
                 f"connecting to {format_count(enabled, 'server')}", quiet=options.json
-            ):
-                await yard.tools(fresh=True)
+            ) as progress:
+                listing = asyncio.ensure_future(yard.tools(fresh=True, retry=fresh))
+                await asyncio.wait({listing}, timeout=EARLY_OUTPUT_SECONDS)
+                if not listing.done() and not options.json:
+                    await yard.search("")  # Loads the listings that have come so far.
+                    views = _collect_views(yard)
+                    early = [_summarize_view(one, no_connect) for one in views if one.is_done]
+                    progress.stop()
+                    show_servers(early)
+                    progress.show_waiting(one.server.id for one in views if not one.is_done)
+                await listing
         seen = _collect_views(yard)
         lines = [_summarize_view(one, no_connect) for one in seen]
         if options.json:
             print_json(servers_json(lines))
         else:
-            show_servers(lines)
+            shown = {line.server for line in early}
+            show_servers([line for line in lines if line.server not in shown])
             show_no_servers_notice(yard.configuration, options.resolved_data_dir)
             show_unapproved_file_notice(yard.configuration)
             show_quarantined_tools_notice(yard.known())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,7 @@ from toolyard.cli.output.notices import (
     show_stale_listings_notice,
     show_unaccepted_tools_notice,
 )
-from toolyard.cli.output.progress import ProgressIndicator
+from toolyard.cli.output.progress import EARLY_OUTPUT_SECONDS, ProgressIndicator
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.tools import show_tools, tools_json
 from toolyard.cli.runner import open_yard, run_async
@@ -99,10 +101,22 @@ async def _list_tools(
         if server is not None:
             _require_enabled_server(server, yard)
         machine = options.json or provider is not None
-        async with ProgressIndicator("listing", quiet=machine):
-            found: list[Any] = await yard.tools(
-                agent=agent, bundles=bundles, server=server, provider=provider, fresh=fresh, mode=mode
+        early: list[Tool] = []
+        async with ProgressIndicator("listing", quiet=machine) as progress:
+            listing = asyncio.ensure_future(
+                yard.tools(
+                    agent=agent, bundles=bundles, server=server, provider=provider, fresh=fresh, mode=mode
+                )
             )
+            await asyncio.wait({listing}, timeout=EARLY_OUTPUT_SECONDS)
+            if not listing.done() and not machine and server is None and mode is None:
+                early = await yard.search("", limit=sys.maxsize, agent=agent, bundles=bundles)
+                progress.stop()
+                show_tools(early)
+                known = yard.known().catalogues
+                servers = yard.configuration.servers.values()
+                progress.show_waiting(one.id for one in servers if one.enabled and one.id not in known)
+            found: list[Any] = await listing
         roster, configuration = yard.known(), yard.configuration
         failures = {id_: error for id_, error in roster.failures.items() if server in (None, id_)}
         hidden = [each for each in yard.hidden(agent=agent, bundles=bundles) if server in (None, each.server)]
@@ -116,7 +130,10 @@ async def _list_tools(
         elif options.json:
             print_json(_listing_json(found, yard, failures, invalid, hidden))
         else:
-            show_tools(found, hidden if show_hidden else ())
+            shown = {tool.name for tool in early}
+            rest = [tool for tool in found if tool.name not in shown]
+            if rest or not early or show_hidden:
+                show_tools(rest, hidden if show_hidden else ())
             show_no_servers_notice(configuration, options.resolved_data_dir)
         if not options.json:
             show_disabled_servers_notice(configuration)

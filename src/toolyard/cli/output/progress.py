@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import one_line
 from toolyard.cli.output.terminal import has_colour, is_terminal
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-__all__ = ["ProgressIndicator"]
+__all__ = ["EARLY_OUTPUT_SECONDS", "ProgressIndicator"]
 
+EARLY_OUTPUT_SECONDS = 2.0
+"""Time after which a list prints what is there, before it waits for slower servers."""
 _SHOW_AFTER_SECONDS = 0.3
 """Delay before anything is shown, so that fast work does not flicker."""
 
@@ -55,6 +58,11 @@ class ProgressIndicator:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+    def show_waiting(self, server_ids: Iterable[str]) -> None:
+        """Report the servers that a list waits for, after what is there was printed."""
+        sys.stdout.flush()
+        show_note(f"waiting for {', '.join(server_ids)}")
 
     def set_label(self, text: str) -> None:
         """Change the label."""

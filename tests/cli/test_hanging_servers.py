@@ -1,0 +1,73 @@
+"""A server that hangs costs its timeout once, not with every command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+PROGRAM = "import sys; open(sys.argv[1], 'a').write('x'); sys.stdin.read()"
+
+
+@pytest.fixture
+def hanging(starts: Path) -> dict[str, Any]:
+    """The entry of a server that notes its start and never answers."""
+    words = ["-I", "-S", "-c", PROGRAM, str(starts)]
+    return {"command": sys.executable, "args": words, "timeouts": {"connect": 1}}
+
+
+def test_listings_remember_a_timeout_for_a_minute(
+    cli: Cli, demo: dict[str, Any], hanging: dict[str, Any], starts: Path
+) -> None:
+    cli.write({"mcpServers": {"demo": demo, "hang": hanging}})
+
+    def started() -> int:
+        return len(starts.read_text())
+
+    assert "error: server 'hang': did not answer within 1 s" in cli("tools").err
+    assert started() == 1
+    again = cli("tools")
+    assert "demo_weekday" in again.out
+    assert "error: server 'hang': did not answer within 1 s" in again.err
+    assert "--fresh (fresh=True) tries again" in again.err
+    listed = cli("servers")
+    assert "hang\tfailed\t-\t-\t-\tdid not answer within 1 s" in listed.lines
+    assert started() == 1
+    # A call, --fresh and a changed entry try again.
+    assert "did not answer" in cli("call", "hang_tool").err
+    assert started() == 2
+    cli("servers", "--fresh")
+    assert started() == 3
+    cli.write({"mcpServers": {"demo": demo, "hang": {**hanging, "timeouts": {"connect": 0.9}}}})
+    assert "did not answer within 0.9 s" in cli("tools").err
+    assert started() == 4
+
+
+def test_a_misspelt_name_waits_only_for_servers_whose_prefix_begins_it(
+    cli: Cli, demo: dict[str, Any], hanging: dict[str, Any], starts: Path
+) -> None:
+    cli.write({"mcpServers": {"demo": demo, "hang": hanging}})
+    ran = cli("call", "demo_wekday")
+    assert (ran.code, "did you mean 'demo_weekday'" in ran.err) == (4, True)
+    assert not starts.exists()
+    assert cli("call", "unknown_tool").code == 4
+    assert not starts.exists()
+
+
+def test_tools_that_are_there_are_printed_before_slower_servers(
+    cli: Cli, demo: dict[str, Any], hanging: dict[str, Any]
+) -> None:
+    cli.write({"mcpServers": {"demo": demo, "hang": {**hanging, "timeouts": {"connect": 60}}}})
+    running = cli.start("tools")
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith("demo_count\t")
+        assert running.poll() is None
+    finally:
+        running.terminate()
+        running.communicate(timeout=60)
