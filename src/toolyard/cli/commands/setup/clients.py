@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -280,7 +281,11 @@ def _disconnect(options: Options, client: str | None, is_all: bool, yes: bool) -
     for name, known in CLIENT_FORMATS.items():
         if client not in (None, name):
             continue
-        own = [place.path for place in user_client_files(Path.home()) if place.client == known.title]
+        own = [
+            place.path
+            for place in user_client_files(Path.home(), env=os.environ)
+            if place.client == known.title
+        ]
         recorded = [Path(file) for file, record in records.items() if record.client == name]
         for file in dict.fromkeys(path for path in (*own, *recorded) if path.is_file()):
             try:
