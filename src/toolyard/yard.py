@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
+from toolyard.agents.definitions.agent_tools import find_tool_problems
 from toolyard.agents.definitions.agents_md import agent_id, find_agents_file, read_agents
 from toolyard.auth import AuthProvider
 from toolyard.catalog.lock import Change, LockFile
@@ -299,6 +300,14 @@ class Toolyard:
         Contacts no server. Tools of disabled servers are not among them.
         """
         return self._core.call_path.hidden_tools(self.known(), self.caller(agent, bundles))
+
+    def agent_problems(self, agent: str) -> list[Problem]:
+        """Return what is wrong with the tools of an agent: names that do not exist, or no tool at all.
+
+        Uses the listings known so far; starts no servers. Raises AgentsError for an unknown agent.
+        """
+        core = self._core
+        return find_tool_problems(self.caller(agent), core.tool_directory, core.call_path)
 
     def known(self) -> ToolListing:
         """Return the current listing: catalogues with their age, names, excluded tools and failed servers.
@@ -624,6 +633,12 @@ class SyncToolyard:
     def find(self, name: str, **options: Any) -> Tool:
         """Return one tool that the caller may see, by its exposed name."""
         return self._run_and_wait(self._require_yard().find(name, **options))
+
+    def agent_problems(self, agent: str) -> list[Problem]:
+        """Return what is wrong with the tools of an agent."""
+        return self._run_and_wait(
+            _call_in_loop(lambda yard: yard.agent_problems(agent), self._require_yard())
+        )
 
     def known(self) -> ToolListing:
         """Return the current listing without contacting any server."""

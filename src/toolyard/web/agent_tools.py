@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from toolyard.agents.definitions.agent_tools import find_tool_problems
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import ConnectionManager
@@ -110,14 +111,15 @@ class AgentDirectory:
             )
         return agent
 
-    def find_agent_problems(self, agent: Agent) -> Sequence[Problem]:
-        """Return the problems of an agent that refers to missing bundles."""
+    def find_agent_problems(self, request_user: RequestUser, agent: Agent) -> Sequence[Problem]:
+        """Return the problems of an agent that refers to missing bundles or tools, or has no tool."""
         try:
             select_bundles(agent.bundles, self._config.configuration.bundles)
         except ConfigError as error:
             path = f"{agent.name}.bundles"
             return [replace(each, file=agent.file, line=agent.line, path=path) for each in error.problems]
-        return ()
+        caller = self._callers.get_for_chat(request_user, agent.id, Surface.MODEL_META)
+        return find_tool_problems(caller, self._tool_directory, self._call_path)
 
     async def resolve_agent_tools(self, request_user: RequestUser, agent: Agent) -> AgentTools:
         """Return all of the user's tools with the access that an agent has to each.

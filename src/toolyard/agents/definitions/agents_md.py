@@ -12,15 +12,29 @@ from toolyard.config.file_reader import decode_utf8, read_regular_file
 from toolyard.errors import AgentsError, ConfigError, Problem
 from toolyard.types.agent import Agent
 
-__all__ = ["AgentsFile", "agent_id", "find_agents_file", "parse_agents", "read_agents"]
+__all__ = [
+    "AgentsFile",
+    "agent_id",
+    "find_agents_file",
+    "parse_agents",
+    "read_agents",
+    "read_agents_leniently",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentsFile:
-    """The agents of a file in order, and hints for its author."""
+    """The agents of a file in order, hints for its author, and problems because of which it is not used."""
 
     agents: tuple[Agent, ...]
     hints: tuple[Problem, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    def require_valid(self) -> AgentsFile:
+        """Return the file itself. Raises AgentsError if it has problems."""
+        if self.problems:
+            raise AgentsError(self.problems)
+        return self
 
 
 def parse_agents(text: str, file: str | None = None) -> AgentsFile:
@@ -28,6 +42,10 @@ def parse_agents(text: str, file: str | None = None) -> AgentsFile:
 
     Raises AgentsError with all problems, each with its line.
     """
+    return _parse_leniently(text, file).require_valid()
+
+
+def _parse_leniently(text: str, file: str | None) -> AgentsFile:
     sections = split_sections(text, file)
     problems, hints = list(sections.problems), list(sections.hints)
     agents: dict[str, Agent] = {}
@@ -44,9 +62,9 @@ def parse_agents(text: str, file: str | None = None) -> AgentsFile:
             problems.append(_duplicate_id_problem(agent, agents[agent.id]))
         else:
             agents[agent.id] = agent
-    if problems:
-        raise AgentsError(sorted(problems, key=lambda problem: problem.line or 0))
-    return AgentsFile(tuple(agents.values()), tuple(sorted(hints, key=lambda hint: hint.line or 0)))
+    for found in (hints, problems):
+        found.sort(key=lambda problem: problem.line or 0)
+    return AgentsFile(tuple(agents.values()), tuple(hints), tuple(problems))
 
 
 def find_agents_file(configured_path: Path | None, data_dir: Path) -> Path | None:
@@ -57,11 +75,16 @@ def find_agents_file(configured_path: Path | None, data_dir: Path) -> Path | Non
 
 def read_agents(path: Path) -> AgentsFile:
     """Return the agents of a file. Raises AgentsError, also if it cannot be read."""
+    return read_agents_leniently(path).require_valid()
+
+
+def read_agents_leniently(path: Path) -> AgentsFile:
+    """Return the agents of a file together with its problems. Raises AgentsError if it cannot be read."""
     try:
         text = decode_utf8(read_regular_file(path), str(path))
     except ConfigError as error:
         raise AgentsError([Problem(f"cannot be read: {error.problems[0].message}", str(path))]) from None
-    return parse_agents(text, str(path))
+    return _parse_leniently(text, str(path))
 
 
 def agent_id(name: str) -> str:

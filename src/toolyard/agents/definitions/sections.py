@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from toolyard.agents.definitions.front_matter import FRONT_MATTER_KEYS
 from toolyard.errors import Problem
 
 __all__ = ["AgentSection", "AgentSections", "split_sections"]
 
 _HEADING_PATTERN = re.compile(r" {0,3}##[ \t]+(?P<name>.*?\S)(?:[ \t]+#+)?[ \t]*")
 _CODE_FENCE_PATTERN = re.compile(r" {0,3}(?P<marks>`{3,}(?=[^`]*$)|~{3,})(?P<rest>.*)")
+_AGENT_KEY_PATTERN = re.compile(rf"(?:{'|'.join(FRONT_MATTER_KEYS)})[ \t]*:")
 _YAML_KEY_PATTERN = re.compile(r"""["']?[A-Za-z_][\w-]*["']?[ \t]*:(?=[ \t\[]|$)""")
 
 
@@ -71,6 +73,8 @@ def _add_headed_sections(lines: Sequence[str], sections: AgentSections, file: st
         name = None if code.consume_line(at, lines[at]) else _match_heading(lines[at])
         opening = at if name is None else _next_nonblank_line(lines, at + 1)
         if name is None or not _is_dashes_line(lines, opening):
+            if name is not None and opening < len(lines) and _AGENT_KEY_PATTERN.match(lines[opening]):
+                sections.hints.append(_missing_dashes_hint(name, opening, file))
             at += 1
         elif not _opens_front_matter(lines, opening):
             sections.hints.append(_not_front_matter_hint(name, opening, file))
@@ -187,6 +191,15 @@ def _not_front_matter_hint(name: str, opening: int, file: str | None) -> Problem
         file,
         opening + 1,
         hint="front matter of an agent starts with a key, such as description:",
+    )
+
+
+def _missing_dashes_hint(name: str, opening: int, file: str | None) -> Problem:
+    return Problem(
+        f"'## {name}' looks like an agent, but has no front matter, so it is read as text",
+        file,
+        opening + 1,
+        hint="put a line of three dashes, ---, before the first key and after the last one",
     )
 
 

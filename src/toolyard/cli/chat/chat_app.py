@@ -15,6 +15,7 @@ from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.agents.chat.turn_end import ChatLimits
+from toolyard.agents.definitions.agent_tools import find_tool_problems
 from toolyard.agents.definitions.agents_md import agent_id, find_agents_file, read_agents
 from toolyard.agents.models.available_models import Models
 from toolyard.cli.error_exit import Usage
@@ -25,7 +26,7 @@ from toolyard.config.settings.table import Settings
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.composition import Core, build_core, make_chat_callbacks
 from toolyard.core.instances import InstanceSync
-from toolyard.errors import ConfigError
+from toolyard.errors import ConfigError, Problem
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.policy import select_bundles
 from toolyard.registry import Registry
@@ -65,7 +66,7 @@ class LocalChatBackend:
     async def load_tool_set(self, owner: str, chat: Chat | None) -> ToolSet:
         if owner != LOCAL_PRINCIPAL.id:
             raise ChatRefused("this chat belongs to another user")
-        caller = self._get_caller(chat)
+        caller = self.get_caller(chat)
         await self.instance_sync.sync(LOCAL_PRINCIPAL)
         core = self.core
         return ToolSet(core.manager, core.tool_directory, core.call_path, core.meta_tools, caller)
@@ -73,7 +74,7 @@ class LocalChatBackend:
     async def release_chat(self, chat_id: str) -> None:
         await self.core.manager.close_dedicated_connections(chat_id)
 
-    def _get_caller(self, chat: Chat | None) -> Caller:
+    def get_caller(self, chat: Chat | None) -> Caller:
         chat_id, agent_name, tools = (
             (None, None, None) if chat is None else (chat.id, chat.agent, chat.choice)
         )
@@ -116,6 +117,14 @@ class ChatApp:
     chats: ChatService
     agents: Mapping[str, Agent]
     models: Models
+    backend: LocalChatBackend
+
+    async def find_agent_problems(self, agent: str) -> list[Problem]:
+        """Return what is wrong with the tools of an agent, judging by the stored listings."""
+        core = self.backend.core
+        await core.tool_directory.load_stored(LOCAL_PRINCIPAL)
+        caller = self.backend.get_caller(Chat("", LOCAL_OWNER_ID, "", 0.0, 0.0, agent=agent))
+        return find_tool_problems(caller, core.tool_directory, core.call_path)
 
 
 @asynccontextmanager
@@ -191,7 +200,7 @@ async def open_chat_app(
         )
         stack.push_async_callback(chats.close)
         await chats.open()
-        yield ChatApp(chats, agents, models)
+        yield ChatApp(chats, agents, models, yard)
 
 
 async def _open_database(options: Options, settings: Settings) -> Database:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.agents.definitions.agents_md import AgentsFile, find_agents_file, read_agents
+from toolyard.agents.definitions.agents_md import AgentsFile, find_agents_file, read_agents_leniently
 from toolyard.agents.definitions.tool_patterns import check_tool_patterns
 from toolyard.catalog.exposed_names import RESERVED_NAMES, NameAssigner, NameTemplates
 from toolyard.catalog.lock import lock_path, read_lock
@@ -76,8 +76,10 @@ def check_files(options: Options) -> CheckReport:
     try:
         found.agents_file = find_agents_file((found.settings or Settings()).agents_path, found.data_dir)
         if found.agents_file is not None:
-            found.agents = read_agents(found.agents_file)
+            # With problems the file is not used, but the tools of its agents are checked all the same.
+            found.agents = read_agents_leniently(found.agents_file)
             found.notes += found.agents.hints
+            found.problems += found.agents.problems
     except AgentsError as error:
         found.problems += error.problems
     if found.configuration is not None and found.agents is not None:
@@ -282,7 +284,7 @@ def _describe_sources(report: CheckReport) -> list[tuple[str, str]]:
         servers = f"{file}: {numbers}"
     toml = report.data_dir / "toolyard.toml"
     there = str(toml) if toml.exists() else f"no file {toml}"
-    if agents is None:
+    if agents is None or agents.problems:
         told = f"no file {report.data_dir / 'AGENTS.md'}" if report.agents_file is None else "cannot be used"
     else:
         told = f"{report.agents_file}: {format_count(len(agents.agents), 'agent')}"
@@ -310,5 +312,7 @@ def _report_json(report: CheckReport) -> dict[str, Any]:
             },
             "bundles": list(configuration.bundles),
         },
-        "agents": None if report.agents is None else [agent.id for agent in report.agents.agents],
+        "agents": None
+        if report.agents is None or report.agents.problems
+        else [agent.id for agent in report.agents.agents],
     }

@@ -16,6 +16,7 @@ from toolyard.cli.input.completion import complete_agents, complete_bundles, com
 from toolyard.cli.input.options import Options, RemoteCommand
 from toolyard.cli.output.notices import (
     clean_server_text,
+    show_agent_problems,
     show_disabled_servers_notice,
     show_failures,
     show_hidden_tools_notice,
@@ -141,6 +142,8 @@ async def _list_tools(
             show_unaccepted_tools_notice(roster, yard.locks)
             show_stale_listings_notice(roster, server)
             show_failures(failures, configuration)
+            if agent is not None:
+                show_agent_problems(yard.agent_problems(agent))
             if agent is None and not bundles:
                 show_servers_without_tools(roster, hidden, configuration)
             show_hidden_tools_notice(hidden, are_shown=show_hidden or provider is not None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolyard.cli.output.messages import format_problem, show_error, show_note, show_problems
 from toolyard.cli.output.safe_text import format_age, format_count, one_line
-from toolyard.errors import ServerError, ToolRefused
+from toolyard.errors import Problem, ServerError, ToolRefused
 from toolyard.policy import build_hidden_refusal
 from toolyard.policy.rules import DEFINITION_RULE_TITLE, WRITE_RULE_TITLE
 from toolyard.types.config import Configuration
@@ -27,6 +27,7 @@ __all__ = [
     "explain_refusal",
     "find_disabled_server",
     "find_servers_without_tools",
+    "show_agent_problems",
     "show_disabled_servers_notice",
     "show_failures",
     "show_hidden_tools_notice",
@@ -141,6 +142,12 @@ def show_hidden_tools_notice(hidden: Sequence[HiddenTool], *, are_shown: bool = 
         verb, pronoun = ("is", "it") if len(hidden) == 1 else ("are", "them")
         rules = summarize_hiding_rules(each.rule for each in hidden)
         show_note(f"{len(hidden)} more {verb} hidden ({rules}): --all shows {pronoun}")
+
+
+def show_agent_problems(problems: Iterable[Problem]) -> None:
+    """Report what is wrong with the tools of an agent. It can be used without them."""
+    for problem in problems:
+        show_note(format_problem(problem), problem.hint)
 
 
 def find_servers_without_tools(

@@ -106,7 +106,7 @@ async def list_agents(
     agents = agent_directory.list_usable_agents(request_user)
     problems = [
         *config.loaded_agents.problems,
-        *(each for agent in agents for each in agent_directory.find_agent_problems(agent)),
+        *(each for agent in agents for each in agent_directory.find_agent_problems(request_user, agent)),
     ]
     return AgentList(
         items=[_build_agent_model(agent, request_user) for agent in agents],

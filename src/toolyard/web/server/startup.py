@@ -13,16 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolyard.accounts.startup import create_first_admin_link
+from toolyard.agents.definitions.agent_tools import find_tool_problems
 from toolyard.agents.definitions.watch import LoadedAgents, load_agents, watch_agents
 from toolyard.agents.models.errors import ModelFailed
 from toolyard.config.file_writer import remove_stale_temporary_files
 from toolyard.config.settings.table import Settings
 from toolyard.config.watch import ConfigBroken, watch_config
 from toolyard.core.services import Services
-from toolyard.errors import ToolyardError
+from toolyard.errors import ConfigError, ToolyardError
+from toolyard.policy import select_bundles
 from toolyard.store.errors import StoreError
 from toolyard.types.audit import AuditEntry
+from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
+from toolyard.types.decision import Surface
 from toolyard.web.app import make_app
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.server.connection_limits import create_connection_limits, raise_descriptor_limit
@@ -105,8 +109,10 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
             # Objects loaded so far live until exit: exclude them from garbage collection.
             gc.freeze()
             gc.enable()
-            if options.settings.warm:
-                services.configured_servers.connect_shared_in_background()
+            connecting = (
+                services.configured_servers.connect_shared_in_background() if options.settings.warm else None
+            )
+            services.tasks.spawn(_log_agent_problems(services, connecting))
             services.tasks.spawn(_preload_libraries(services))
             services.tasks.spawn(delete_expired_periodically(services))
             services.tasks.spawn(_apply_config_changes(services, options.config_path))
@@ -167,6 +173,7 @@ async def _apply_agent_changes(services: Services, current: LoadedAgents) -> Non
         _apply_agents(services, loaded)
         if not loaded.problems:
             log.info("agents loaded: %s", _format_agent_ids(loaded))
+            await _log_agent_problems(services)
 
 
 def _apply_agents(services: Services, loaded: LoadedAgents) -> None:
@@ -177,6 +184,25 @@ def _apply_agents(services: Services, loaded: LoadedAgents) -> None:
             _format_agent_ids(loaded),
             loaded,
         )
+
+
+async def _log_agent_problems(services: Services, connecting: asyncio.Task[None] | None = None) -> None:
+    """Log what is wrong with the tools of the agents, once the servers are listed."""
+    if connecting is not None:
+        await asyncio.wait([connecting])
+    core, configuration = services.core, services.config.configuration
+    # People's own instances are not known here.
+    of_instances = {services.settings.instance_naming_template.partition("{")[0]: "an instance"}
+    for agent in services.config.agents.values():
+        with suppress(ConfigError):
+            caller = Caller(
+                surface=Surface.MODEL_META,
+                agent=agent,
+                bundles=select_bundles(agent.bundles, configuration.bundles),
+                chat="",
+            )
+            for problem in find_tool_problems(caller, core.tool_directory, core.call_path, of_instances):
+                log.warning("%s", problem)
 
 
 def _format_agent_ids(loaded: LoadedAgents) -> str:

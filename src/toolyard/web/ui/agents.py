@@ -106,7 +106,7 @@ async def show_agents(
     agents = agent_directory.list_usable_agents(me)
     page = AgentsPage(
         agents,
-        {agent.id: found for agent in agents if (found := agent_directory.find_agent_problems(agent))},
+        {agent.id: found for agent in agents if (found := agent_directory.find_agent_problems(me, agent))},
         config.loaded_agents.problems if me.is_admin else (),
         str(config.loaded_agents.path) if me.is_admin else None,
     )
@@ -152,4 +152,6 @@ def _build_page(
     agent_directory: AgentDirectory, me: RequestUser, agent: Agent, tools: AgentTools | None = None
 ) -> AgentPage:
     place = f"{agent.file}:{agent.line}" if agent.file and agent.line else agent.file
-    return AgentPage(agent, agent_directory.find_agent_problems(agent), place if me.is_admin else None, tools)
+    return AgentPage(
+        agent, agent_directory.find_agent_problems(me, agent), place if me.is_admin else None, tools
+    )

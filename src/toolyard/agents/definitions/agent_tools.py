@@ -1,0 +1,50 @@
+"""Check the tools of an agent against the known listings, for every interface that uses agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from toolyard.agents.definitions.tool_patterns import check_tool_patterns
+from toolyard.catalog.exposed_names import RESERVED_NAMES
+from toolyard.clients.call_path import CallPath
+from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.errors import Problem
+from toolyard.policy.agent_patterns import compile_patterns
+from toolyard.types.call import Caller
+from toolyard.types.decision import Surface, summarize_hiding_rules
+
+__all__ = ["find_tool_problems"]
+
+_NO_PREFIXES: Mapping[str, str] = MappingProxyType({})
+
+
+def find_tool_problems(
+    caller: Caller,
+    tool_directory: ToolDirectory,
+    call_path: CallPath,
+    other_prefixes: Mapping[str, str] = _NO_PREFIXES,
+) -> list[Problem]:
+    """Return the unknown names in the tools of the caller's agent, and the reason if it has no tool at all.
+
+    Contacts no server. Names of servers that are not listed yet may exist, and so may those that begin with
+    one of ``other_prefixes``.
+    """
+    agent = caller.agent
+    if agent is None:
+        return []
+    listing = tool_directory.known_listing(caller.principal)
+    unlisted = tool_directory.missing_servers(caller.principal)
+    prefixes = {tool_directory.name_prefix(server_id): server_id for server_id in unlisted}
+    known = [*listing.tools, *RESERVED_NAMES]
+    problems = list(check_tool_patterns(agent, known, {**prefixes, **other_prefixes}).errors)
+    caller = replace(caller, surface=Surface.MODEL_META)
+    # Chats have the built-in tools as well, which not every interface lists.
+    has_builtin = agent.tools is None or any(map(compile_patterns(agent.tools).allows, RESERVED_NAMES))
+    if unlisted or has_builtin or call_path.visible_tools(listing, caller):
+        return problems
+    rules = summarize_hiding_rules(each.rule for each in call_path.hidden_tools(listing, caller))
+    reason = f"all are hidden ({rules})" if rules else "no server has any"
+    hint = f"`toolyard tools --agent {agent.id} --all` shows the reasons"
+    return [*problems, Problem(f"has no tools: {reason}", agent.file, agent.line, agent.name, hint)]
