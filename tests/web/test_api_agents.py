@@ -116,6 +116,19 @@ async def test_patterns_without_a_tool_and_servers_that_fail_are_told(
     assert [each["server"] for each in found["failures"]] == ["broken"]
 
 
+async def test_unknown_tools_and_agents_without_tools_are_problems(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
+    typo = Agent("typo", "Typo", tools=("demo_cuont",), file="AGENTS.md", line=5)
+    client = (await open_site({"demo": demo}, agents=[typo])).client()
+    await client.get("/api/v1/agents/typo/tools")
+    found = (await client.get("/api/v1/agents")).json["problems"]
+    assert [(each["path"], each["line"], each["message"]) for each in found] == [
+        ("Typo.tools", 5, "unknown tool 'demo_cuont'"),
+        ("Typo", 5, "has no tools: all are hidden (not for this agent: 2; write tools: 1)"),
+    ]
+
+
 async def test_an_agent_that_there_is_not_is_not_found(open_site: Opening, demo: dict[str, Any]) -> None:
     alone = await open_site({"demo": demo}, agents=[READER, LOST])
     answer = await alone.client().get("/api/v1/agents/nobody/tools")

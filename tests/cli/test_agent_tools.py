@@ -1,0 +1,65 @@
+"""Unknown tools of agents, and agents without tools, are reported where agents are used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Chatting, Cli
+
+AGENTS = """\
+## Counter
+---
+tools: [demo_count, demo_cuont]
+---
+Count.
+
+## Empty
+---
+tools: [demo_cuont]
+---
+Do nothing.
+"""
+UNKNOWN = "unknown tool 'demo_cuont'\nhint: did you mean 'demo_count'?\n"
+
+
+@pytest.fixture
+def listed(cli: Cli, demo: dict[str, Any]) -> Cli:
+    cli.write({"mcpServers": {"demo": demo}})
+    cli.agents(AGENTS)
+    return cli
+
+
+def test_tools_of_an_agent_report_unknown_names(listed: Cli) -> None:
+    ran = listed("tools", "--agent", "counter")
+    assert [line.split("\t")[0] for line in ran.lines] == ["demo_count"]
+    assert f"AGENTS.md:1: Counter.tools: {UNKNOWN}" in ran.err
+    assert "has no tools" not in ran.err
+
+
+def test_an_agent_without_tools_says_why(listed: Cli) -> None:
+    ran = listed("tools", "--agent", "empty")
+    assert ran.lines == []
+    assert f"AGENTS.md:7: Empty.tools: {UNKNOWN}" in ran.err
+    assert "Empty: has no tools: all are hidden (not for this agent: 2; write tools: 1)" in ran.err
+    assert "hint: `toolyard tools --agent empty --all` shows the reasons" in ran.err
+
+
+def test_names_are_checked_while_the_file_has_another_fault(listed: Cli) -> None:
+    listed("tools")
+    listed.agents(AGENTS + "\n## Third\n---\nmode: unknown\n---\nNo.\n\n## Fourth\ntools: [demo_count]\n")
+    ran = listed("check")
+    assert ran.code == 1
+    assert "Third.mode: " in ran.out
+    assert f"Counter.tools: {UNKNOWN}" in ran.out
+    assert "'## Fourth' looks like an agent, but has no front matter, so it is read as text" in ran.out
+
+
+def test_a_chat_reports_unknown_names(chatting: Chatting) -> None:
+    chatting.agents("## Writer\n---\ntools: [chat_look, chat_lok]\n---\nWrite.\n")
+    chatting("tools")
+    ran = chatting("chat", "--agent", "writer", "-p", "say done")
+    assert ran.code == 0
+    assert "Writer.tools: unknown tool 'chat_lok'\nhint: did you mean 'chat_look'?\n" in ran.err
