@@ -34,6 +34,27 @@ def test_a_broken_definition_is_set_aside_alone(yard: Cli) -> None:
     assert yard("call", "odd_broken").code == 4
 
 
+def test_notices_about_quarantined_tools_and_dead_servers_appear_once(cli: Cli, odd: dict[str, Any]) -> None:
+    entries: dict[str, Any] = {"odd": odd, "gone": {"command": "/no/such/program"}}
+    cli.write({"mcpServers": entries})
+    first = cli("tools").err
+    assert "tool 'broken' of server 'odd' is quarantined" in first
+    assert "error: server 'gone': command not found" in first
+    again = cli("tools").err
+    assert "quarantined" not in again
+    assert "error" not in again
+    assert "note: still failing: gone\nhint: `toolyard servers` shows the causes\n" in again
+    assert "quarantined" not in cli("servers").err
+    # Asked for, they are shown; and a failure that is over and comes back is news.
+    assert "is quarantined" in cli("tools", "--all").err
+    assert "error: server 'gone': command not found" in cli("tools", "--server", "gone").err
+    assert "is quarantined" in cli("check").out
+    cli.write({"mcpServers": {"odd": odd}})
+    assert "failing" not in cli("tools").err
+    cli.write({"mcpServers": entries})
+    assert "error: server 'gone': command not found" in cli("tools").err
+
+
 def test_an_emoji_in_a_name_becomes_a_name_that_can_be_called(yard: Cli) -> None:
     names = [line.split("\t")[0] for line in yard("tools").lines]
     assert "odd_party__" in names

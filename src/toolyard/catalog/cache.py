@@ -337,6 +337,8 @@ class CatalogueCache:
         schema_check = self._schema_check_for(server)
         # In a thread, however few the tools: one may have tens of megabytes.
         contents, body = await asyncio.to_thread(validate_listing, server.id, listing, schema_check)
+        rejected = f", and {len(contents.quarantined)} that cannot be used" if contents.quarantined else ""
+        _log.info("server '%s' lists %d tools%s", server.id, len(contents.definitions), rejected)
         if self._on_listing is not None:
             await self._on_listing(server, contents)
         if server.cache_ttl <= 0:

@@ -92,6 +92,8 @@ class Connection:
         """Retired sessions with calls still running on them."""
         self._header_params: dict[str, tuple[HeaderParam, ...]] = {}
         self._backoff = Backoff(connector.traffic_limits.reconnect_delays)
+        self._logged_cause: str | None = None
+        """Cause of the last failed attempt, which is in the log already."""
         self._restart_timer: asyncio.TimerHandle | None = None
         seconds = stop_when_idle if server.stop_when_idle is None else server.stop_when_idle
         self._idle_timer = None if seconds is None else IdleTimer(seconds)
@@ -433,6 +435,7 @@ class Connection:
             start_listening(session)
         status = self._status
         self._set_state(State.READY)
+        self._logged_cause = None
         status.connects += 1
         if (handshake := session.handshake_result) is not None:
             status.protocol_version = handshake.version
@@ -493,7 +496,10 @@ class Connection:
         if self._status.state is State.CLOSED:
             return
         self._set_state(State.NEEDS_AUTH if isinstance(error, SignInNeeded) else State.FAILED, error)
-        log.warning("server '%s' cannot be used: %s", self.server.id, self._status.cause)
+        # Listings try again and again; the log has each cause once.
+        if self._status.cause != self._logged_cause:
+            log.warning("server '%s' cannot be used: %s", self.server.id, self._status.cause)
+        self._logged_cause = self._status.cause
         # Only after a crash: a server that never started, such as one with a wrong command, fails its callers
         # and is tried again by the next call, not by a timer.
         if self._backoff.crashes and self.server.restart is RestartPolicy.ON_FAILURE:

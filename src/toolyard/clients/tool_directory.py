@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -452,9 +451,6 @@ def _has_stale_catalogue(server_id: str, listing: ToolListing) -> bool:
     return catalogue is not None and catalogue.stale
 
 
-log = logging.getLogger("toolyard.catalogue")
-
-
 class ToolFetcher:
     """Lists a server's tools over its connection; connects if needed."""
 
@@ -469,7 +465,6 @@ class ToolFetcher:
         else:
             pages = await self._manager.list_tools(server_id, principal=principal, chat=chat)
             tools, ttl_ms, scope = pages.items, pages.ttl_ms, CacheScope(pages.scope)
-        log.info("server '%s' lists %d tools", server_id, len(tools))
         return RawListing(
             tools=tuple(tools),
             server_info=handshake.info,

@@ -12,6 +12,7 @@ from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.completion import complete_agents, complete_bundles
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.messages import show_note
+from toolyard.cli.output.notice_memory import NoticeMemory
 from toolyard.cli.output.notices import (
     show_disabled_servers_notice,
     show_no_servers_notice,
@@ -99,7 +100,8 @@ async def _search_tools(
         )
         show_no_servers_notice(yard.configuration, options.resolved_data_dir)
         show_disabled_servers_notice(yard.configuration)
-        show_unaccepted_tools_notice(yard.known(), yard.locks)
+        memory = NoticeMemory(options.resolved_data_dir, yard.configuration.file)
+        show_unaccepted_tools_notice(yard.known(), yard.locks, memory)
         unlisted = _find_unlisted_servers(yard)
         if unlisted:
             show_note(f"not listed yet: {', '.join(unlisted)}", "`toolyard tools` lists them")

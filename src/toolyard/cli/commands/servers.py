@@ -11,6 +11,7 @@ import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.options import Options, RemoteCommand
+from toolyard.cli.output.notice_memory import NoticeMemory
 from toolyard.cli.output.notices import (
     clean_server_text,
     show_no_servers_notice,
@@ -136,7 +137,8 @@ async def _run_servers(options: Options, fail: bool, fresh: bool, no_connect: bo
             show_servers([line for line in lines if line.server not in shown])
             show_no_servers_notice(yard.configuration, options.resolved_data_dir)
             show_unapproved_file_notice(yard.configuration)
-            show_quarantined_tools_notice(yard.known())
+            memory = NoticeMemory(options.resolved_data_dir, yard.configuration.file)
+            show_quarantined_tools_notice(yard.known(), memory=memory)
             show_servers_without_tools(yard.known(), yard.hidden(), yard.configuration)
             show_server_hints(lines)
     return _UNREACHABLE_EXIT_CODE if fail and any(line.is_broken for line in lines) else 0

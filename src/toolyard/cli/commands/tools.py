@@ -14,6 +14,7 @@ from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_servers
 from toolyard.cli.input.options import Options, RemoteCommand
+from toolyard.cli.output.notice_memory import NoticeMemory
 from toolyard.cli.output.notices import (
     clean_server_text,
     show_agent_problems,
@@ -138,10 +139,12 @@ async def _list_tools(
             show_no_servers_notice(configuration, options.resolved_data_dir)
         if not options.json:
             show_disabled_servers_notice(configuration)
-            show_quarantined_tools_notice(roster, server)
-            show_unaccepted_tools_notice(roster, yard.locks)
+            memory = NoticeMemory(options.resolved_data_dir, configuration.file)
+            is_full = server is None and not show_hidden
+            show_quarantined_tools_notice(roster, server, memory if is_full else None)
+            show_unaccepted_tools_notice(roster, yard.locks, memory)
             show_stale_listings_notice(roster, server)
-            show_failures(failures, configuration)
+            show_failures(failures, configuration, memory if is_full else None)
             if agent is not None:
                 show_agent_problems(yard.agent_problems(agent))
             if agent is None and not bundles:

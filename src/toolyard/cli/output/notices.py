@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolyard.cli.output.messages import format_problem, show_error, show_note, show_problems
+from toolyard.cli.output.notice_memory import NoticeMemory
 from toolyard.cli.output.safe_text import format_age, format_count, one_line
 from toolyard.errors import Problem, ServerError, ToolRefused
 from toolyard.policy import build_hidden_refusal
@@ -86,11 +87,22 @@ def show_disabled_servers_notice(configuration: Configuration) -> None:
             show_note(f"server '{server.id}' is disabled: {reason}")
 
 
-def show_failures(failures: Mapping[str, ServerError], configuration: Configuration) -> None:
-    """Report the servers that could not be listed."""
-    for server_id, failure in failures.items():
-        cause = clean_server_text(failure.cause, configuration.servers.get(server_id))
-        show_error(f"server '{server_id}': {cause}", failure.hint)
+def show_failures(
+    failures: Mapping[str, ServerError], configuration: Configuration, memory: NoticeMemory | None = None
+) -> None:
+    """Report the servers that could not be listed: those in ``memory`` by their names alone."""
+    servers = configuration.servers
+    texts = {
+        server_id: f"server '{server_id}': {clean_server_text(one.cause, servers.get(server_id))}"
+        for server_id, one in failures.items()
+    }
+    new = texts.values() if memory is None else memory.take_new("failures", list(texts.values()))
+    known = [server_id for server_id, text in texts.items() if text not in new]
+    for server_id, text in texts.items():
+        if server_id not in known:
+            show_error(text, failures[server_id].hint)
+    if known:
+        show_note(f"still failing: {', '.join(known)}", "`toolyard servers` shows the causes")
 
 
 def show_stale_listings_notice(tool_listing: ToolListing, server: str | None = None) -> None:
@@ -108,15 +120,19 @@ def show_stale_listings_notice(tool_listing: ToolListing, server: str | None = N
         show_note(f"listed from the cache: {names}", "use --fresh to list again")
 
 
-def show_quarantined_tools_notice(tool_listing: ToolListing, server: str | None = None) -> None:
-    """Report the tools that cannot be used, one line each."""
-    for one in tool_listing.quarantined():
-        if server in (None, one.server_id):
-            show_note(str(one))
+def show_quarantined_tools_notice(
+    tool_listing: ToolListing, server: str | None = None, memory: NoticeMemory | None = None
+) -> None:
+    """Report the tools that cannot be used, one line each, except those in ``memory``."""
+    texts = [str(one) for one in tool_listing.quarantined() if server in (None, one.server_id)]
+    for text in texts if memory is None else memory.take_new("quarantined", texts):
+        show_note(text)
 
 
-def show_unaccepted_tools_notice(tool_listing: ToolListing, locks: CombinedLocks) -> None:
-    """Report the tools that a lock quarantines."""
+def show_unaccepted_tools_notice(
+    tool_listing: ToolListing, locks: CombinedLocks, memory: NoticeMemory
+) -> None:
+    """Report the tools that a lock quarantines, once."""
     lock = locks.file
     if lock is not None and lock.problem is not None:
         show_problems(lock.problem.problems)
@@ -133,7 +149,10 @@ def show_unaccepted_tools_notice(tool_listing: ToolListing, locks: CombinedLocks
         shown = ", ".join(aside[:_MAX_NAMED_TOOLS]) + (", …" if len(aside) > _MAX_NAMED_TOOLS else "")
         hint = "review with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
         where = f"accepted in {lock.path}" if lock is not None and lock.exists else "first listed"
-        show_note(f"{format_count(len(aside), 'tool')} not as {where}: {shown}", hint)
+        for text in memory.take_new(
+            "unaccepted", [f"{format_count(len(aside), 'tool')} not as {where}: {shown}"]
+        ):
+            show_note(text, hint)
 
 
 def show_hidden_tools_notice(hidden: Sequence[HiddenTool], *, are_shown: bool = False) -> None:
