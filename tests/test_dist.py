@@ -36,6 +36,15 @@ def run(*words: object, seconds: float = 240, **env: str) -> subprocess.Complete
     )
 
 
+def install(python: Path, requirement: object) -> None:
+    """Install from the cache of uv, or else from the network."""
+    words = (*UV, "pip", "install", "-q", "--python", python, requirement)
+    ran = run(*words, UV_OFFLINE="1", **PINNED)
+    if ran.returncode != 0:
+        ran = run(*words, **PINNED)
+    assert ran.returncode == 0, ran.stderr
+
+
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make dist` builds."""
@@ -63,8 +72,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of an environment with the wheel and its dependencies alone."""
     folder = tmp_path_factory.mktemp("environment") / "env"
     assert run(*UV, "venv", "-q", "--python", sys.executable, folder).returncode == 0
-    ran = run(*UV, "pip", "install", "-q", "--python", folder / "bin/python", wheel, **PINNED)
-    assert ran.returncode == 0, ran.stderr
+    install(folder / "bin/python", wheel)
     return folder / "bin"
 
 
@@ -134,8 +142,7 @@ def test_a_chat_runs_with_its_extra(
     wheel: Path, installed: Path, tmp_path: Path, model_program: Listening
 ) -> None:
     extra = f"toolyard[chat] @ {wheel.as_uri()}"
-    ran = run(*UV, "pip", "install", "-q", "--python", installed / "python", extra, **PINNED)
-    assert ran.returncode == 0, ran.stderr
+    install(installed / "python", extra)
     entry = f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model_program.url}/v1"\napi_key = "good"\n'
     (tmp_path / "toolyard.toml").write_text(entry)
     chat = run(installed / "toolyard", "--data-dir", tmp_path, "chat", "-p", "say All is well.")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from toolyard.config.importers.formats import read_foreign_file
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
@@ -101,11 +103,9 @@ def there(cli: Cli) -> Any:
     return cli
 
 
-def imported(cli: Any, file: Path) -> Any:
+def imported(file: Path) -> Any:
     """What our own importer makes of a file."""
-    ran = cli("import", file, "--to", cli.home / "out.json", "--write", "--yes", "--json")
-    assert ran.code == 0, ran.err
-    return json.loads((cli.home / "out.json").read_text())["mcpServers"]
+    return {server.name: server.entry for server in read_foreign_file(file).servers}
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -116,7 +116,7 @@ def test_a_program_goes_into_the_file_beside_what_is_there(there: Any, client: s
     assert ran.lines[0] == f"wrote {file}"
     (backup,) = file.parent.glob(f"{file.name}.bak-*")
     assert backup.read_text() == BEFORE[client]
-    servers = imported(there, file)
+    servers = imported(file)
     assert {"files", "toolyard"} <= set(servers)
     entry = servers["toolyard"]
     words = [entry["command"], *entry["args"]]
@@ -145,7 +145,7 @@ def test_an_address_with_a_token_is_for_the_owner_alone(there: Any, client: str)
     assert (ran.code, ran.err) == (0, "")
     assert "ty_secret" not in ran.out
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    entry = imported(there, file)["toolyard"]
+    entry = imported(file)["toolyard"]
     assert entry["url"] == "https://yard.example/mcp"
     assert entry["headers"] == {"Authorization": "Bearer ty_secret"}
     written = file.read_bytes()
@@ -160,7 +160,7 @@ def test_a_client_without_a_file_gets_one(cli: Cli, client: str) -> None:
     ran = cli("connect", client, "--write", "--json")
     assert (ran.code, ran.json["change"], ran.json["backup"]) == (0, "added", None)
     assert ran.json["file"] == str(cli.home / HOME_FILES[client])
-    assert imported(cli, Path(ran.json["file"]))["toolyard"]["args"][-1] == "stdio"
+    assert imported(Path(ran.json["file"]))["toolyard"]["args"][-1] == "stdio"
 
 
 def test_the_file_of_the_project_and_any_other(cli: Cli) -> None:
@@ -172,7 +172,7 @@ def test_the_file_of_the_project_and_any_other(cli: Cli) -> None:
     cli("connect", "opencode", "--write", "--project")
     text = (cli.home / "opencode.jsonc").read_text()
     assert text.endswith("// second version\n")
-    assert imported(cli, cli.home / "opencode.jsonc")["toolyard"]["args"][-1] == "stdio"
+    assert imported(cli.home / "opencode.jsonc")["toolyard"]["args"][-1] == "stdio"
 
 
 def test_a_project_whose_file_we_would_find_ourselves_is_told_which_to_read(cli: Cli) -> None:

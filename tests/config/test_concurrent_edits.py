@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolyard.config import file_writer, plan_import, read_approvals, write_import
-from toolyard.config.exporters.client_files import plan_entry, write_entry
+from toolyard.config.exporters.client_files import EntryEdit, plan_edits, write_entry
 from toolyard.config.file_approvals import approvals_path, record_approval
 from toolyard.config.file_writer import lock_for_editing
 from toolyard.errors import ConfigError
@@ -57,7 +57,7 @@ def test_an_import_waits_and_then_sees_what_was_written(tmp_path: Path) -> None:
 
 def test_an_entry_for_a_client_waits_and_then_sees_what_was_written(tmp_path: Path) -> None:
     file = tmp_path / "client.json"
-    plan = plan_entry(file, ("mcpServers", "toolyard"), {"command": "toolyard"})
+    plan = plan_edits(file, [EntryEdit(("mcpServers", "toolyard"), {"command": "toolyard"})])
     done = beside(file, b"{}", lambda: write_entry(plan, private=False))
     with pytest.raises(ConfigError, match="changed while its new content was prepared"):
         done.result()

@@ -12,11 +12,23 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from toolyard.config.exporters.client_files import EntryChange, plan_entry, resolve_entry_path, write_entry
+from toolyard.config.exporters.client_files import (
+    EntryChange,
+    EntryEdit,
+    EntryPlan,
+    plan_edits,
+    resolve_entry_path,
+    write_entry,
+)
 from toolyard.config.exporters.errors import EditRefused
 from toolyard.config.exporters.json_members import find_comments, remove_member, set_member
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError
+
+
+def plan_entry(file: Path, path: tuple[str, ...], entry: Any) -> EntryPlan:
+    return plan_edits(file, [EntryEdit(path, entry)])
+
 
 PATH = ("mcpServers", "toolyard")
 ENTRY: dict[str, Any] = {"command": "toolyard", "args": ["stdio"]}

@@ -6,7 +6,7 @@ import os
 import stat
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -29,7 +29,6 @@ __all__ = [
     "EntryPlan",
     "find_target_file",
     "plan_edits",
-    "plan_entry",
     "read_values",
     "resolve_entry_path",
     "write_entry",
@@ -75,13 +74,6 @@ class EntryPlan:
     def has_changes(self) -> bool:
         """Return whether there is something to write."""
         return any(change not in (EntryChange.SAME, EntryChange.ABSENT) for change in self.changes)
-
-
-def plan_entry(
-    file: str | os.PathLike[str], path: Sequence[str], entry: Mapping[str, JsonValue] | None
-) -> EntryPlan:
-    """Plan to set the entry at ``path``, or to remove it if ``entry`` is None. Raises as ``plan_edits``."""
-    return plan_edits(file, [EntryEdit(tuple(path), None if entry is None else dict(entry))])
 
 
 def plan_edits(

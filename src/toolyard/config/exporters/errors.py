@@ -14,5 +14,5 @@ class EditRefused(ConfigError):
 
 
 def refuse_edit(message: str, *, path: str = "") -> NoReturn:
-    """Raise EditRefused without a file name, which ``plan_entry`` adds."""
+    """Raise EditRefused without a file name, which ``plan_edits`` adds."""
     raise EditRefused([Problem(message, path=path, hint="edit the file by hand")])

@@ -228,7 +228,8 @@ def _show_failures(failures: Sequence[ConfigError]) -> None:
 def _report_file(options: Options, file: Path, backup: Path | None) -> str | None:
     if not options.json:
         kept = "" if backup is None else f"; the previous version is in {backup}"
-        print(f"{style_text('wrote', 'green', sys.stdout)} {file}{kept}")
+        done = "wrote" if file.exists() else "removed"
+        print(f"{style_text(done, 'green', sys.stdout)} {file}{kept}")
     return None if backup is None else str(backup)
 
 
