@@ -119,7 +119,7 @@ async def test_ending_a_chat_closes_its_connections_and_no_others(
         await call(core, TWO)
         staying = accounts.opened("ann")
         await call(core, ONE)
-        await core.manager.close_dedicated_connections("one")
+        await core.manager.release_client("one")
         await until(lambda: accounts.opened("ann") == staying)
         assert core.manager.list_dedicated_connections("one") == []
         assert await call(core, ONE) == "ann whoami"

@@ -12,7 +12,7 @@ import pytest
 from toolyard import Callbacks, Toolyard
 from toolyard.clients.input_required import InputRequiredLoop
 from toolyard.errors import BadAnswer
-from toolyard.types.call import DeclaredClient, McpRequest
+from toolyard.types.call import McpRequest
 from toolyard.types.server import Timeouts
 
 SERVER = Path(__file__).parents[1] / "servers" / "elicitation_flood_server.py"
@@ -47,7 +47,5 @@ async def test_a_round_that_asks_for_very_many_inputs_is_not_answered() -> None:
     result = {"resultType": "input_required", "inputRequests": {str(n): one for n in range(1000)}}
     rounds = InputRequiredLoop("s", Callbacks(elicitation=elicit))
     with pytest.raises(BadAnswer, match="1000 inputs at once"):
-        await rounds.complete(
-            cast("Any", None), McpRequest("tools/call"), result, Timeouts(), DeclaredClient(), None
-        )
+        await rounds.complete(cast("Any", None), McpRequest("tools/call"), result, Timeouts(), None)
     assert asked == []

@@ -249,11 +249,11 @@ async def test_a_session_ends_with_delete(pair: Local, http: aiohttp.ClientSessi
     begun = await client.begin()
     assert begun.result["protocolVersion"] == "2025-11-25"
     await client.call("one_told")
-    manager = pair.services.core.manager
-    assert any("session-" in key[2] for key in manager._dedicated_connections)  # pyright: ignore[reportPrivateUsage]
+    connection = pair.services.core.manager.connection("one")
+    assert list(connection.users.values()) == ["old 1"]
     async with http.delete(client.url, headers=client.head("")) as response:
         assert response.status == 204
-    assert not manager._dedicated_connections  # pyright: ignore[reportPrivateUsage]
+    assert not connection.users
     over = await client.ask("tools/list")
     # Status and code by which clients know that they must begin again.
     assert (over.status, over.error["code"], over.error["message"]) == (404, -32001, "Session not found")
@@ -261,7 +261,7 @@ async def test_a_session_ends_with_delete(pair: Local, http: aiohttp.ClientSessi
 
 async def test_a_legacy_request_needs_no_session(pair: Local, http: aiohttp.ClientSession) -> None:
     client = Old(http, f"{pair.url}/mcp")
-    assert (await client.call("one_told")).text == "{}"
+    assert (await client.call("one_told")).text == '{"elicitation": {"form": {}, "url": {}}}'
     async with http.get(client.url, headers=client.head("")) as response:
         assert response.status == 405
 
@@ -272,7 +272,7 @@ async def test_an_older_client_gets_its_revision(
 ) -> None:
     client = Old(http, f"{pair.url}/mcp", version=version)
     assert (await client.begin()).result["protocolVersion"] == version
-    assert (await client.call("one_told")).text == "{}"
+    assert (await client.call("one_told")).text == '{"elicitation": {"form": {}, "url": {}}}'
 
 
 async def test_a_client_that_lost_its_stream_comes_back_for_the_answer(

@@ -31,11 +31,8 @@ ELICITATION = {"elicitation": {"form": {}}}
 
 
 def in_flight(services: Any) -> int:
-    """Calls that are under way over the connections of clients that can do nothing for servers."""
-    return sum(
-        lane.status().in_flight
-        for lane in services.services.core.manager.list_dedicated_connections("silent")
-    )
+    """Calls that are under way."""
+    return services.services.core.manager.status("one").in_flight
 
 
 # Tools.
@@ -124,7 +121,7 @@ async def test_a_server_that_exits_fails_its_call_and_no_other(
     assert reply.status == 200
     assert reply.error["code"] == -32603
     assert reply.error["data"]["server"] == "one"
-    assert (await client.call("two_told")).text == "{}"
+    assert (await client.call("two_meta")).result
 
 
 # Prompts, resources, completion.
@@ -190,10 +187,18 @@ async def test_completion_reaches_the_server_by_its_own_name(
 # What a client can do for servers.
 
 
-async def test_a_server_is_told_what_the_client_can_do_and_no_more(
-    pair: Local, http: aiohttp.ClientSession
-) -> None:
+async def test_a_shared_server_is_told_what_toolyard_can_do(pair: Local, http: aiohttp.ClientSession) -> None:
     url = f"{pair.url}/mcp/servers/one"
+    for client in (Modern(http, url, {"sampling": {}, "roots": {}}), Modern(http, url), Old(http, url)):
+        told = json.loads((await client.call("told")).text)
+        assert told == {"elicitation": {"form": {}, "url": {}}}
+
+
+async def test_a_server_of_one_client_is_told_what_the_client_can_do_and_no_more(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    site = await open_site({"one": odd("one", sessions="per-client")})
+    url = f"{site.url}/mcp/servers/one"
     can = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}, "extensions": {"a/b": {}}}
     told = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
     assert json.loads((await Modern(http, url, can).call("told")).text) == told
@@ -257,9 +262,10 @@ async def test_a_legacy_question_reaches_a_legacy_client_within_its_call(
 
 
 async def test_questions_of_two_calls_go_to_the_clients_that_made_them(
-    pair: Local, http: aiohttp.ClientSession
+    open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    clients = [Modern(http, f"{pair.url}/mcp", ELICITATION) for _ in range(5)]
+    site = await open_site({"one": odd("one", sessions="per-client")})
+    clients = [Modern(http, f"{site.url}/mcp", ELICITATION) for _ in range(5)]
     first = await asyncio.gather(*(client.call("one_ask") for client in clients))
     answers = [{"action": "accept", "content": {"name": f"number {n}"}} for n in range(5)]
     second = await asyncio.gather(
@@ -367,8 +373,9 @@ async def _next(response: aiohttp.ClientResponse) -> Any:
 
 @pytest.mark.parametrize("can", [{}, {"elicitation": {"form": {}}}])
 async def test_through_the_meta_tools_servers_are_told_what_the_client_can_do(
-    pair: Local, http: aiohttp.ClientSession, can: dict[str, Any]
+    open_site: Any, http: aiohttp.ClientSession, can: dict[str, Any]
 ) -> None:
+    pair = await open_site({"one": odd("one", sessions="per-client")}, list_deadline=LONG_LIST_DEADLINE)
     call = {"name": "one_told", "arguments": {}}
     for client in (
         Modern(http, f"{pair.url}/mcp?mode=meta", can),

@@ -34,7 +34,7 @@ def kept(local: Local, id: str) -> set[str]:
         "changes": gateway.tools_changed_at,
         "tools": vars(gateway)["_encoded_tools"],
         "lists": vars(gateway.listing_cache)["_entries"],
-        "connections": vars(vars(gateway.upstream)["_pool"])["_idle_connections"],
+        "connections": vars(vars(gateway.manager)["_client_connections"])["_idle"],
         "states": vars(local.services.instances)["_stored_since_by_server"],
         "secrets": vars(calls)["_secrets"],
         "gates": [key for each in gates._by_policy.values() for key in each._by_server_and_state],

@@ -20,7 +20,7 @@ from toolyard.store.sql.tables import audit, catalogues, keys, metadata, users
 from toolyard.store.transfer import copy_sqlite_to_postgresql
 
 KEY = "the key that both have"
-PASSING = {"attempts", "auth_pending", "catalogues", "keys", "letters", "sign_ins"}
+PASSING = {"attempts", "auth_pending", "catalogues", "keys", "letters", "questions", "sign_ins"}
 LASTING = [table for table in metadata.sorted_tables if table.name not in PASSING]
 
 

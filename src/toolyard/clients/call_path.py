@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from toolyard.catalog.lock.combined_locks import CombinedLocks
 from toolyard.catalog.tool_listing import ToolListing
@@ -42,7 +42,6 @@ __all__ = [
     "BeforeCall",
     "CallPath",
     "CallSettings",
-    "ConnectionStrategy",
     "ResultStoreFor",
     "TracedCallPath",
 ]
@@ -81,19 +80,6 @@ _OUTCOME_UNKNOWN_HINT = "the outcome is unknown: it may have been executed, so l
 BeforeCall: TypeAlias = Callable[[str, str, Caller], Awaitable[None]]
 """Called with the tool's id, its exposed name and the caller when a call has been allowed, before it is made.
 Raises a ToolyardError to prevent it."""
-
-
-class ConnectionStrategy(Protocol):
-    """Chooses the connection of each request, and sends it there.
-
-    The manager is the default: it takes the principal's connection, or the chat's own. An interface with
-    dedicated connections passes another, whose result may be ``input_required`` if the interface's client
-    answers that itself.
-    """
-
-    def send(self, server_id: str, caller: Caller, request: McpRequest) -> Awaitable[dict[str, Any]]:
-        """Return the result of a request. Raise a ServerError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,11 +281,10 @@ class CallPath:
         self,
         call: ToolCall,
         caller: Caller = Caller(),  # noqa: B008 - frozen
-        connections: ConnectionStrategy | None = None,
     ) -> Result:
         """Call a tool and return its shaped result. A tool's own failure is a result with ``is_error``. Raise
         ToolRefused or a ServerError."""
-        server, definition, raw = await self._call_and_record(call, caller, connections)
+        server, definition, raw = await self._call_and_record(call, caller)
         return await shape_and_store(
             raw,
             call.limits or self._settings.limits,
@@ -311,15 +296,13 @@ class CallPath:
             media=caller.surface is not Surface.OPERATOR,
         )
 
-    async def call_raw(
-        self, call: ToolCall, caller: Caller, connections: ConnectionStrategy | None = None
-    ) -> dict[str, Any]:
+    async def call_raw(self, call: ToolCall, caller: Caller) -> dict[str, Any]:
         """Call a tool like ``call``, but return the server's result unshaped, for programs rather than
         models."""
-        return (await self._call_and_record(call, caller, connections))[2]
+        return (await self._call_and_record(call, caller))[2]
 
     async def _call_and_record(
-        self, call: ToolCall, caller: Caller, connections: ConnectionStrategy | None
+        self, call: ToolCall, caller: Caller
     ) -> tuple[Server, Definition, dict[str, Any]]:
         """Make a call and return the server, the tool, and the raw result. Every outcome is recorded, also a
         refusal or a cancellation."""
@@ -340,6 +323,9 @@ class CallPath:
             timeouts = call.timeouts
             if isinstance(timeouts, int | float):
                 timeouts = server.timeouts.within(timeouts)
+                if call.client is not None and call.client.capabilities:
+                    # A person may have to answer a question, which takes time.
+                    timeouts = replace(timeouts, call=server.timeouts.call)
             request = McpRequest(
                 "tools/call",
                 {"name": definition.name, "arguments": call.arguments},
@@ -347,8 +333,9 @@ class CallPath:
                 timeouts,
                 call.meta,
                 call.on_progress,
+                call.client,
             )
-            raw = await (connections or self._manager).send(server.id, caller, request)
+            raw = await self._manager.send(server.id, caller, request)
             outcome = _describe_outcome(raw)
             return server, definition, raw
         except ToolyardError as error:
@@ -535,7 +522,7 @@ class TracedCallPath(CallPath):
     """Call path that records a span for each call, also for a refused one."""
 
     async def _call_and_record(
-        self, call: ToolCall, caller: Caller, connections: ConnectionStrategy | None
+        self, call: ToolCall, caller: Caller
     ) -> tuple[Server, Definition, dict[str, Any]]:
         tracer = self._manager.tracer
         name = call.name[:_MAX_TRACED_NAME_CHARACTERS]
@@ -546,7 +533,7 @@ class TracedCallPath(CallPath):
             "mcp.method.name": "tools/call",
         }
         with tracer.span(f"tools/call {name}", "client", attributes) as span:
-            server, definition, raw = await super()._call_and_record(call, caller, connections)
+            server, definition, raw = await super()._call_and_record(call, caller)
             if raw.get("isError") is True:
                 span.fail("tool_error")
             if tracer.captures_content:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from toolyard.clients.unanswered_calls import UnansweredCall
 from toolyard.errors import ServerError, ToolyardError
 from toolyard.protocol.codec import encode
+from toolyard.types.call import RequestClient
 
-__all__ = ["INPUT_NAME_META_KEY", "Callbacks", "CapabilityNotOffered", "ServerRequestHandler"]
+__all__ = [
+    "INPUT_NAME_META_KEY",
+    "Callbacks",
+    "CapabilityNotOffered",
+    "ServerRequestHandler",
+    "SharedRequestHandler",
+]
 
 log = logging.getLogger("toolyard.clients")
 
@@ -21,6 +29,12 @@ makes a translation between the eras reversible."""
 
 ServerRequestHandler: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Takes the server's id and the params of its request; returns the result."""
+
+SharedRequestHandler: TypeAlias = Callable[
+    [str, str, Mapping[str, Any], Sequence[UnansweredCall]], Awaitable[Mapping[str, Any]]
+]
+"""Takes the server's id, the method and params of its request, and the calls that it may belong to. Raises
+CapabilityNotOffered."""
 
 
 class CapabilityNotOffered(Exception):
@@ -49,8 +63,31 @@ class Callbacks:
     """Called with each other notification: the server's id, the method, the params."""
     offers: Mapping[str, Any] | None = None
     """Capabilities to announce in place of those derived from the handlers, for proxies of other clients."""
+    shared: SharedRequestHandler | None = None
+    """Answers, in place of the handlers above, the requests of a server that several clients share, where no
+    single client can be asked."""
     name_inputs: bool = False
     """If True, add the input's name to ``_meta`` (``INPUT_NAME_META_KEY``) of each input request."""
+
+    @classmethod
+    def from_client(cls, client: RequestClient) -> Callbacks:
+        """Return callbacks that ask a client, and offer exactly its capabilities."""
+
+        def ask_for(method: str) -> ServerRequestHandler | None:
+            if client.ask is None or method.partition("/")[0] not in client.capabilities:
+                return None
+            ask = client.ask
+            return lambda server_id, params: ask(server_id, method, params)
+
+        send_log = client.send_log
+        return cls(
+            elicitation=ask_for("elicitation/create"),
+            sampling=ask_for("sampling/createMessage"),
+            roots=ask_for("roots/list"),
+            log=None if send_log is None else lambda _, params: send_log(params),
+            offers=client.capabilities,
+            name_inputs=True,
+        )
 
     def capabilities(self) -> dict[str, Any]:
         """Return the client capabilities to announce to servers."""
@@ -65,18 +102,25 @@ class Callbacks:
             capabilities["roots"] = {}
         return capabilities
 
-    async def answer(self, server: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the result of a server's request, ready to be sent. Raise CapabilityNotOffered for a method
-        without a handler, and a ToolyardError if the handler fails."""
+    async def answer(
+        self, server: str, method: str, params: Mapping[str, Any], calls: Sequence[UnansweredCall] = ()
+    ) -> dict[str, Any]:
+        """Return the result of a server's request, ready to be sent; ``calls`` are those that it may belong
+        to. Raise CapabilityNotOffered for a method without a handler, and a ToolyardError if the handler
+        fails."""
         handler = {
             "elicitation/create": self.elicitation,
             "sampling/createMessage": self.sampling,
             "roots/list": self.roots,
         }.get(method)
-        if handler is None:
+        if handler is None and self.shared is None:
             raise CapabilityNotOffered(method)
         try:
-            result = dict(await handler(server, params))
+            if self.shared is not None:
+                result = dict(await self.shared(server, method, params, calls))
+            else:
+                assert handler is not None
+                result = dict(await handler(server, params))
             encode(result)  # Fail here, with the handler's name, if the result cannot be serialised.
         except asyncio.CancelledError as error:
             # If this task is being cancelled, no answer is needed. Otherwise the handler itself raised

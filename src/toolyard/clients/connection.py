@@ -7,6 +7,7 @@ import contextlib
 import functools
 import logging
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -33,17 +34,19 @@ from toolyard.errors import (
     Unreachable,
 )
 from toolyard.protocol.client import HandshakeResult
-from toolyard.protocol.constants import HEADER_MISMATCH, UNSUPPORTED_VERSION
+from toolyard.protocol.constants import HEADER_MISMATCH, LOG_LEVELS, UNSUPPORTED_VERSION
 from toolyard.protocol.mirrored_headers import HeaderParam, build_param_headers
 from toolyard.transports.stdio.stderr_tail import find_failure_line
-from toolyard.types.call import DeclaredClient, McpRequest
+from toolyard.types.call import McpRequest, RequestClient
 from toolyard.types.principal import Principal
-from toolyard.types.server import RestartPolicy, Server, StdioSpec
+from toolyard.types.server import RestartPolicy, Server, StdioSpec, Timeouts
 from toolyard.types.status import State, Status
 
 __all__ = ["Connection", "initial_status"]
 
 log = logging.getLogger("toolyard.connection")
+
+_ROOTS_HINT = 'set "sessions": "per-client", and each client gets a process that knows its roots'
 
 
 class Connection:
@@ -64,6 +67,7 @@ class Connection:
         stop_when_idle: float | None = None,
         callbacks: Callbacks | None = None,
         isolated_context: bool = False,
+        serves_clients: bool = False,
     ) -> None:
         """Create an unconnected connection.
 
@@ -71,6 +75,7 @@ class Connection:
         of the connector, for connections that must offer the server other capabilities. With
         ``isolated_context`` the owner task runs in an empty context, so that notifications between calls are
         not handled in the context variables of the caller that happened to connect first.
+        ``serves_clients`` is set if requests of several clients use it, each with its own capabilities.
         """
         self.server = server
         self._principal = principal
@@ -78,10 +83,16 @@ class Connection:
         self._on_notification = on_notification
         self._secrets = find_secrets(server)
         self._callbacks = callbacks or connector.callbacks
-        self.has_client_capabilities = bool(self._callbacks.capabilities())
-        """True if the server is offered at least one client capability."""
         self._isolated_context = isolated_context
+        self.serves_clients = serves_clients
         self._input_required_loop = InputRequiredLoop(server.id, self._callbacks)
+        self.users: dict[str, str] = {}
+        """Clients that have used the connection and not been released: their keys, with their names."""
+        self._log_clients: dict[RequestClient, None] = {}
+        """Clients that get the log messages of the server."""
+        self._has_asked_for_roots = False
+        self._log_level: tuple[int, str] | None = None
+        """The log level that was set, with the number of the connect after which it was set."""
         self._session: McpSession | None = None
         self._new_session: McpSession | None = None
         self._session_future: asyncio.Future[McpSession] | None = None
@@ -103,15 +114,11 @@ class Connection:
 
     # Public interface.
 
-    async def request(
-        self,
-        request: McpRequest,
-        client: DeclaredClient = DeclaredClient(),  # noqa: B008 - frozen
-    ) -> dict[str, Any]:
+    async def request(self, request: McpRequest) -> dict[str, Any]:
         """Return the result of one request; connect first if needed. Raise a ServerError, always within the
         timeouts."""
         timeouts = request.timeouts or self.server.timeouts
-        status = self._status
+        status, client = self._status, request.client
         tries = 0
         status.in_flight += 1
         try:
@@ -122,15 +129,13 @@ class Connection:
                 status.last_call = time.time()
                 session.active_calls += 1
                 try:
+                    if client is not None and (client.key or client.log_level or client.round_params):
+                        request = await self._prepare_for_client(session, request, client)
                     headers = self._build_param_headers(request) if self._header_params else None
-                    result = await session.request(request, timeouts, client, headers)
+                    result = await session.request(request, timeouts, headers)
                     kind = result.get("resultType")
-                    is_complete = kind is None or kind == "complete"
-                    # The declared client answers input requests by repeating the request itself.
-                    if not is_complete and (kind != "input_required" or client.capabilities is None):
-                        result = await self._input_required_loop.complete(
-                            session, request, result, timeouts, client, headers
-                        )
+                    if kind is not None and kind != "complete":
+                        result = await self._complete_result(session, request, result, timeouts, headers)
                 except ServerError as error:
                     tries += 1
                     # One repetition at most: a server that loses every session would otherwise be asked
@@ -150,8 +155,68 @@ class Connection:
                         session.on_lost(Unreachable("was replaced"))
         finally:
             status.in_flight -= 1
+            if self._log_clients and client is not None and client.is_of_one_request:
+                self._log_clients.pop(client, None)
             if self._idle_timer is not None and status.in_flight == 0:
                 self._idle_timer.restart(self._stop_if_idle)
+
+    async def _prepare_for_client(
+        self, session: McpSession, request: McpRequest, client: RequestClient
+    ) -> McpRequest:
+        """Return the request as this server gets it for this client, and ask for the log messages that the
+        client wants."""
+        if client.key is not None:
+            self.users[client.key] = client.name
+        if client.log_level is not None and not self.server.shared:
+            self._log_clients[client] = None
+            await self._set_log_level(session)
+        handshake = session.handshake_result
+        if client.round_params and handshake is not None and handshake.era.asks_in_results:
+            request = replace(request, params={**(request.params or {}), **client.round_params})
+        return request
+
+    async def _complete_result(
+        self,
+        session: McpSession,
+        request: McpRequest,
+        result: dict[str, Any],
+        timeouts: Timeouts,
+        headers: Mapping[str, str] | None,
+    ) -> dict[str, Any]:
+        """Return the result of a request that was answered with a question of a modern server."""
+        client = request.client
+        if client is None:
+            loop = self._input_required_loop
+        elif client.on_input_required is not None and result.get("resultType") == "input_required":
+            return client.on_input_required(self.server.id, result)
+        else:
+            loop = InputRequiredLoop(self.server.id, Callbacks.from_client(client))
+        return await loop.complete(session, request, result, timeouts, headers)
+
+    async def _set_log_level(self, session: McpSession) -> None:
+        """Set the finest level that a client wants on a server with sessions, once per session."""
+        wanted = [client.log_level for client in self._log_clients if client.log_level is not None]
+        level = (self._status.connects, min(wanted, key=LOG_LEVELS.index))
+        if self._log_level == level:
+            return
+        self._log_level = level
+        handshake = session.handshake_result
+        if handshake is not None and handshake.era.has_sessions and "logging" in handshake.capabilities:
+            request = McpRequest("logging/setLevel", {"level": level[1]})
+            # A server that cannot set a level logs as it likes; messages are filtered for each client.
+            with contextlib.suppress(ServerError):
+                await session.request(request, self.server.timeouts)
+
+    def _forward_log(self, params: Mapping[str, Any]) -> None:
+        for client in list(self._log_clients):
+            if client.send_log is not None:
+                client.send_log(params)
+
+    def release_client(self, key: str) -> None:
+        """Forget a client that does not use this connection any more."""
+        self.users.pop(key, None)
+        for client in [client for client in self._log_clients if client.key == key]:
+            del self._log_clients[client]
 
     async def ensure_connected(self) -> HandshakeResult:
         """Connect if needed and return the handshake result."""
@@ -160,6 +225,11 @@ class Connection:
             session = await self._ensure_session()
         assert session.handshake_result is not None
         return session.handshake_result
+
+    @property
+    def offered_capabilities(self) -> Mapping[str, Any]:
+        """Client capabilities that the server is offered when it connects."""
+        return self._callbacks.capabilities()
 
     @property
     def handshake_result(self) -> HandshakeResult | None:
@@ -416,7 +486,25 @@ class Connection:
         if (handler := self._on_notification) is not None:
             session.on_notification = functools.partial(handler, self.server.id)
         session.on_end = self._on_session_lost
+        if self.serves_clients:
+            session.on_log = self._forward_log
+            session.on_roots_refused = self._on_roots_refused
         self._new_session = session
+
+    def _on_roots_refused(self) -> None:
+        """Tell the operator how the server gets roots. It may work without them."""
+        self._status.hint = f"it asks for roots: {_ROOTS_HINT}"
+        if not self._has_asked_for_roots:
+            self._has_asked_for_roots = True
+            log.warning("server '%s' asks for roots, which it is not offered", self.server.id)
+
+    def _add_roots_hint(self, error: ServerError) -> None:
+        """Add the hint to the error of a server that ended, if it may have ended for want of roots."""
+        if not self.serves_clients or "roots" in self.offered_capabilities:
+            return
+        output = find_failure_line(self.status().stderr, 1_000)
+        if self._has_asked_for_roots or re.search(r"\broots\b", output, re.IGNORECASE):
+            error.hint = f"if it needs roots: {_ROOTS_HINT}"
 
     def _describe_last_output(self) -> str:
         status = self.status()
@@ -464,6 +552,7 @@ class Connection:
         if not isinstance(self.server.transport, StdioSpec):
             self._set_state(State.IDLE, error)
             return
+        self._add_roots_hint(error)
         self._set_state(State.FAILED, error)
         log.error("server '%s' %s", self.server.id, self._status.cause)
         if self.server.restart is RestartPolicy.NEVER:
@@ -495,6 +584,7 @@ class Connection:
         self.status()
         if self._status.state is State.CLOSED:
             return
+        self._add_roots_hint(error)
         self._set_state(State.NEEDS_AUTH if isinstance(error, SignInNeeded) else State.FAILED, error)
         # Listings try again and again; the log has each cause once.
         if self._status.cause != self._logged_cause:

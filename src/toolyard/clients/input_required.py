@@ -10,7 +10,7 @@ from typing import Any, cast
 from toolyard.clients.callbacks import INPUT_NAME_META_KEY, Callbacks, CapabilityNotOffered
 from toolyard.clients.session import McpSession
 from toolyard.errors import BadAnswer
-from toolyard.types.call import DeclaredClient, McpRequest
+from toolyard.types.call import McpRequest
 from toolyard.types.server import Timeouts
 
 __all__ = ["InputRequiredLoop"]
@@ -33,7 +33,6 @@ class InputRequiredLoop:
         request: McpRequest,
         result: dict[str, Any],
         timeouts: Timeouts,
-        client: DeclaredClient,
         headers: Mapping[str, str] | None,
     ) -> dict[str, Any]:
         """Return the complete result of a request, given its first result. Raise BadAnswer for an unknown
@@ -45,7 +44,7 @@ class InputRequiredLoop:
                 raise BadAnswer(f"answered {method} with a result of the unknown type {str(kind)[:60]!r}")
             next_params = await self._collect_inputs(method, result)
             next_request = replace(request, params={**params, **next_params})
-            result = await session.request(next_request, timeouts, client, headers)
+            result = await session.request(next_request, timeouts, headers)
             if result.get("resultType", "complete") == "complete":
                 return result
         raise BadAnswer(f"asked for input more than {_MAX_ROUNDS} times during one {method}")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
+from toolyard.clients.client_connections import ClientConnections
 from toolyard.clients.connection import Connection, initial_status
 from toolyard.clients.connector import AuthProviderFor, Connector
 from toolyard.clients.dedicated_connections import DedicatedConnectionKey, DedicatedConnections
@@ -24,9 +26,9 @@ from toolyard.net import OutboundHttp
 from toolyard.protocol.client import HandshakeResult
 from toolyard.tracing.tracer import Tracer
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
-from toolyard.types.call import Caller, McpRequest
+from toolyard.types.call import Caller, McpRequest, RequestClient
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
-from toolyard.types.server import Server, StdioSpec
+from toolyard.types.server import Server, SessionPolicy, StdioSpec, Trust
 from toolyard.types.status import State, Status
 from toolyard.types.version import __version__
 
@@ -97,10 +99,7 @@ class ConnectionManager:
         self._dedicated_connections = DedicatedConnections()
         """Connections that belong to one chat or gateway client."""
         self._callbacks_for = callbacks_for
-        self.has_client_capabilities = callbacks_for is not None or bool(
-            (callbacks or Callbacks()).capabilities()
-        )
-        """True if servers may be offered client capabilities over the default connections."""
+        self._client_connections = ClientConnections(self.dedicated_connection, self.release_client)
         self._notification_listeners: list[OnServerNotification] = []
         self._closing_tasks = BackgroundTasks()
         self._closed = False
@@ -153,9 +152,24 @@ class ConnectionManager:
     # Requests.
 
     def send(self, server_id: str, caller: Caller, request: McpRequest) -> Awaitable[dict[str, Any]]:
-        """Return the result of a request, over the chat's own connection if the caller has one. Raise a
-        ServerError, always within the timeouts."""
-        return self.connection(server_id, caller.principal, caller.chat).request(request)
+        """Return the result of a request, over a connection of the chat or client alone where the server
+        needs one. Raise a ServerError, always within the timeouts."""
+        client, chat = request.client, caller.chat
+        connection = self._connections.get((server_id, caller.principal.id)) if chat is None else None
+        if connection is None:
+            connection = self.connection(server_id, caller.principal, chat)
+        if client is None:
+            if chat is not None and connection.serves_clients and self._callbacks_for is not None:
+                client = _make_chat_client(chat, self._callbacks_for(caller.principal, chat))
+                request = replace(request, client=client)
+            return connection.request(request)
+        if client.capabilities and connection.server.trust is Trust.UNTRUSTED:
+            # An untrusted server cannot ask questions.
+            client = RequestClient(None, client.name, on_progress=client.on_progress)
+            request = replace(request, client=client)
+        if connection.serves_clients:
+            return connection.request(request)
+        return self._client_connections.send(connection, caller.principal, request, client)
 
     async def list_tools(
         self, server_id: str, *, principal: Principal = LOCAL_PRINCIPAL, chat: str | None = None
@@ -203,7 +217,7 @@ class ConnectionManager:
         self, server_id: str, principal: Principal = LOCAL_PRINCIPAL, chat: str | None = None
     ) -> Connection:
         """Return the connection of this server and principal without connecting it. A chat has dedicated
-        connections to instances, closed by ``close_dedicated_connections``.
+        connections to instances and to servers with a session per client, closed by ``release_client``.
 
         Use the result at once: an unused connection may be replaced by another. Raise Unreachable if the
         server does not exist for the principal.
@@ -216,12 +230,12 @@ class ConnectionManager:
         return self._make_connection(server_id, principal) if connection is None else connection
 
     def _chat_connection(self, server_id: str, principal: Principal, chat: str) -> Connection | None:
-        """Return the chat's own connection, or None for a server that is not an instance."""
+        """Return the chat's own connection, or None for a server that chats share."""
         key = (server_id, principal.id, chat)
         if (existing := self._dedicated_connections.find(key)) is not None:
             return existing
         server = self.find(server_id, principal)
-        if server is None or server.instance is None:
+        if server is None or (server.instance is None and server.sessions is SessionPolicy.SHARED):
             return None
         self._close_in_background(self._dedicated_connections.prune(_MAX_CHAT_CONNECTIONS_BEFORE_PRUNING))
         connection = self._make_dedicated_connection(
@@ -250,6 +264,15 @@ class ConnectionManager:
             else _IDLE_TIMEOUT_SECONDS
         )
 
+        is_stdio = isinstance(server.transport, StdioSpec)
+        serves_clients = is_stdio and server.sessions is SessionPolicy.SHARED
+        callbacks = self._make_callbacks(principal)
+        if callbacks is not None and is_stdio:
+            if server.shared or server.trust is Trust.UNTRUSTED or not serves_clients:
+                callbacks = Callbacks()
+        elif callbacks is not None:
+            callbacks = replace(callbacks, shared=None)
+
         def make(on_notification: OnConnectionNotification | None) -> Connection:
             return Connection(
                 server,
@@ -257,8 +280,9 @@ class ConnectionManager:
                 self._connector,
                 on_notification,
                 stop_when_idle=idle_timeout,
-                callbacks=self._make_callbacks(principal),
+                callbacks=callbacks,
                 isolated_context=True,
+                serves_clients=serves_clients,
             )
 
         on_notification, spec = self._make_notification_handler(principal), server.transport
@@ -275,7 +299,7 @@ class ConnectionManager:
     ) -> Connection:
         """Return a connection for ``holder`` alone, with its own callbacks and capabilities.
 
-        Nothing is started. It stops when idle, and ``close_dedicated_connections`` closes it. Raise
+        Nothing is started. It stops when idle, and ``release_client`` closes it. Raise
         Unreachable if the server does not exist for the principal.
         """
         existing = self._dedicated_connections.find((server_id, principal.id, holder))
@@ -314,8 +338,17 @@ class ConnectionManager:
         """Return the dedicated connections of a holder (a gateway client or a chat)."""
         return self._dedicated_connections.for_holder(holder)
 
-    async def close_dedicated_connections(self, holder: str) -> None:
-        """Close the dedicated connections of a holder. A later call creates new ones."""
+    def notify_roots_changed(self, holder: str) -> None:
+        """Tell the servers that know a client's roots that these have changed."""
+        offered = (each for each in self._connections.values() if "roots" in each.offered_capabilities)
+        for connection in (*self.list_dedicated_connections(holder), *offered):
+            connection.notify("notifications/roots/list_changed")
+
+    async def release_client(self, holder: str) -> None:
+        """Close the dedicated connections of a gateway client or chat, and forget it as a user of shared
+        ones. A later call creates new ones."""
+        for connection in self._connections.values():
+            connection.release_client(holder)
         await self._close_connections(
             self._dedicated_connections.remove_matching(lambda key: key[2] == holder)
         )
@@ -498,6 +531,7 @@ class ConnectionManager:
         closing += self._dedicated_connections.remove_matching(
             lambda key: key[0] in changes and key not in updated
         )
+        self._client_connections.forget_servers(changes)
         await self._close_connections(closing)
         return set(changes)
 
@@ -530,6 +564,15 @@ class ConnectionManager:
 
     def _find_connection_keys(self, server_ids: Collection[str]) -> list[tuple[str, str]]:
         return [key for key in self._connections if key[0] in server_ids]
+
+
+def _make_chat_client(chat: str, callbacks: Callbacks) -> RequestClient:
+    """Return the client for calls of a chat over a connection that it shares."""
+
+    async def ask(server_id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await replace(callbacks, shared=None).answer(server_id, method, params)
+
+    return RequestClient(chat, "a chat", callbacks.capabilities(), ask)
 
 
 def _server_not_found(server_id: str) -> Unreachable:

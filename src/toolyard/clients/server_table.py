@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from toolyard.types.server import Provenance, Server, Trust
+from toolyard.types.server import Provenance, Server, StdioSpec, Trust
 
 __all__ = ["ServerChange", "ServerTable"]
 
@@ -90,11 +90,13 @@ def _without_provenance(server: Server | None) -> Server | None:
 
 def _connection_fields(server: Server) -> Server:
     """Return the definition with all fields reset that affect only lists, policy and display."""
+    # A stdio server learns once what its clients can do, which is nothing if it is untrusted.
+    trust = server.trust if isinstance(server.transport, StdioSpec) else Trust.TRUSTED
     return replace(
         server,
         label=None,
         description=None,
-        trust=Trust.TRUSTED,
+        trust=trust,
         cache_ttl=0.0,
         allow_tools=None,
         deny_tools=(),

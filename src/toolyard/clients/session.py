@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import logging
 from collections import deque
@@ -13,6 +14,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered
+from toolyard.clients.unanswered_calls import (
+    AbandonedCalls,
+    UnansweredCall,
+    describe_call,
+    find_sole_client,
+    is_call,
+)
 from toolyard.clients.unsolicited_traffic import (
     ListChangeThrottle,
     TrafficLimits,
@@ -53,7 +61,7 @@ from toolyard.results.readable_json import estimate_characters, to_readable_json
 from toolyard.results.truncation import truncate_middle
 from toolyard.tracing.tracer import Attributes, Tracer, describe_address
 from toolyard.transports.transport import NOT_MCP_HINT, Transport
-from toolyard.types.call import DeclaredClient, McpRequest, OnProgress
+from toolyard.types.call import McpRequest
 from toolyard.types.server import Server, StdioSpec, Timeouts
 
 __all__ = ["McpSession", "TracedSession", "describe_server"]
@@ -73,14 +81,13 @@ secrets, so its length must be bounded."""
 class _PendingCall:
     """One request in flight, with its future and its time limits."""
 
-    __slots__ = ("failure", "future", "latest_end", "on_progress", "silence", "timeout_scope")
+    __slots__ = ("failure", "future", "last_progress", "latest_end", "request", "silence", "timeout_scope")
 
-    def __init__(
-        self, future: asyncio.Future[dict[str, Any]], silence: float, on_progress: OnProgress | None
-    ):
+    def __init__(self, future: asyncio.Future[dict[str, Any]], silence: float, request: McpRequest):
         self.future = future
         self.silence = silence
-        self.on_progress = on_progress
+        self.request = request
+        self.last_progress = 0.0
         self.timeout_scope: asyncio.Timeout | None = None
         self.latest_end = 0.0
         self.failure: ServerError | None = None
@@ -131,6 +138,10 @@ class McpSession:
         """Number of calls of the owner that currently use this session."""
         self.on_notification: Callable[[str, Mapping[str, Any]], None] | None = None
         self.on_end: Callable[[McpSession, ServerError], None] | None = None
+        self.on_log: Callable[[Mapping[str, Any]], None] | None = None
+        """Called with each log message, before the program's callback."""
+        self.on_roots_refused: Callable[[], None] | None = None
+        """Called when the server asks for roots, which it was not offered."""
         self.has_exceeded_traffic_limits = False
         """True if the session ended because the server exceeded the traffic limits."""
         self._traffic_limits = traffic_limits
@@ -139,6 +150,7 @@ class McpSession:
         self._callbacks = callbacks
         self._loop = asyncio.get_running_loop()
         self._pending: PendingRequests[_PendingCall] = PendingRequests()
+        self._abandoned_calls = AbandonedCalls()
         self._server_requests: dict[RequestId, asyncio.Task[None]] = {}
         self._queued_replies: deque[Message] = deque()
         self._server_request_times: deque[float] = deque(maxlen=server_requests_per_minute)
@@ -168,7 +180,6 @@ class McpSession:
         self,
         request: McpRequest,
         timeouts: Timeouts,
-        client: DeclaredClient = DeclaredClient(),  # noqa: B008 - frozen
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """Send one request and return its result. Raise a ServerError, at the latest when ``timeouts`` have
@@ -176,7 +187,8 @@ class McpSession:
         if self._end_reason is not None:
             raise Unreachable(self._end_reason.cause, hint=self._end_reason.hint)
         method = request.method
-        call = _PendingCall(self._loop.create_future(), timeouts.silence, request.on_progress)
+        client = request.client
+        call = _PendingCall(self._loop.create_future(), timeouts.silence, request)
         id = self._pending.register(call, method)
         # ``initialize`` negotiates the version, so it has none of the ``_meta`` fields that depend on it.
         if method == "initialize":
@@ -187,9 +199,9 @@ class McpSession:
             params = self.request_builder.build_params(
                 request.params,
                 progress_token=id if wants_progress else None,
-                log_level=client.log_level,
+                log_level=None if client is None else client.log_level,
                 meta=request.meta,
-                capabilities=client.capabilities,
+                capabilities=None if client is None else client.capabilities,
             )
         now = self._loop.time()
         call.latest_end = now + timeouts.call
@@ -200,12 +212,12 @@ class McpSession:
                 await self.transport.send(build_request(id, method, params), headers)
                 return await call.future
         except TimeoutError:
-            self._cancel_request(id, method, "timed out")
+            self._cancel_request(id, request, timeouts, "timed out")
             if call.failure is not None:
                 raise call.failure from None
             raise self._timeout_error(call, timeouts, method) from None
         except asyncio.CancelledError:
-            self._cancel_request(id, method, "cancelled by the caller")
+            self._cancel_request(id, request, timeouts, "cancelled by the caller")
             raise
         finally:
             self._pending.discard(id)
@@ -240,7 +252,7 @@ class McpSession:
         """Send a notification in the background. Failures are only logged."""
         self.spawn(self._send_best_effort(build_notification(method, params)))
 
-    def _cancel_request(self, id: int, method: str, reason: str) -> None:
+    def _cancel_request(self, id: int, request: McpRequest, timeouts: Timeouts, reason: str) -> None:
         # The specification forbids cancelling `initialize`, and allows to cancel only requests that are in
         # progress: not one that was answered in the meantime. Some transports cancel by closing the
         # response stream, and need no message.
@@ -248,9 +260,11 @@ class McpSession:
         if (
             was_pending
             and self._end_reason is None
-            and method != "initialize"
+            and request.method != "initialize"
             and not self.transport.cancels_on_disconnect
         ):
+            if is_call(request.method):
+                self._abandoned_calls.add(id, request, self._loop.time() + timeouts.call)
             self.notify("notifications/cancelled", {"requestId": id, "reason": reason})
 
     async def _send_best_effort(self, message: Message) -> None:
@@ -276,6 +290,7 @@ class McpSession:
         id = recover_response_id(undecoded)
         accepted = self._pending.is_pending(id) if id is not None else not has_method_first(undecoded)
         if not accepted:
+            self._abandoned_calls.on_answer(id)
             self._count_unsolicited(size)
         return accepted
 
@@ -326,6 +341,7 @@ class McpSession:
                 if (task := self._server_requests.get(event.id)) is not None:
                     task.cancel()
             else:
+                self._abandoned_calls.on_answer(event.response_id)
                 self._skip_message(event)
 
     def _on_response(self, event: RpcResponse[_PendingCall]) -> None:
@@ -350,13 +366,18 @@ class McpSession:
         # Progress restarts the silence limit, but not the total one: the specification (Timeouts) asks for a
         # maximum regardless of progress.
         call.reschedule(self._loop.time() + call.silence)
-        if call.on_progress is not None:
-            self._run_callback(call.on_progress, params)
+        if call.request.on_progress is not None:
+            if isinstance(value := params.get("progress"), int | float):
+                call.last_progress = value
+            self._run_callback(call.request.on_progress, params)
 
     def _on_notification(self, event: Notification) -> None:
         if event.method != "notifications/message":
             self.dispatch_notification(event.method, event.params)
-        elif self._callbacks.log is not None:
+            return
+        if self.on_log is not None:
+            self._run_callback(self.on_log, event.params)
+        if self._callbacks.log is not None:
             self._run_callback(self._callbacks.log, self.server, event.params)
 
     def dispatch_notification(self, method: str, params: Mapping[str, Any]) -> None:
@@ -463,15 +484,46 @@ class McpSession:
             self._queued_replies.popleft()
 
     async def _answer_server_request(self, event: IncomingRequest) -> None:
+        # Found before the first await, with the calls that were running when the server asked.
+        calls = self._list_unanswered_calls()
+        client = find_sole_client(calls, event.method, event.params)
+        callbacks = self._callbacks if client is None else Callbacks.from_client(client)
         try:
-            result = await self._callbacks.answer(self.server, event.method, event.params)
+            if event.method.partition("/")[0] not in self.request_builder.capabilities:
+                raise CapabilityNotOffered(event.method)
+            result = await callbacks.answer(self.server, event.method, event.params, calls)
             message = build_result_message(event.id, result)
         except CapabilityNotOffered:
+            if event.method == "roots/list" and self.on_roots_refused is not None:
+                self.on_roots_refused()
             message = build_error_message(event.id, METHOD_NOT_FOUND, f"{event.method} is not offered")
         except ToolyardError as error:
             # A refusal with a message meant for the server, or a failed callback.
             message = build_error_message(event.id, INTERNAL_ERROR, error.cause)
         await self._send_best_effort(message)
+
+    def _list_unanswered_calls(self) -> list[UnansweredCall]:
+        """Return the calls that a request of the server may belong to."""
+        return [
+            *self._abandoned_calls.list_calls(self._loop.time()),
+            *(
+                UnansweredCall(
+                    describe_call(call.request),
+                    call.request.client,
+                    functools.partial(self._report_wait, call),
+                    call.fail,
+                )
+                for call in self._pending.tokens()
+                if is_call(call.request.method)
+            ),
+        ]
+
+    def _report_wait(self, call: _PendingCall, message: str) -> None:
+        """Report progress of our own for a call that waits. The specification requires that it increases."""
+        if call.request.on_progress is not None and not call.future.done():
+            call.last_progress += 0.001
+            params = {"progress": call.last_progress, "message": message}
+            self._run_callback(call.request.on_progress, params)
 
     def _pause_silence_timeouts(self) -> None:
         """Suspend the silence limit of all calls: the server may be waiting for our answer. The total limit
@@ -530,13 +582,12 @@ class TracedSession(McpSession):
         self,
         request: McpRequest,
         timeouts: Timeouts,
-        client: DeclaredClient = DeclaredClient(),  # noqa: B008 - frozen
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         method, tracer = request.method, self._tracer
         if method == "subscriptions/listen":
             # Lasts as long as the session, and belongs to no caller.
-            return await super().request(request, timeouts, client, headers)
+            return await super().request(request, timeouts, headers)
         target = (request.params or {}).get("name") if method in ("tools/call", "prompts/get") else None
         name = method if target is None else f"{method} {target}"
         attributes: Attributes = {
@@ -556,7 +607,7 @@ class TracedSession(McpSession):
         with scope:
             carrier = tracer.inject()
             traced = replace(request, meta={**(request.meta or {}), **carrier})
-            return await super().request(traced, timeouts, client, {**(headers or {}), **carrier})
+            return await super().request(traced, timeouts, {**(headers or {}), **carrier})
 
 
 def describe_server(server: Server) -> Attributes:

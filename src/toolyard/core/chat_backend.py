@@ -78,7 +78,7 @@ class DatabaseChatBackend:
         """Forget the callers of a chat and close its dedicated connections."""
         for key in [key for key in self._callers if key[0] == chat_id]:
             del self._callers[key]
-        await self._core.manager.close_dedicated_connections(chat_id)
+        await self._core.manager.release_client(chat_id)
 
     async def _find_owner(self, owner: str) -> User:
         if owner == LOCAL_PRINCIPAL.id and self._settings.people_mode is PeopleMode.NONE:

@@ -7,7 +7,7 @@ so that a short command starts quickly.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -33,11 +33,13 @@ from toolyard.clients.call_path import (
     ResultStoreFor,
     TracedCallPath,
 )
+from toolyard.clients.callbacks import CapabilityNotOffered
 from toolyard.clients.connector import AuthProviderFor
 from toolyard.clients.handshake import FileEraCache
 from toolyard.clients.manager import CallbacksFor
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.clients.tool_directory import ToolDirectory, ToolFetcher
+from toolyard.clients.unanswered_calls import UnansweredCall
 from toolyard.config.fingerprint_key import fingerprint_key
 from toolyard.config.settings.table import Settings
 from toolyard.core.server_updates import ServerUpdates
@@ -60,8 +62,15 @@ from toolyard.types.tool import JsonObject
 if TYPE_CHECKING:
     from toolyard.agents.builtin_tools.server_factory import NativeServerSetup
     from toolyard.agents.chat.elicitation import ServerQuestions
+    from toolyard.core.page_questions import PageQuestions
 
-__all__ = ["Core", "auth_providers_from_database", "build_core", "make_chat_callbacks"]
+__all__ = [
+    "Core",
+    "auth_providers_from_database",
+    "build_core",
+    "make_chat_callbacks",
+    "make_shared_callbacks",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,10 +282,13 @@ def _build_meta_limits(settings: Settings) -> MetaToolLimits:
     )
 
 
-def make_chat_callbacks(questions: Callable[[], ServerQuestions], *, sampling: bool) -> CallbacksFor:
+def make_chat_callbacks(
+    questions: Callable[[], ServerQuestions], page: PageQuestions | None = None, *, sampling: bool
+) -> CallbacksFor:
     """Return callbacks that forward elicitation of servers to the user's chat, and ``sampling`` to the model.
 
-    If no user is present to answer, the server receives the action "cancel".
+    If no user is present to answer, the server receives the action "cancel". Questions of a server that
+    several clients share go to the ``page`` where they cannot be attributed to one of them.
     """
 
     def callbacks_for(principal: Principal, chat: str | None) -> Callbacks:
@@ -286,7 +298,28 @@ def make_chat_callbacks(questions: Callable[[], ServerQuestions], *, sampling: b
         async def sample(server_id: str, params: JsonObject) -> JsonObject:
             return await questions().sample(principal.id, server_id, params, chat_id=chat)
 
-        return Callbacks(elicit, elicitation_urls=True, sampling=sample if sampling else None)
+        shared = None if page is None or chat is not None else partial(page.answer, principal.id)
+        return Callbacks(elicit, elicitation_urls=True, sampling=sample if sampling else None, shared=shared)
+
+    return callbacks_for
+
+
+def make_shared_callbacks(page: PageQuestions | None) -> CallbacksFor:
+    """Return callbacks for servers that only gateway clients use.
+
+    A question that cannot be attributed to one client goes to the ``page``; without one it is cancelled.
+    """
+
+    async def cancel(
+        owner: str, server_id: str, method: str, params: JsonObject, calls: Sequence[UnansweredCall]
+    ) -> JsonObject:
+        if method != "elicitation/create":
+            raise CapabilityNotOffered(method)
+        return {"action": "cancel"}
+
+    def callbacks_for(principal: Principal, chat: str | None) -> Callbacks:
+        shared = partial(cancel if page is None else page.answer, principal.id)
+        return Callbacks(offers={"elicitation": {"form": {}, "url": {}}}, shared=shared)
 
     return callbacks_for
 

@@ -24,6 +24,7 @@ from toolyard.core.composition import Core, build_core, make_chat_callbacks
 from toolyard.core.current_config import ChangeNotifier, ConfiguredServers, CurrentConfig
 from toolyard.core.instances import InstanceSync
 from toolyard.core.interface_links import InterfaceLinks, StopSignal
+from toolyard.core.page_questions import PageQuestions
 from toolyard.core.user_tools import UserTools
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.registry import Registry
@@ -155,7 +156,9 @@ class Services:
             before_call=self.audit.before_call,
             # The chats need the core, so that they are looked up when a server asks.
             callbacks_for=make_chat_callbacks(
-                lambda: self.chats.questions, sampling=bool(self.models.choices)
+                lambda: self.chats.questions,
+                PageQuestions(database.questions, links.approvals_url, settings.ask_wait),
+                sampling=bool(self.models.choices),
             ),
             on_list_changed=self._on_list_changed,
             with_native_tools=True,
@@ -203,6 +206,7 @@ class Services:
             database.auth,
             database.chats,
             database.usage,
+            database.questions,
         )
 
     def apply_agents(self, loaded: LoadedAgents) -> None:

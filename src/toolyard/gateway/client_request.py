@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard, cast
 
-from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered, ServerRequestHandler
+from toolyard.clients.callbacks import CapabilityNotOffered
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import RpcError
 from toolyard.gateway.client_subscriptions import Subscription
@@ -31,7 +31,8 @@ from toolyard.protocol.pending import (
     build_request,
 )
 from toolyard.protocol.server import RequestRejection, parse_request_metadata
-from toolyard.types.call import OnProgress
+from toolyard.types.call import OnProgress, RequestClient
+from toolyard.types.visible_text import visible
 
 __all__ = [
     "CURRENT_REQUEST",
@@ -40,6 +41,7 @@ __all__ = [
     "LegacySession",
     "SendToClient",
     "build_session_request",
+    "describe_client",
     "discard_message",
     "forwardable_capabilities",
     "is_at_or_above_level",
@@ -243,12 +245,21 @@ def _remember_id(memory: LruCache[RequestId, Any], id: RequestId, value: object)
 
 
 _SESSION_NUMBERS = itertools.count(1)
-_ELICITATION_COMPLETE = "notifications/elicitation/complete"
-"""Notification that the person has completed a URL elicitation; the modern era has no equivalent."""
+_MAX_NAME_CHARACTERS = 60
+
+CheckQuestion: TypeAlias = Callable[[str, str, Mapping[str, Any]], Mapping[str, Any]]
+"""Returns the checked params of a question: server id, method, params. Raises BadAnswer."""
+
+
+def describe_client(info: Mapping[str, Any]) -> str:
+    """Return the name of a client for people, from its ``clientInfo``."""
+    words = (info.get("title") or info.get("name"), info.get("version"))
+    name = " ".join(word for word in words if isinstance(word, str) and word)
+    return visible(name[:_MAX_NAME_CHARACTERS]) or "a client"
 
 
 class LegacySession:
-    """One legacy client. It answers questions of servers over its dedicated connections."""
+    """One legacy client. It answers questions of servers that belong to its calls."""
 
     def __init__(
         self,
@@ -256,16 +267,16 @@ class LegacySession:
         capabilities: Mapping[str, Any],
         client_info: Mapping[str, Any],
         send_to_client: SendToClient | None = None,
+        *,
+        key: str | None = None,
+        check_question: CheckQuestion | None = None,
     ) -> None:
         """``send_to_client`` sends messages that belong to no request; None while the client has no stream
-        for them."""
-        self.key = f"session-{next(_SESSION_NUMBERS)}"
+        for them. ``key`` identifies the client; by default each session is another client."""
+        self.key = key or f"session-{next(_SESSION_NUMBERS)}"
         self.version = version
         self.client_info = client_info
         self.capabilities = forwardable_capabilities(capabilities)
-        self.log_level: str | None = None
-        self.log_level_marks: dict[str, tuple[int, str]] = {}
-        """The log level that was set on each server, with the number of the connection it was set on."""
         self.send_to_client = send_to_client
         self.subscription: Subscription | None = None
         """The subscription by which the client gets notifications."""
@@ -273,29 +284,21 @@ class LegacySession:
         """Requests in progress, the oldest first."""
         self.cancellable_requests = CancellableRequests()
         self._pending_requests: PendingRequests[asyncio.Future[dict[str, Any]]] = PendingRequests()
-        self.callbacks = self._make_callbacks()
-
-    @property
-    def needs_dedicated_connections(self) -> bool:
-        """Return whether dedicated connections are needed, because servers may ask this client or send it
-        logs."""
-        return bool(self.capabilities) or self.log_level is not None
-
-    def _make_callbacks(self) -> Callbacks:
-        def answerer_for(method: str) -> ServerRequestHandler | None:
-            if method.partition("/")[0] not in self.capabilities:
-                return None
-            return lambda _, params: self.ask_client(method, params)
-
-        return Callbacks(
-            elicitation=answerer_for("elicitation/create"),
-            sampling=answerer_for("sampling/createMessage"),
-            roots=answerer_for("roots/list"),
-            log=self._forward_log,
-            notification=self._forward_notification,
-            offers=self.capabilities,
-            name_inputs=True,
+        self._check_question = check_question
+        self.client = RequestClient(
+            self.key,
+            describe_client(client_info),
+            self.capabilities,
+            self._answer_server,
+            send_log=self._forward_log,
         )
+
+    async def _answer_server(
+        self, server_id: str, method: str, params: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        if self._check_question is not None:
+            params = self._check_question(server_id, method, params)
+        return await self.ask_client(method, params)
 
     async def ask_client(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the client's answer to a question of a server.
@@ -334,14 +337,17 @@ class LegacySession:
         if self.send_to_client is not None:
             self.send_to_client(message)
 
-    def _forward_log(self, _: str, params: Mapping[str, Any]) -> None:
-        if is_at_or_above_level(params, self.log_level) and (tell := self._choose_sender()) is not None:
+    def _forward_log(self, params: Mapping[str, Any]) -> None:
+        if (
+            is_at_or_above_level(params, self.client.log_level)
+            and (tell := self._choose_sender()) is not None
+        ):
             tell(build_notification("notifications/message", dict(params)))
 
-    def _forward_notification(self, _: str, method: str, params: Mapping[str, Any]) -> None:
-        """Forward the notifications that belong to a server's question; others are handled elsewhere."""
-        if method == _ELICITATION_COMPLETE and (tell := self._choose_sender()) is not None:
-            tell(build_notification(method, dict(params)))
+    def notify_during_request(self, message: Message) -> None:
+        """Send a message that a server sent while it works, on the stream of a request if there is one."""
+        if (tell := self._choose_sender()) is not None:
+            tell(message)
 
     def _choose_sender(self) -> SendToClient | None:
         """Return the sender for a message that a server sends while it works.
@@ -360,6 +366,6 @@ class LegacySession:
         for waiting in self._pending_requests.tokens():
             if not waiting.done():
                 waiting.cancel()
-        # Both refer back to the session. Dropping them frees it by reference counting, without the garbage
+        # All refer back to the session. Dropping them frees it by reference counting, without the garbage
         # collector.
-        self.send_to_client, self.callbacks = None, Callbacks()
+        self.send_to_client = self.client.ask = self.client.send_log = None

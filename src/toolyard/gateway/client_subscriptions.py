@@ -16,7 +16,10 @@ from toolyard.gateway.upstream_subscriptions import (
 )
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 
-__all__ = ["LIST_CHANGED_KINDS", "ClientSubscriptions", "Subscription"]
+__all__ = ["ELICITATION_COMPLETE", "LIST_CHANGED_KINDS", "ClientSubscriptions", "Subscription"]
+
+ELICITATION_COMPLETE = "notifications/elicitation/complete"
+"""Notification that the person has completed a URL elicitation; the modern era has no equivalent."""
 
 LIST_CHANGED_KINDS = {
     "notifications/tools/list_changed": "tools",
@@ -34,7 +37,8 @@ class Subscription:
     """Whether the client sees anything of a server."""
     notify: Callable[[str, Mapping[str, Any]], None]
     kinds: set[str] = field(default_factory=set[str])
-    """The lists that the client follows: ``tools``, ``prompts``, ``resources``."""
+    """The lists that the client follows: ``tools``, ``prompts``, ``resources``; and ``elicitations`` if it
+    opens URLs for servers."""
     uris: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     """Subscribed resources: server id and the server's URI, with the URI that the client uses."""
     only_server_id: str | None = None
@@ -76,6 +80,10 @@ class ClientSubscriptions:
                 uri = params.get("uri")
                 if isinstance(uri, str) and (name := watch.uris.get((server_id, uri))) is not None:
                     watch.notify(method, {**params, "uri": name})
+            elif method == ELICITATION_COMPLETE:
+                # All clients of the principal get it: those that do not know the id ignore it.
+                if "elicitations" in watch.kinds and not common and watch.can_see_server(server_id):
+                    watch.notify(method, params)
             elif LIST_CHANGED_KINDS.get(method) in watch.kinds and watch.can_see_server(server_id):
                 watch.notify(method, {})
 

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias, cast
 from toolyard.errors import ServerError, ToolyardError
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.client_request import ClientRequest, LegacySession, SendToClient
-from toolyard.gateway.client_subscriptions import Subscription
+from toolyard.gateway.client_subscriptions import ELICITATION_COMPLETE, Subscription
 from toolyard.gateway.error_responses import RpcErrorResponse, error_to_failure, method_not_found
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
-from toolyard.gateway.input_required.visible_questions import escape_hidden_in_requests
+from toolyard.gateway.input_required.visible_questions import check_question, escape_hidden_in_requests
 from toolyard.gateway.surface.prompts import PromptHandlers
 from toolyard.gateway.surface.resources import ResourceHandlers
 from toolyard.gateway.surface.tools import ToolHandlers
@@ -154,6 +154,10 @@ class Endpoint:
 
     async def initialize(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], LegacySession]:
         """Return the response to ``initialize``, and the new session."""
+        sole = self.gateway.sole_client
+        if sole is not None and sole.declare(as_object(params.get("capabilities"))):
+            # Servers that were told other capabilities are connected again.
+            await self.gateway.manager.close_principal(self.caller.principal.id)
         offered = await self.caller_view.capabilities()
         result = build_initialize_result(
             params.get("protocolVersion"),
@@ -165,29 +169,46 @@ class Endpoint:
             result["protocolVersion"],
             as_object(params.get("capabilities")),
             as_object(params.get("clientInfo")),
+            key=None if sole is None else sole.key,
+            check_question=self._check_question,
         )
+        if sole is not None:
+            sole.session = session
         return result, session
+
+    def _check_question(self, server_id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        server = self.gateway.manager.find(server_id, self.caller.principal)
+        return check_question(server, method, params)
 
     def subscribe_session(self, session: LegacySession, send_to_client: SendToClient) -> None:
         """Start sending a session the notifications that belong to none of its requests."""
         session.send_to_client = send_to_client
         if session.subscription is None:
+
+            def notify(method: str, params: Mapping[str, Any]) -> None:
+                message = build_notification(method, dict(params))
+                if method == ELICITATION_COMPLETE:
+                    session.notify_during_request(message)
+                else:
+                    session.notify(message)
+
+            opens_urls = "url" in as_object(session.capabilities.get("elicitation"))
             session.subscription = Subscription(
                 self.caller.principal,
                 self.caller_view.can_see_server,
-                lambda method, params: session.notify(build_notification(method, dict(params))),
-                {"tools", "prompts", "resources"},
+                notify,
+                {"tools", "prompts", "resources", *(("elicitations",) if opens_urls else ())},
                 only_server_id=self.only_server_id,
             )
             self.gateway.client_subscriptions.add(session.subscription)
 
     async def end_session(self, session: LegacySession) -> None:
-        """End a session: stop its notifications and close its connections."""
+        """End a session: stop its notifications, and release the connections that it used."""
         session.end()
         watch, session.subscription = session.subscription, None
         if watch is not None:
             await self.gateway.client_subscriptions.remove(watch)
-        await self.gateway.upstream.close_session(session)
+        await self.gateway.manager.release_client(session.key)
 
     async def listen(self, id: RequestId, request: ClientRequest) -> dict[str, Any]:
         """Handle ``subscriptions/listen``: acknowledge, then send notifications until cancelled or closed.
@@ -249,7 +270,7 @@ class Endpoint:
         if level not in LOG_LEVELS:
             raise RpcErrorResponse(INVALID_PARAMS, "level is not a known log level")
         if request.session is not None:
-            request.session.log_level = level
+            request.session.client.log_level = level
         return {}
 
     async def _complete_argument(self, request: ClientRequest) -> dict[str, Any]:

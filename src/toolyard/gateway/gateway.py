@@ -18,9 +18,9 @@ from toolyard.gateway.client_subscriptions import ClientSubscriptions
 from toolyard.gateway.input_required.remote_calls import Mailbox, RemoteCalls
 from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.gateway.input_required.suspended_call import SuspendedCalls
+from toolyard.gateway.sole_client import SoleClient
 from toolyard.gateway.surface.list_repair import repair_tool
 from toolyard.gateway.surface.listing_cache import ListingCache
-from toolyard.gateway.upstream import Upstream
 from toolyard.meta import MetaTools
 from toolyard.protocol.codec import JsonFragment, encode_fragment
 from toolyard.protocol.eras import Era
@@ -52,11 +52,13 @@ class Gateway:
         sealer: RequestStateSealer | None = None,
         approvals: CallApprovals | None = None,
         mailbox: Mailbox | None = None,
+        sole_client: SoleClient | None = None,
     ) -> None:
         """Build the gateway.
 
         ``approvals`` is the approver of the core's call path, where clients can be asked. ``mailbox`` reaches
-        the other replicas, if there are any.
+        the other replicas, if there are any. ``sole_client`` is the only client of a gateway that has one;
+        its callbacks are those of the manager.
         """
         self.manager = manager
         self.tool_directory = tool_directory
@@ -65,8 +67,8 @@ class Gateway:
         self.name_assigner = name_assigner
         self.locks = locks
         self.approvals = approvals
+        self.sole_client = sole_client
         self.sealer = sealer or RequestStateSealer()
-        self.upstream = Upstream(manager)
         self.suspended_calls = SuspendedCalls()
         self.remote_calls = RemoteCalls(self.suspended_calls, mailbox, call_path.redact_error)
         self.listing_cache = ListingCache(
@@ -110,7 +112,6 @@ class Gateway:
         for key in [key for key in self._encoded_tools if key[0] in server_ids]:
             del self._encoded_tools[key]
         self.listing_cache.forget_servers(server_ids)
-        self.upstream.forget_servers(server_ids)
 
     def _on_notification(
         self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from toolyard.catalog.search import summarize_description
 from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
-from toolyard.clients.call_path import CallPath, ConnectionStrategy
+from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import ApprovalNeeded, CallTimeout, ServerError, ToolyardError
@@ -248,15 +248,13 @@ class MetaTools:
         self,
         call: ToolCall,
         caller: Caller,
-        connections: ConnectionStrategy | None = None,
         *,
         raise_approval_needed: bool = False,
     ) -> MetaToolReply:
         """Call a meta tool and return its reply, with the media of a called tool's result.
 
         Every failure becomes a reply, for any name and arguments. With ``raise_approval_needed``, raise
-        ApprovalNeeded instead of describing it, for callers that can prompt a person. ``connections`` are
-        those of a called tool.
+        ApprovalNeeded instead of describing it, for callers that can prompt a person.
         """
         name = call.name
         if name not in META_TOOLS:
@@ -264,7 +262,7 @@ class MetaTools:
         try:
             arguments = ToolArguments(META_TOOLS[name], call.arguments)
             if name == TOOLS_CALL_NAME:
-                return await self._call_tool(arguments, call, self._as_meta_caller(caller), connections)
+                return await self._call_tool(arguments, call, self._as_meta_caller(caller))
             return await self._handlers[name](arguments, self._as_meta_caller(caller))
         except (InvalidToolArgument, ResultReadError) as error:
             return _error_reply(str(error))
@@ -285,14 +283,11 @@ class MetaTools:
         self,
         call: ToolCall,
         caller: Caller,
-        connections: ConnectionStrategy | None = None,
         *,
         raise_approval_needed: bool = False,
     ) -> Result:
         """Call a meta tool and return its reply as a result, with the JSON of the reply as text."""
-        return _reply_to_result(
-            await self.call(call, caller, connections, raise_approval_needed=raise_approval_needed)
-        )
+        return _reply_to_result(await self.call(call, caller, raise_approval_needed=raise_approval_needed))
 
     def build_error_result(self, error: ToolyardError, caller: Caller) -> Result:
         """Return the result for a call through the meta tools that failed with ``error``."""
@@ -387,7 +382,6 @@ class MetaTools:
         args: ToolArguments,
         call: ToolCall,
         caller: Caller,
-        connections: ConnectionStrategy | None,
     ) -> MetaToolReply:
         name, arguments = args.require_text("name"), args.get_object("arguments")
         # Meta tools are not in the catalogue. Without this check the reply would be "no tool named …".
@@ -401,7 +395,7 @@ class MetaTools:
                 timeouts=self.call_timeout_seconds,
                 limits=ResultLimits(self._limits.result_chars),
             )
-            result = await self._call_path.call(target, caller, connections)
+            result = await self._call_path.call(target, caller)
         except CallTimeout as error:
             # Replace the hint only if the limit of the meta tools was exceeded. Listing the tools, and calls
             # with a shorter limit of their server, time out by the server's settings, which the error's hint

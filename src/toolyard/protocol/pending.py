@@ -99,6 +99,8 @@ class UnprocessableMessage:
     """Message that cannot be processed, with the reason."""
 
     reason: str
+    response_id: int | None = None
+    """Id of the request that it answers, if it is a response to one that is not in flight any more."""
 
 
 IncomingMessage: TypeAlias = (
@@ -214,7 +216,8 @@ class PendingRequests(Generic[T]):
         # Late responses to requests that timed out or were cancelled end here, too. They are normal: the
         # specification (Cancellation) warns that a response may cross its cancellation.
         if type(id) is not int or id not in self._pending:
-            return UnprocessableMessage(f"a response to {_describe_value(id)}, which is not in flight")
+            reason = f"a response to {_describe_value(id)}, which is not in flight"
+            return UnprocessableMessage(reason, id if type(id) is int else None)
         # A null result beside an error does not count as a result.
         if "result" in body and (body["result"] is not None or "error" not in body):
             result = body["result"]

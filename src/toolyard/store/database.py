@@ -22,6 +22,7 @@ from toolyard.store.repositories.chat_quota import ChatQuota
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.store.repositories.listings import SqlCatalogueStorage
 from toolyard.store.repositories.pins import SqlPinStorage
+from toolyard.store.repositories.questions import SqlQuestionStore
 from toolyard.store.repositories.registry import SqlRegistryStorage
 from toolyard.store.repositories.replica_messages import SqlMailbox
 from toolyard.store.repositories.results import DatabaseResultStore
@@ -65,6 +66,7 @@ class Database:
         self.expiry = ExpiredRowCleanup(executor, clock)
         self.key_rotation = KeyRotation(executor, cipher, self.signals)
         self.mailbox = SqlMailbox(executor, cipher, self.signals, clock)
+        self.questions = SqlQuestionStore(executor, self.mailbox)
 
     @classmethod
     async def open(

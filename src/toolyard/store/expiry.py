@@ -25,6 +25,7 @@ from toolyard.store.sql.tables import (
     grants,
     invites,
     letters,
+    questions,
     results,
     sessions,
     sign_ins,
@@ -143,6 +144,7 @@ def _expiry_conditions(now: float) -> list[tuple[Table, ColumnElement[bool]]]:
         (grants, (grants.c.expires_at <= now) | (grants.c.created_at > ahead)),
         (approvals, approvals.c.chat_id.is_(None) & (approvals.c.asked_at < month_ago)),
         (results, results.c.expires_at <= now),
+        (questions, outside_one_day(questions.c.asked_at)),
         (letters, outside_one_day(letters.c.sent_at)),
         (catalogues, ~catalogues.c.fetched_at.between(season_ago, ahead)),
     ]

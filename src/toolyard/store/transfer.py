@@ -25,13 +25,14 @@ from toolyard.store.sql.tables import (
     keys,
     letters,
     metadata,
+    questions,
     sign_ins,
 )
 
 __all__ = ["copy_sqlite_to_postgresql"]
 
 _BATCH_ROWS = 500
-_EXCLUDED_TABLES = {attempts, auth_pending, catalogues, keys, letters, sign_ins}
+_EXCLUDED_TABLES = {attempts, auth_pending, catalogues, keys, letters, questions, sign_ins}
 """Tables with short-lived rows, rows that are fetched again, and the key check of each database."""
 _TABLES_TO_COPY = [table for table in metadata.sorted_tables if table not in _EXCLUDED_TABLES]
 

@@ -19,9 +19,9 @@ __all__ = [
     "ApprovalRequest",
     "CallRecord",
     "Caller",
-    "DeclaredClient",
     "McpRequest",
     "OnProgress",
+    "RequestClient",
     "ToolCall",
 ]
 
@@ -48,6 +48,39 @@ class Caller:
     """Id of the chat. Calls of a chat to instances use connections dedicated to that chat."""
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class RequestClient:
+    """Client of ours that a request to a server is made for: a gateway client or a chat.
+
+    A modern server learns its capabilities with the request. A legacy server on a channel that several
+    clients share does not say which call its question belongs to: the client of all unanswered calls gets it.
+    """
+
+    key: str | None
+    """Requests with equal keys are of one client. None: no other request is known to be of the same one."""
+    name: str = "a client"
+    """Name for people."""
+    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    ask: Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]] | None = None
+    """Returns the client's answer to a request of a server: server id, method, params."""
+    log_level: str | None = None
+    """Level from which on the client wants the log messages of servers; None if it wants none."""
+    send_log: Callable[[Mapping[str, Any]], None] | None = None
+    """Sends the client the params of a log message, if they are at its level."""
+    on_progress: OnProgress | None = None
+    """Progress handler for calls that are made for this client."""
+    round_params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Params of a request that continues an earlier one, for servers that ask in results."""
+    on_input_required: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
+    """Checks and returns an ``input_required`` result, for a client that answers by another request: server
+    id, result. None: ``ask`` is used."""
+
+    @property
+    def is_of_one_request(self) -> bool:
+        """True if this object stands for the client during one request only."""
+        return self.on_input_required is not None
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One call of a tool, as an interface requests it."""
@@ -62,6 +95,8 @@ class ToolCall:
     """None: those of the server. A number of seconds only shortens them."""
     limits: ResultLimits | None = None
     """Limits of the shaped result. None: those of the settings."""
+    client: RequestClient | None = None
+    """Client that the call is made for; None: the program itself, or the caller's chat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +112,8 @@ class McpRequest:
     meta: Mapping[str, Any] | None = None
     """Keys for the ``_meta`` of the request, such as a trace context."""
     on_progress: OnProgress | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeclaredClient:
-    """Client that a request is made for, as declared to the server with that request.
-
-    A modern server may answer such a request with input requests, which are returned as the result, for that
-    client to answer.
-    """
-
-    capabilities: Mapping[str, Any] | None = None
-    """None: those of the connection."""
-    log_level: str | None = None
+    client: RequestClient | None = None
+    """Client that the request is made for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ __all__ = [
     "Provenance",
     "RestartPolicy",
     "Server",
+    "SessionPolicy",
     "StdioSpec",
     "Timeouts",
     "TransportName",
@@ -52,6 +53,15 @@ class ProtocolEra(StrEnum):
     """2026-07-28: no handshake, no session."""
     LEGACY = "legacy"
     """2025-11-25 and older: initialize first."""
+
+
+class SessionPolicy(StrEnum):
+    """Use of one process of a stdio server by the clients of one principal."""
+
+    SHARED = "shared"
+    """One process for all of them."""
+    PER_CLIENT = "per-client"
+    """A process for each, which is told exactly what that client can do."""
 
 
 class RestartPolicy(StrEnum):
@@ -201,6 +211,7 @@ class Server:
     timeouts: Timeouts = Timeouts()
     stop_when_idle: float | None = None
     restart: RestartPolicy = RestartPolicy.NEVER
+    sessions: SessionPolicy = SessionPolicy.SHARED
     cache_ttl: float = 60.0
     allow_tools: tuple[str, ...] | None = None
     deny_tools: tuple[str, ...] = ()

@@ -28,6 +28,7 @@ from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.chats import SqlChatStore
+from toolyard.store.repositories.questions import SqlQuestionStore
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.store.repositories.usage import SqlUsage
 from toolyard.web.access.services import uses
@@ -66,6 +67,7 @@ __all__ = [
     "NotifierDep",
     "PeopleDep",
     "PreviewsDep",
+    "QuestionsDep",
     "RegistryDep",
     "ServerRecordsDep",
     "ServerSignInsDep",
@@ -107,6 +109,7 @@ MetricsDep = Annotated[Metrics, uses(Metrics)]
 NotifierDep = Annotated[ChangeNotifier, uses(ChangeNotifier)]
 PeopleDep = Annotated[AccountService, uses(AccountService)]
 PreviewsDep = Annotated[ServerPreviews, uses(ServerPreviews)]
+QuestionsDep = Annotated[SqlQuestionStore, uses(SqlQuestionStore)]
 RegistryDep = Annotated[Registry, uses(Registry)]
 ServerRecordsDep = Annotated[ServerRecords, uses(ServerRecords)]
 ServerSignInsDep = Annotated[ConfigServerSignIns, uses(ConfigServerSignIns)]

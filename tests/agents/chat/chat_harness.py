@@ -95,7 +95,7 @@ class Yard:
 
     async def release_chat(self, chat_id: str) -> None:
         self.left.append(chat_id)
-        await self.core.manager.close_dedicated_connections(chat_id)
+        await self.core.manager.release_client(chat_id)
 
 
 @dataclass

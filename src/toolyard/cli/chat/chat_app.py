@@ -72,7 +72,7 @@ class LocalChatBackend:
         return ToolSet(core.manager, core.tool_directory, core.call_path, core.meta_tools, caller)
 
     async def release_chat(self, chat_id: str) -> None:
-        await self.core.manager.close_dedicated_connections(chat_id)
+        await self.core.manager.release_client(chat_id)
 
     def get_caller(self, chat: Chat | None) -> Caller:
         chat_id, agent_name, tools = (

@@ -23,6 +23,7 @@ from toolyard.types.server import (
     ProtocolEra,
     RestartPolicy,
     Server,
+    SessionPolicy,
     StdioSpec,
     Timeouts,
     TransportSpec,
@@ -238,6 +239,7 @@ def _read_server(
         timeouts=_read_timeouts(entry),
         stop_when_idle=entry.seconds("stopWhenIdle"),
         restart=entry.enum_member("restart", RestartPolicy) or RestartPolicy.NEVER,
+        sessions=entry.enum_member("sessions", SessionPolicy) or SessionPolicy.SHARED,
         cache_ttl=_read_cache_ttl(entry),
         allow_tools=read_allow_tools(entry),
         deny_tools=entry.patterns("denyTools") or (),
@@ -252,6 +254,12 @@ def _read_server(
         report_bare_stars(server.allow_tools, entry.path, entry.report)
     if server.oauth is not None and isinstance(transport, StdioSpec):
         entry.report.add_hint((*entry.path, "oauth"), "has no effect on a stdio server")
+    if server.sessions is SessionPolicy.PER_CLIENT:
+        path = (*entry.path, "sessions")
+        if isinstance(transport, HttpSpec):
+            entry.report.add_hint(path, "has no effect on an HTTP server")
+        elif server.shared:
+            entry.report.add_problem(path, "contradicts 'shared'", hint="keep one of the two")
     usable = server if transport is not None else None
     fallback = None if entry.strict else server
     return RawServer(usable, entry.path, transport_path, entry.report, fallback)

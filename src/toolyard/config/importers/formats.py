@@ -34,7 +34,17 @@ __all__ = [
 
 _SHARED_KEYS = (
     *("type", "command", "args", "cwd", "url", "headers", "enabled", "disabled"),
-    *("label", "description", "shared", "protocol", "timeouts", "stopWhenIdle", "restart", "cache"),
+    *(
+        "label",
+        "description",
+        "shared",
+        "protocol",
+        "timeouts",
+        "stopWhenIdle",
+        "restart",
+        "sessions",
+        "cache",
+    ),
     *("allowTools", "denyTools", "privateAddresses", "authProviderId"),
 )
 _URL_ALIASES = ("serverUrl", "httpUrl")

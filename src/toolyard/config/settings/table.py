@@ -210,6 +210,11 @@ class Settings(_ProviderSettings):
         "seconds for which a list of tools waits for slow servers; their tools are announced later. A list "
         "without any server waits four times as long for its first one",
     )
+    ask_wait: float = _setting_field(
+        300.0,
+        kind.number(0),
+        "seconds for which a question of a server that several clients share waits for an answer on the page",
+    )
     oauth_registration: Registration = _setting_field(
         Registration.DOCUMENT,
         kind.choice(Registration),

@@ -242,5 +242,4 @@ def _handle_one_way_message(held: HttpSession | None, body: Message) -> None:
         if is_request_id(id):
             held.session.cancellable_requests.cancel(id)
     elif method == "notifications/roots/list_changed":
-        for connection in held.endpoint.gateway.manager.list_dedicated_connections(held.session.key):
-            connection.notify(cast("str", method))
+        held.endpoint.gateway.manager.notify_roots_changed(held.session.key)

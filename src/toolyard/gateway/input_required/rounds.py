@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
-from toolyard.clients.call_path import ConnectionStrategy
 from toolyard.core.call_approvals import CURRENT_APPROVAL, RequestApproval
-from toolyard.gateway.client_request import ClientRequest
+from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest, describe_client
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.input_required.remote_calls import RoundOutcome
 from toolyard.gateway.input_required.suspended_call import CALL_ID_KEY, MultiRoundCall
-from toolyard.protocol.constants import INVALID_PARAMS
+from toolyard.gateway.input_required.visible_questions import check_input_requests, check_question
+from toolyard.protocol.constants import CLIENT_INFO_KEY, INVALID_PARAMS
+from toolyard.protocol.pending import as_object
 from toolyard.protocol.server import build_input_required_result
-from toolyard.types.call import Caller, McpRequest
+from toolyard.types.call import Caller, McpRequest, RequestClient
 
 __all__ = ["InputRequiredRunner", "UpstreamWork"]
 
 
-UpstreamWork: TypeAlias = Callable[[ConnectionStrategy], Awaitable[dict[str, Any]]]
-"""Performs a request over the given connections."""
+UpstreamWork: TypeAlias = Callable[[RequestClient], Awaitable[dict[str, Any]]]
+"""Performs a request to a server on behalf of the given client."""
 
 
 class InputRequiredRunner:
@@ -30,26 +31,39 @@ class InputRequiredRunner:
         self._gateway = gateway
         self._caller = caller
         self._principal = caller.principal
+        self._silent_client = RequestClient(None, "a client without a session")
 
     def run(self, request: ClientRequest, work: UpstreamWork) -> Awaitable[dict[str, Any]]:
         """Return the result, or ``input_required`` if the client has to answer a question.
 
         Raises what ``work`` raises, and RpcErrorResponse for a round that does not fit.
         """
-        params = request.params
-        may_ask = request.session is None and (request.capabilities or request.log_level is not None)
-        if may_ask or (request.session is None and ("requestState" in params or "inputResponses" in params)):
+        session, params = request.session, request.params
+        if session is not None:
+            CURRENT_REQUEST.set(request)
+            return work(session.client)
+        if (
+            request.capabilities
+            or request.log_level is not None
+            or "requestState" in params
+            or "inputResponses" in params
+        ):
             return self._run_round(request, work)
-        return work(self._gateway.upstream.choose(request))
+        return work(self._silent_client)
 
     def forward(
         self, request: ClientRequest, server_id: str, method: str, params: Mapping[str, Any]
     ) -> Awaitable[dict[str, Any]]:
         """Send a repeatable request to a server, and return its result like ``run``."""
-        forwarded = McpRequest(
-            method, params, repeatable=True, meta=request.meta, on_progress=request.on_progress
-        )
-        return self.run(request, lambda connections: connections.send(server_id, self._caller, forwarded))
+
+        def send(client: RequestClient) -> Awaitable[dict[str, Any]]:
+            on_progress = request.on_progress and (client.on_progress or request.on_progress)
+            forwarded = McpRequest(
+                method, params, repeatable=True, meta=request.meta, on_progress=on_progress, client=client
+            )
+            return self._gateway.manager.send(server_id, self._caller, forwarded)
+
+        return self.run(request, send)
 
     async def _run_round(self, request: ClientRequest, work: UpstreamWork) -> dict[str, Any]:
         # The state is sealed for this principal and request. A client can neither read nor change it, nor use
@@ -101,9 +115,30 @@ class InputRequiredRunner:
         if (state := content.get("upstream")) is not None:
             more["requestState"] = state
 
-        upstream = self._gateway.upstream
-        return self._gateway.suspended_calls.start(
-            request, lambda call: work(upstream.choose_for_rounds(call, more))
+        return self._gateway.suspended_calls.start(request, lambda call: work(self._make_client(call, more)))
+
+    def _make_client(self, call: MultiRoundCall, round_params: Mapping[str, Any]) -> RequestClient:
+        """Return the client of a call that may take several rounds; ``round_params`` are those of a continued
+        request: the client's answers, and the server's state."""
+        request, manager, principal = call.request, self._gateway.manager, self._principal
+
+        async def ask(server_id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+            server = manager.find(server_id, principal)
+            return await call.ask_client(method, check_question(server, method, params))
+
+        def check_result(server_id: str, result: dict[str, Any]) -> dict[str, Any]:
+            return check_input_requests(manager.find(server_id, principal), result)
+
+        return RequestClient(
+            None if self._gateway.sole_client is None else self._gateway.sole_client.key,
+            describe_client(as_object((request.meta or {}).get(CLIENT_INFO_KEY))),
+            request.capabilities,
+            ask,
+            request.log_level,
+            lambda params: call.request.send_log(params),
+            call.send_progress,
+            round_params,
+            check_result,
         )
 
     def open_state(self, request: ClientRequest) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from toolyard.types.visible_text import visible
 __all__ = [
     "check_elicitation",
     "check_input_requests",
+    "check_question",
     "escape_hidden_in_params",
     "escape_hidden_in_requests",
 ]
@@ -42,6 +43,11 @@ def check_elicitation(server: Server | None, params: Mapping[str, Any]) -> dict[
             hint="allow private addresses for this server (privateAddresses) if it may do so",
         )
     return {**params, "url": url}
+
+
+def check_question(server: Server | None, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters of a server's question; those of an elicitation are checked."""
+    return check_elicitation(server, params) if method == _ELICITATION_METHOD else params
 
 
 def check_input_requests(server: Server | None, result: dict[str, Any]) -> dict[str, Any]:

@@ -6,17 +6,18 @@ import asyncio
 import select
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import Settings
 from toolyard.core.call_approvals import CallApprovals, MemoryApprovalStore
-from toolyard.core.composition import build_core
+from toolyard.core.composition import build_core, make_shared_callbacks
 from toolyard.errors import Unreachable
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
 from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.gateway import Gateway
+from toolyard.gateway.sole_client import SoleClient
 from toolyard.gateway.stdio.session import StdioSession
 from toolyard.meta import ToolMode
 from toolyard.protocol.codec import encode
@@ -26,6 +27,9 @@ from toolyard.protocol.pending import Message
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
+
+if TYPE_CHECKING:
+    from toolyard.core.page_questions import PageQuestions
 
 __all__ = [
     "DRAIN_TIMEOUT_SECONDS",
@@ -174,13 +178,19 @@ class LocalGateway:
         settings: Settings,
         data_dir: Path,
         processes: ProcessPool | None = None,
+        *,
+        sole_client: SoleClient | None = None,
+        page: PageQuestions | None = None,
     ) -> None:
+        """Servers are told what the ``sole_client`` can do. Without one several clients share them, and
+        questions that cannot be attributed to one go to the ``page``, if there is one."""
         self._tasks = BackgroundTasks()
         approvals = CallApprovals(MemoryApprovalStore())
         self.core = core = build_core(
             configuration,
             settings,
             data_dir=data_dir,
+            callbacks_for=make_shared_callbacks(page) if sole_client is None else sole_client.callbacks_for,
             approve=approvals,
             on_list_changed=self._handle_list_changed,
             processes=processes,
@@ -193,6 +203,7 @@ class LocalGateway:
             core.name_assigner,
             core.locks,
             approvals=approvals,
+            sole_client=sole_client,
         )
 
     def _handle_list_changed(self, server_id: str) -> None:
@@ -221,7 +232,7 @@ async def serve_local(
     sink: BinaryIO,
 ) -> None:
     """Serve until the client disconnects; then close every connection and end every child process."""
-    local = LocalGateway(configuration, settings, data_dir)
+    local = LocalGateway(configuration, settings, data_dir, sole_client=SoleClient())
     try:
         await local.core.tool_directory.load_stored(caller.principal)
         await serve_streams(make_endpoint(local.gateway, caller, server, mode), source, sink)

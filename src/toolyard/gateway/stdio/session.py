@@ -127,7 +127,11 @@ class StdioSession:
         if era.has_sessions:
             return build_session_request(body, era, self._session, self._send_to_client)
         request = parse_stateless_request(body, era, self._send_to_client)
-        return request.failure if isinstance(request, RequestRejection) else request
+        if isinstance(request, RequestRejection):
+            return request.failure
+        if self._session is None and (sole := self._endpoint.gateway.sole_client) is not None:
+            sole.declare(request.capabilities)
+        return request
 
     async def _handle_request(self, id: RequestId, request: ClientRequest) -> Message:
         if request.method == "subscriptions/listen" and request.era.subscribes_by_request:
@@ -154,8 +158,7 @@ class StdioSession:
             if is_request_id(id) and (task := self._running_tasks.get(id)) is not None:
                 task.cancel()
         elif method == "notifications/roots/list_changed" and self._session is not None:
-            for connection in self._endpoint.gateway.manager.list_dedicated_connections(self._session.key):
-                connection.notify(method)
+            self._endpoint.gateway.manager.notify_roots_changed(self._session.key)
 
     def _send_error(self, id: RequestId | None, code: int, message: str, data: object = None) -> None:
         self._send_to_client(build_error_message(id, code, message, data))

@@ -11,8 +11,6 @@ from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
 from toolyard.catalog.tool_listing import ToolListing
-from toolyard.clients import ConnectionManager
-from toolyard.clients.call_path import ConnectionStrategy
 from toolyard.errors import ApprovalNeeded, ToolRefused, ToolyardError
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.client_request import ClientRequest
@@ -23,7 +21,6 @@ from toolyard.gateway.surface.downgrade import downgrade_result
 from toolyard.gateway.surface.paging import paginate_items
 from toolyard.gateway.surface.result_limits import ResultLimiter, is_within_limits
 from toolyard.gateway.surface.result_links import make_meta_tool_links
-from toolyard.gateway.upstream import needs_dedicated_connection
 from toolyard.meta import ToolMode, ToolOffer
 from toolyard.meta.meta_tools import TOOLS_CALL_NAME
 from toolyard.meta.tool_definitions import META_TOOLS
@@ -34,9 +31,9 @@ from toolyard.protocol.eras import Era
 from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
 from toolyard.protocol.pending import as_object
 from toolyard.results.readable_json import is_large
-from toolyard.types.call import Caller, McpRequest, ToolCall
+from toolyard.types.call import RequestClient, ToolCall
 from toolyard.types.result import Result
-from toolyard.types.server import NATIVE_SERVER_ID, Trust
+from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import Definition
 
 __all__ = ["ToolHandlers"]
@@ -155,7 +152,10 @@ class ToolHandlers:
     async def _call_tool(self, call: ToolCall, request: ClientRequest) -> dict[str, Any]:
         call_path, caller = self._gateway.call_path, self._view.caller
         result = await self._runner.run(
-            request, lambda connections: call_path.call_raw(call, caller, connections)
+            request,
+            lambda client: call_path.call_raw(
+                replace(call, client=client, on_progress=client.on_progress or call.on_progress), caller
+            ),
         )
         if is_large(result):
             result = await asyncio.to_thread(downgrade_result, result, request)
@@ -220,22 +220,26 @@ class ToolHandlers:
             return _build_meta_result(meta.build_error_result(error, caller), request)
 
     async def _call_through_meta(
-        self, call: ToolCall, request: ClientRequest, connections: ConnectionStrategy
+        self, call: ToolCall, request: ClientRequest, client: RequestClient
     ) -> dict[str, Any]:
         """Call a tool through the meta tools.
 
         Returns the server's question as it came, if there is one, else the result, shaped for a model.
         """
-        meta_connections = _MetaToolConnections(
-            self._gateway.manager,
-            connections,
-            self._view.gateway.upstream.without_capabilities,
-            may_ask=needs_dedicated_connection(request),
-        )
+        questions: list[dict[str, Any]] = []
+        if (check := client.on_input_required) is not None:
+
+            def keep_question(server_id: str, result: dict[str, Any]) -> dict[str, Any]:
+                questions.append(check(server_id, result))
+                return questions[-1]
+
+            client = replace(client, on_input_required=keep_question)
         result = await self._gateway.meta_tools.call_for_result(
-            call, self._view.caller, meta_connections, raise_approval_needed=True
+            replace(call, client=client, on_progress=client.on_progress or call.on_progress),
+            self._view.caller,
+            raise_approval_needed=True,
         )
-        return meta_connections.question or _build_meta_result(result, request)
+        return questions[-1] if questions else _build_meta_result(result, request)
 
     async def _find_exposed_name(self, name: str) -> str:
         """Return the exposed name of a tool of the only server; one that does not exist for an unknown
@@ -287,32 +291,6 @@ class ToolHandlers:
                 known = (definition, ())
             self._header_params[exposed] = known
         return known[1]
-
-
-@dataclass(slots=True)
-class _MetaToolConnections:
-    """Connections of a tool called through the meta tools. Untrusted servers may not ask questions."""
-
-    manager: ConnectionManager
-    connections: ConnectionStrategy
-    without_capabilities: ConnectionStrategy
-    may_ask: bool
-    """Whether servers may ask the client questions."""
-    question: dict[str, Any] | None = None
-    """The server's question to the client, if it asked one in its result."""
-
-    async def send(self, server_id: str, caller: Caller, request: McpRequest) -> dict[str, Any]:
-        server = self.manager.find(server_id, caller.principal)
-        if server is None or server.trust is Trust.UNTRUSTED:
-            return await self.without_capabilities.send(server_id, caller, request)
-        if self.may_ask and (limits := request.timeouts) is not None:
-            # A person may have to answer, which takes time. The silence timeout of the server stays the same.
-            limits = replace(limits, call=max(limits.call, server.timeouts.call))
-            request = replace(request, timeouts=limits)
-        result = await self.connections.send(server_id, caller, request)
-        if result.get("resultType") == "input_required":
-            self.question = result
-        return result
 
 
 def _build_meta_result(result: Result, request: ClientRequest) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from toolyard.store.sql.tables import (
     chats,
     grants,
     instances,
+    questions,
     results,
     servers,
     users,
@@ -90,7 +91,7 @@ def delete_user_rows(connection: Connection, user_id: str) -> None:
             )
         )
     )
-    for table in (chats, approvals, grants):
+    for table in (chats, approvals, grants, questions):
         connection.execute(delete(table).where(table.c.owner == user_id))
     connection.execute(delete(results).where(results.c.principal == user_id))
     connection.execute(delete(users).where(users.c.id == user_id))

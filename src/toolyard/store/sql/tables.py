@@ -62,6 +62,7 @@ __all__ = [
     "letters",
     "metadata",
     "pins",
+    "questions",
     "results",
     "servers",
     "sessions",
@@ -458,6 +459,20 @@ usage = Table(
     Column("cost", Dollars(), nullable=False),
     PrimaryKeyConstraint("day", "digest"),
     Index(None, "person", "day"),
+)
+
+# Questions of servers that wait for an answer on the page; deleted with the answer.
+
+questions = Table(
+    "questions",
+    metadata,
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
+    Column("owner", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, index=True),
+    Column("server", LimitedText(), nullable=False),
+    Column("calls", Text, nullable=False),
+    Column("question", Text, nullable=False),
+    Column("asked_at", Seconds(), nullable=False),
+    Column("expires_at", Seconds(), nullable=False),
 )
 
 # Messages between replicas, deleted by their recipient within seconds.

@@ -1,4 +1,4 @@
-"""``/ui/approvals``: calls of chats and programs that need approval, and standing approvals."""
+"""``/ui/approvals``: questions of servers, calls that need approval, and standing approvals."""
 
 from __future__ import annotations
 
@@ -14,27 +14,36 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from toolyard.agents.chat.chats import GrantScope
+from toolyard.agents.chat.sanitize import is_storable_json
+from toolyard.agents.chat.turn_snapshot import QuestionSnapshot
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
+from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.store.repositories.chats import SqlChatStore
+from toolyard.store.repositories.questions import SqlQuestionStore
 from toolyard.types.approval import Approval, Grant
+from toolyard.types.page_question import PageQuestion
 from toolyard.types.tool import JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.problem_details import describe_error
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import ApprovalsDep, AuditDep, ChatsDep, ChatStoreDep
-from toolyard.web.ui.chat.fragments import FragmentContext
+from toolyard.web.service_dependencies import ApprovalsDep, AuditDep, ChatsDep, ChatStoreDep, QuestionsDep
+from toolyard.web.ui.chat.fragments import FragmentContext, render_question
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import one_line, pretty_json
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import is_fragment_request, render_macro, render_page
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path
+from toolyard.web.ui.tools.form import ToolForm
+from toolyard.web.ui.tools.schema_form import BadArguments
 
 __all__ = ["router"]
 
 router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
+_ANSWER_ACTIONS = ("accept", "decline", "cancel")
+_MAX_ANSWER_CHARACTERS = 64_000
 _HOUR_SECONDS, _WEEK_SECONDS = 3_600.0, 7 * 86_400.0
 _REMEMBER_BY_ANSWER: Mapping[str, GrantScope | None] = {
     "once": None,
@@ -56,6 +65,14 @@ class PendingApproval:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A question of a server that several clients share."""
+
+    asked: PageQuestion
+    html: Markup
+
+
+@dataclass(frozen=True, slots=True)
 class ActiveGrant:
     """A standing approval."""
 
@@ -68,15 +85,35 @@ class ActiveGrant:
 class ApprovalsPage:
     """Content of the approvals page."""
 
+    questions: Sequence[OpenQuestion]
     waiting: Sequence[PendingApproval]
     granted: Sequence[ActiveGrant]
 
 
 @router.get("/ui/approvals")
 async def show_approvals(
-    request: Request, me: CurrentUser, approvals: ApprovalsDep, chat_store: ChatStoreDep
+    request: Request,
+    me: CurrentUser,
+    approvals: ApprovalsDep,
+    chat_store: ChatStoreDep,
+    questions: QuestionsDep,
 ) -> Response:
-    """Show calls that need approval, and standing approvals."""
+    """Show questions of servers, calls that need approval, and standing approvals."""
+    return await _render_approvals(request, me, approvals, chat_store, questions, {})
+
+
+async def _render_approvals(
+    request: Request,
+    me: RequestUser,
+    approvals: SqlApprovalStore,
+    chat_store: SqlChatStore,
+    questions: SqlQuestionStore,
+    forms: Mapping[str, ToolForm],
+) -> Response:
+    asked = [
+        OpenQuestion(each, _render_open_question(each, me, forms))
+        for each in await questions.list_open(me.user.id, time.time())
+    ]
     stored, titles = approvals, _ChatTitles(chat_store, me)
     waiting: list[PendingApproval] = []
     for each in await stored.list_pending(me.user.id):
@@ -91,7 +128,7 @@ async def show_approvals(
         ActiveGrant(each, describe_grant(each, await titles.get_title(each.chat_id)))
         for each in await stored.list_grants(me.user.id, time.time())
     ]
-    return render_page(request, "approvals.html", page=ApprovalsPage(waiting, granted))
+    return render_page(request, "approvals.html", page=ApprovalsPage(asked, waiting, granted))
 
 
 @router.post("/ui/approvals/{approval_id}")
@@ -126,6 +163,55 @@ async def answer_approval(
         return Response(status_code=204)
     message = "Call declined." if answer == "no" else "Call approved."
     return redirect_with_message(safe_redirect_path(form.text("next"), "/ui/approvals"), message)
+
+
+def _question_key(question_id: str) -> str:
+    return f"q-{question_id}"
+
+
+def _render_open_question(asked: PageQuestion, me: RequestUser, forms: Mapping[str, ToolForm]) -> Markup:
+    frame = FragmentContext("", me.csrf, forms, question_url=f"/ui/approvals/questions/{asked.id}")
+    return render_question(QuestionSnapshot(_question_key(asked.id), asked.question), frame)
+
+
+@router.post("/ui/approvals/questions/{question_id}")
+async def answer_page_question(
+    request: Request,
+    me: CurrentUser,
+    question_id: str,
+    audit: AuditDep,
+    approvals: ApprovalsDep,
+    chat_store: ChatStoreDep,
+    questions: QuestionsDep,
+) -> Response:
+    """Answer a question of a server that several clients share."""
+    form = await read_submitted_form(request)
+    open_questions = await questions.list_open(me.user.id, time.time())
+    asked = next((each for each in open_questions if each.id == question_id), None)
+    action = form.text("reply") if form.text("reply") in _ANSWER_ACTIONS else "cancel"
+    answer: dict[str, object] = {"action": action}
+    if asked is not None and asked.question.kind == "form" and action == "accept":
+        key = _question_key(asked.id)
+        filled = ToolForm.from_question(asked.question.schema or {}, key).with_submission(form)
+        try:
+            if filled.only_changed:
+                return await _render_approvals(request, me, approvals, chat_store, questions, {key: filled})
+            answer["content"] = _check_content(filled.arguments())
+        except BadArguments as error:
+            forms = {key: filled.with_errors(error)}
+            return await _render_approvals(request, me, approvals, chat_store, questions, forms)
+    if asked is None or not await questions.answer(me.user.id, question_id, answer):
+        raise NotFound("this question is no longer open", hint="its call has ended, or it was answered")
+    await audit.record_change(me, "question.answer", question_id, reply=action, server=asked.question.server)
+    return redirect_with_message(
+        "/ui/approvals", "Answer sent." if action == "accept" else "Question declined."
+    )
+
+
+def _check_content(content: dict[str, object]) -> dict[str, object]:
+    if not is_storable_json(content) or len(pretty_json(content)) > _MAX_ANSWER_CHARACTERS:
+        raise BadArguments({"": "the answer is too long"})
+    return content
 
 
 @router.post("/ui/approvals/grants/{grant_id}/revoke")

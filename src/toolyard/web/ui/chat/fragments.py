@@ -60,6 +60,8 @@ class FragmentContext:
     """Submitted forms of questions that are shown again, by the key of the question."""
     to_html: Callable[[str], Markup] = render_markdown
     """Converts the Markdown of an answer to HTML."""
+    question_url: str = ""
+    """URL that answers to questions are sent to, for questions outside of a chat."""
     fixed_media_url: str = ""
     """URL of all media of an example chat; empty to use the URLs of results."""
 

@@ -1,0 +1,306 @@
+"""One process of a stdio server for all clients of a person, and questions that reach the right one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, Old, http, next_message
+from tests.web.conftest import Local, open_site
+from tests.web.scriptless_browser import Browser, Page
+
+__all__ = ["http", "open_site"]
+
+SERVER = str(Path(__file__).parent.parent / "servers/counting_server.py")
+FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
+ANN = {"action": "accept", "content": {"name": "Ann"}}
+
+Until = Callable[..., Awaitable[None]]
+
+
+def entry(marker: str, *more: str, **keys: Any) -> dict[str, Any]:
+    """The entry of a server whose process can be found by the marker."""
+    return {"command": sys.executable, "args": ["-I", "-S", SERVER, marker, *more], **keys}
+
+
+def processes(marker: str) -> list[int]:
+    """The ids of the processes that were started with this marker."""
+    found: list[int] = []
+    for folder in Path("/proc").iterdir():
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        if marker.encode() in words:
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> str:
+    return f"marker-{tmp_path}"
+
+
+@pytest.fixture
+async def site(open_site: Any, marker: str) -> Local:
+    return await open_site({"one": entry(marker)}, list_deadline=LONG_LIST_DEADLINE)
+
+
+@pytest.fixture
+async def browser(site: Local) -> Browser:
+    return Browser(site.client())
+
+
+async def begin(http: aiohttp.ClientSession, site: Local, capabilities: dict[str, Any]) -> Old:
+    client = Old(http, f"{site.url}/mcp", capabilities)
+    await client.begin()
+    return client
+
+
+@asynccontextmanager
+async def holding(site: Local, client: Modern, until: Until) -> AsyncIterator[asyncio.Task[Any]]:
+    """A call of this client that the server does not answer until it is told to."""
+    manager = site.services.core.manager
+    # The first call lists the tools, which counts as well.
+    await client.call("one_count")
+    before = manager.status("one").in_flight
+    call = asyncio.create_task(client.call("one_hold"))
+    await until(lambda: manager.status("one").in_flight == before + 1)
+    yield call
+    if not call.done():
+        await client.call("one_release")
+        assert json.loads((await call).text) == "released"
+
+
+async def question_on_page(browser: Browser) -> Page:
+    """The page, once there is a question on it."""
+    async with asyncio.timeout(30):
+        while True:
+            page = await browser.get("/ui/approvals")
+            if "is asking" in page.text:
+                return page
+            await asyncio.sleep(0.02)
+
+
+async def reply(browser: Browser, page: Page, action: str = "accept") -> Page:
+    form = page.form_with("reply")
+    field = next(name for name, _ in page.fields(form) if name.startswith("q-"))
+    return await browser.send(page, form, {field: "Ann"}, ("reply", action))
+
+
+# One process.
+
+
+async def test_clients_of_both_eras_and_of_all_capabilities_share_one_process(
+    site: Local, http: aiohttp.ClientSession, marker: str
+) -> None:
+    url = f"{site.url}/mcp"
+    all_of_them = {**FORMS, "sampling": {}, "roots": {}}
+    clients = [Modern(http, url, each) for each in ({}, FORMS, all_of_them)]
+    clients += [await begin(http, site, each) for each in ({}, FORMS, all_of_them)]
+    seen = [json.loads((await client.call("one_count")).text) for client in clients]
+    answer = await site.client().post("/api/v1/tools/one_count/call", {"arguments": {}})
+    seen.append(json.loads(answer.json["text"]))
+    assert [each["count"] for each in seen] == list(range(1, 8))
+    (pid,) = processes(marker)
+    assert {each["pid"] for each in seen} == {pid}
+    # They leave, and nothing of them is left.
+    for client in clients[3:]:
+        async with http.delete(client.url, headers=client.head("")) as response:
+            assert response.status == 204
+    assert processes(marker) == [pid]
+    assert site.services.core.manager.connection("one").users == {}
+
+
+async def test_a_server_that_people_share_has_one_process(
+    open_site: Any, http: aiohttp.ClientSession, marker: str
+) -> None:
+    site = await open_site({"one": entry(marker, shared=True)}, people_mode="password")
+    told: list[Any] = []
+    for name in ("ann", "bob"):
+        person = await site.person(name)
+        head = {"Authorization": f"Bearer {person.secret}"}
+        client = Modern(http, f"{site.url}/mcp", FORMS, head)
+        assert (await client.call("one_count")).result
+        told.append(json.loads((await client.call("one_told")).text))
+    assert told == [{}, {}]
+    assert len(processes(marker)) == 1
+
+
+async def test_per_client_gives_each_client_its_own_process(
+    open_site: Any, http: aiohttp.ClientSession, marker: str
+) -> None:
+    site = await open_site({"one": entry(marker, sessions="per-client")}, list_deadline=LONG_LIST_DEADLINE)
+    roots, plain = await begin(http, site, {"roots": {}}), await begin(http, site, {})
+    counts: list[Any] = []
+    for client, can in ((roots, {"roots": {}}), (plain, {})):
+        counts += [json.loads((await client.call("one_count")).text)["count"] for _ in range(2)]
+        assert json.loads((await client.call("one_told")).text) == can
+    assert counts == [1, 2, 1, 2]
+    before = len(processes(marker))
+    async with http.delete(roots.url, headers=roots.head("")) as response:
+        assert response.status == 204
+    assert len(processes(marker)) == before - 1
+
+
+# Whose question.
+
+
+async def test_a_question_of_one_call_goes_to_its_caller(site: Local, http: aiohttp.ClientSession) -> None:
+    other = await begin(http, site, FORMS)
+    await other.call("one_count")
+    modern = Modern(http, f"{site.url}/mcp", FORMS)
+    asked = (await modern.call("one_ask")).result
+    given = {"inputResponses": {"input-1": ANN}, "requestState": asked["requestState"]}
+    assert json.loads((await modern.call("one_ask", **given)).text) == ANN
+    async with _asking(http, other) as (response, question):
+        assert question["method"] == "elicitation/create"
+        await other.send({"jsonrpc": "2.0", "id": question["id"], "result": ANN}, other.head(""))
+        answer = await next_message(response)
+    assert json.loads(answer["result"]["content"][0]["text"]) == ANN
+    assert "is asking" not in (await Browser(site.client()).get("/ui/approvals")).text
+
+
+async def test_a_question_during_two_calls_goes_to_the_page_and_to_no_client(
+    site: Local, http: aiohttp.ClientSession, until: Until, browser: Browser
+) -> None:
+    other = await begin(http, site, FORMS)
+    modern = Modern(http, f"{site.url}/mcp", FORMS)
+    async with holding(site, modern, until), _asking(http, other, progressToken="p") as (response, first):
+        # The client learns where the question is, and does not get it.
+        assert first["method"] == "notifications/progress"
+        assert first["params"]["progressToken"] == "p"
+        page = await question_on_page(browser)
+        (key,) = [each.attrs["id"] for each in page.root.all("section", class_="question")]
+        assert f"{site.url}/ui/approvals#{key}" in first["params"]["message"]
+        assert "Who?" in page.text
+        assert "hold (a client)" in page.text
+        assert "ask (old 1)" in page.text
+        after = await reply(browser, page)
+        assert "Answer sent." in after.flash
+        answer = await next_message(response)
+        assert json.loads(answer["result"]["content"][0]["text"]) == ANN
+        # It is answered once.
+        assert (await reply(browser, page)).status == 404
+
+
+async def test_a_question_to_a_client_that_cannot_answer_goes_to_the_page(
+    site: Local, http: aiohttp.ClientSession, browser: Browser
+) -> None:
+    call = asyncio.create_task(Modern(http, f"{site.url}/mcp").call("one_ask"))
+    await reply(browser, await question_on_page(browser), "decline")
+    assert json.loads((await call).text) == {"action": "decline"}
+
+
+async def test_a_cancelled_call_counts_until_the_server_has_answered_it(
+    site: Local, http: aiohttp.ClientSession, until: Until, browser: Browser
+) -> None:
+    gone, modern = await begin(http, site, FORMS), Modern(http, f"{site.url}/mcp", FORMS)
+    async with holding(site, gone, until) as call:
+        call.cancel()
+        await until(lambda: site.services.core.manager.status("one").in_flight == 0)
+    waiting = asyncio.create_task(modern.call("one_ask"))
+    page = await question_on_page(browser)
+    assert "hold (old 1)" in page.text
+    await reply(browser, page)
+    assert json.loads((await waiting).text) == ANN
+    # The server answers it late, and from now on there is one call.
+    await modern.call("one_release")
+    assert (await modern.call("one_ask")).result["resultType"] == "input_required"
+
+
+async def test_a_model_is_not_used_for_a_call_of_unknown_origin(
+    open_site: Any, http: aiohttp.ClientSession, marker: str, until: Until
+) -> None:
+    models = {"m": {"model": "openai:gpt-5-mini"}}
+    site = await open_site(
+        {"one": entry(marker)}, list_deadline=LONG_LIST_DEADLINE, openai_api_key="k", models=models
+    )
+    modern = Modern(http, f"{site.url}/mcp", {"sampling": {}})
+    assert (await modern.call("one_sample")).result["resultType"] == "input_required"
+    async with holding(site, Modern(http, f"{site.url}/mcp"), until):
+        answer = json.loads((await modern.call("one_sample")).text)
+    assert "not known which client" in answer["message"]
+
+
+async def test_a_call_ends_with_the_link_if_nobody_answers(
+    open_site: Any, http: aiohttp.ClientSession, marker: str
+) -> None:
+    site = await open_site({"one": entry(marker)}, list_deadline=LONG_LIST_DEADLINE, ask_wait=0.2)
+    failed = (await Modern(http, f"{site.url}/mcp").call("one_ask")).error
+    assert f"{site.url}/ui/approvals#q-" in failed["message"]
+    assert "answer the question on that page" in failed["data"]["hint"]
+    assert "is asking" not in (await Browser(site.client()).get("/ui/approvals")).text
+
+
+async def test_a_question_is_on_the_page_of_its_person_only(
+    open_site: Any, http: aiohttp.ClientSession, marker: str
+) -> None:
+    site = await open_site({"one": entry(marker)}, people_mode="password", list_deadline=LONG_LIST_DEADLINE)
+    ann, bob = await site.person("ann"), await site.person("bob")
+    client = Modern(http, f"{site.url}/mcp", {}, {"Authorization": f"Bearer {ann.secret}"})
+    call = asyncio.create_task(client.call("one_ask"))
+    browser = Browser(ann.browser)
+    page = await question_on_page(browser)
+    assert "is asking" not in (await Browser(bob.browser).get("/ui/approvals")).text
+    form = page.form_with("reply")
+    # With a form of his own page, Bob cannot answer it either.
+    (question,) = await site.services.database.questions.list_open(ann.user.id, 0.0)
+    assert not await site.services.database.questions.answer(bob.user.id, question.id, ANN)
+    await browser.send(page, form, {}, ("reply", "cancel"))
+    assert json.loads((await call).text) == {"action": "cancel"}
+
+
+# Log messages.
+
+
+async def test_each_client_gets_the_log_messages_that_it_asked_for(
+    site: Local, http: aiohttp.ClientSession
+) -> None:
+    quiet, errors, everything = [await begin(http, site, {}) for _ in range(3)]
+    for client, level in ((errors, "error"), (everything, "debug")):
+        await client.ask("logging/setLevel", {"level": level})
+        await client.call("one_count")
+
+    async def logged(client: Old) -> list[str]:
+        messages = (await client.call("one_log")).messages
+        return [each["params"]["level"] for each in messages if each.get("method") == "notifications/message"]
+
+    assert await logged(quiet) == []
+    assert await logged(errors) == ["error"]
+    assert await logged(everything) == ["debug", "error"]
+    # The finest level of all clients is set, and set once.
+    assert json.loads((await quiet.call("one_count")).text)["levels"] == ["error", "debug"]
+
+
+# Roots.
+
+
+async def test_a_server_that_needs_roots_gets_a_hint(
+    open_site: Any, http: aiohttp.ClientSession, marker: str
+) -> None:
+    site = await open_site(
+        {"one": entry(marker), "two": entry(marker, "--roots")}, list_deadline=LONG_LIST_DEADLINE
+    )
+    client = await begin(http, site, {"roots": {}})
+    assert json.loads((await client.call("one_roots")).text)["code"] == -32601
+    await client.call("two_count")
+    for id in ("one", "two"):
+        assert '"sessions": "per-client"' in (site.services.core.manager.status(id).hint or "")
+
+
+@asynccontextmanager
+async def _asking(
+    http: aiohttp.ClientSession, client: Old, **meta: Any
+) -> AsyncIterator[tuple[aiohttp.ClientResponse, Any]]:
+    """A call that asks, with its first message."""
+    message = client.message("tools/call", {"name": "one_ask", "arguments": {}}, **meta)
+    async with http.post(client.url, json=message, headers=client.head("")) as response:
+        yield response, await next_message(response)
