@@ -109,7 +109,7 @@ async def sign_in(
     options: Options, sign_in_server: SignInServer, *, paste: bool, browser: bool, timeout_seconds: float
 ) -> int:
     """Sign in to a server, check that it works, and report both. Returns an exit code."""
-    from toolyard.auth.errors import DiscoveryFailed  # slow to load, as the whole core is
+    from toolyard.auth.errors import DiscoveryFailed, SignInNotNeeded  # slow to load, as the whole core is
     from toolyard.cli.terminal_sign_in import TerminalSignIn
 
     flow = TerminalSignIn(
@@ -119,7 +119,7 @@ async def sign_in(
         grant = await flow.sign_in(
             sign_in_server, paste=paste, browser=browser, timeout_seconds=timeout_seconds
         )
-    except DiscoveryFailed:
+    except (DiscoveryFailed, SignInNotNeeded):
         # A server that needs no sign-in does not report one either.
         state, _, _ = await check_server(options, sign_in_server.server.id)
         if state is not State.READY:
