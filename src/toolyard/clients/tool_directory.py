@@ -323,7 +323,6 @@ class ToolDirectory:
         entry = self._by_principal.get(principal.id)
         if entry is not None:
             entry.recheck_at[server.id] = time.monotonic() + _CALL_RECHECK_SECONDS
-            self._by_principal.move_to_end(principal.id)
         return listing
 
     async def _catalogue_for_call(self, server: Server, principal: Principal, chat: str | None) -> Catalogue:
