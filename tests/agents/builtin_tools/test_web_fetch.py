@@ -7,6 +7,7 @@ Whatever else would be dialled is noted and refused.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import gzip
 import socket
 import zlib
@@ -19,7 +20,7 @@ from aiohttp import web
 from tests.fake_dns import Names
 
 from toolyard.agents.builtin_tools.tool_error import NativeToolError
-from toolyard.agents.builtin_tools.web_fetch import PageFetcher
+from toolyard.agents.builtin_tools.web_fetch import WEB_ENCODINGS, PageFetcher
 from toolyard.net import AddressGuard, OutboundHttp, is_private
 
 pytestmark = pytest.mark.usefixtures("leaks")
@@ -173,6 +174,10 @@ async def test_a_page_cannot_close_its_own_fence(world: World) -> None:
 async def test_texts_of_every_kind_are_read(world: World, body: str | bytes, kind: str, text: str) -> None:
     world.answer(body, kind)
     assert await world.text() == text
+
+
+def test_encodings_are_known_by_the_names_of_their_codecs() -> None:
+    assert {codecs.lookup(name).name for name in WEB_ENCODINGS} == WEB_ENCODINGS
 
 
 async def test_a_long_text_is_read_in_parts(world: World) -> None:

@@ -28,7 +28,7 @@ from toolyard.transports.transport import to_single_line
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["PageFetcher", "decode_body", "mark_page_untrusted"]
+__all__ = ["WEB_ENCODINGS", "PageFetcher", "decode_body", "mark_page_untrusted"]
 
 
 _DECLARED_CHARSET_PATTERN = re.compile(
@@ -37,12 +37,13 @@ _DECLARED_CHARSET_PATTERN = re.compile(
 )
 _CHARSET_SCAN_BYTES = 2048
 _WEB_ENCODING_NAMES = """
-utf-8 utf-16 utf-16le utf-16be cp866 iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8
+utf-8 utf-16 utf-16-le utf-16-be cp866 iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8
 iso8859-10 iso8859-13 iso8859-14 iso8859-15 iso8859-16 koi8-r koi8-u mac-roman mac-cyrillic cp874 cp1250
-cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 gbk gb18030 big5 euc-jp iso2022-jp shift-jis euc-kr
+cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 gbk gb18030 big5 euc_jp iso2022_jp shift_jis euc_kr
 """
-_WEB_ENCODINGS = frozenset(codecs.lookup(name).name for name in _WEB_ENCODING_NAMES.split())
-"""Encodings of the web. Python has others, some of which do not produce text or take very long to decode."""
+WEB_ENCODINGS = frozenset(_WEB_ENCODING_NAMES.split())
+"""Encodings of the web, by the names of their codecs. Python has others, some of which do not produce text or
+take very long to decode."""
 _LATIN1_ENCODINGS = frozenset({"ascii", "iso8859-1"})
 """Encodings decoded as Windows-1252 instead, as browsers do."""
 
@@ -80,7 +81,7 @@ def _lookup_encoding(name: str) -> str | None:
         return None
     if encoding in _LATIN1_ENCODINGS:
         return "cp1252"
-    return encoding if encoding in _WEB_ENCODINGS else None
+    return encoding if encoding in WEB_ENCODINGS else None
 
 
 _FETCH_TIMEOUT_SECONDS = 30.0

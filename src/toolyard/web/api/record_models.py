@@ -63,7 +63,7 @@ def _request_model(
         if partial or each.default is None:
             input_type, options["default"] = input_type | None, None
         elif each.item_type is not None:
-            options["default_factory"] = list
+            options["default_factory"] = list[Any]
         elif each.default is not MISSING and (each.default or not each.spec.not_empty):
             options["default"] = each.default
         fields[each.name] = (input_type, Field(**options))
