@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,8 +61,38 @@ async def test_a_program_that_a_client_starts_uses_what_this_one_uses(alone: Loc
     page = await Browser(alone.client()).get("/ui/connect?client=cursor")
     made, folder = entry(page, "the entry for the local command"), alone.services.data_dir
     places = ["--data-dir", str(folder), "--config", str(folder / "mcp.json")]
-    assert [made["command"], *made["args"]] == ["toolyard", *places, "stdio"]
-    assert f"toolyard {' '.join(places)} connect cursor --write" in page.text
+    program = [str(Path(sys.executable).with_name("toolyard"))]
+    assert [made["command"], *made["args"]] == [*program, *places, "stdio"]
+    assert f"{' '.join([*program, *places])} connect cursor --write" in page.text
+
+
+async def test_a_local_command_works_as_copied(alone: Local, tmp_path: Path) -> None:
+    for client in ("claude-desktop", "codex", "vscode"):
+        page = await Browser(alone.client()).get(f"/ui/connect?client={client}")
+        made = entry(page, "the entry for the local command")
+        # A client that a desktop starts has neither the PATH nor the folder of this process.
+        process = await asyncio.create_subprocess_exec(
+            made["command"],
+            *made["args"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TOOLYARD_STANDALONE": "1"},
+        )
+        requests = [
+            REQUEST,
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+        ]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"".join(json.dumps(each).encode() + b"\n" for each in requests))
+        async with asyncio.timeout(60):
+            while (answer := json.loads(await process.stdout.readline())).get("id") != 2:
+                pass
+        assert "demo_count" in [tool["name"] for tool in answer["result"]["tools"]]
+        process.stdin.close()
+        await asyncio.wait_for(process.wait(), 60)
 
 
 @pytest.mark.parametrize("client", [name for name in CLIENT_FORMATS if name != "claude-desktop"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 from toolyard.config.exporters.toml_tables import format_table
@@ -18,12 +20,19 @@ __all__ = [
     "ConnectionMethod",
     "Snippet",
     "build_snippet",
+    "find_program",
     "gateway_url",
 ]
 
 ENTRY_NAME = "toolyard"
 """Our name in a client's configuration."""
 _TOKEN_VARIABLE = "TOOLYARD_TOKEN"
+
+
+def find_program() -> tuple[str, ...]:
+    """Return the command of this program with its path: clients that a desktop starts have another PATH."""
+    script = Path(sys.executable).with_name("toolyard")
+    return (str(script),) if script.exists() else (sys.executable, "-m", "toolyard")
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ def command(
     from toolyard.gateway.client_snippets import (  # not for the help
         ConnectionMethod,
         build_snippet,
+        find_program,
         gateway_url,
     )
 
@@ -104,7 +105,7 @@ def command(
         # The entry is shown for the project's file as well.
         options = _with_explicit_config(options)
     way = ConnectionMethod(
-        (*(_find_program() if write else ("toolyard",)), *_build_location_options(options), "stdio", *words),
+        (*(find_program() if write else ("toolyard",)), *_build_location_options(options), "stdio", *words),
         None if url is None else gateway_url(url, **given),
         (token or token_file is not None) and url is not None,
     )
@@ -204,12 +205,6 @@ def _with_explicit_config(options: Options) -> Options:
             hint="add your servers to it: the client starts Toolyard with this file only",
         )
     return replace(options, config=str(file))
-
-
-def _find_program() -> tuple[str, ...]:
-    """Return the path of this program: a client that a desktop starts may lack it in its PATH."""
-    script = Path(sys.executable).with_name("toolyard")
-    return (str(script),) if script.exists() else (sys.executable, "-m", "toolyard")
 
 
 def _with_token(method: ConnectionMethod, file: str | None) -> ConnectionMethod:

@@ -22,6 +22,7 @@ from toolyard.gateway.client_snippets import (
     ConnectionMethod,
     Snippet,
     build_snippet,
+    find_program,
     gateway_url,
 )
 from toolyard.registry import Registry
@@ -95,8 +96,8 @@ class ConnectPage:
     program: Snippet | None
     """Snippet with a local command; None if clients run on other machines."""
     mode: PeopleMode
-    location_options: str
-    """Command-line options for the data directory and configuration of this Toolyard."""
+    this_program: str
+    """Command that runs this Toolyard, with the options for its data directory and configuration."""
     made: ApiToken | None = None
     text: str | None = field(default=None, repr=False)
     error: str = ""
@@ -192,12 +193,13 @@ async def _render_connect_page(
     program = None
     if mode is PeopleMode.NONE and chosen.kind != "instance":
         program = build_snippet(
-            client, ConnectionMethod(("toolyard", *_build_location_options(config), "stdio", *chosen.words))
+            client,
+            ConnectionMethod((*find_program(), *_build_location_options(config), "stdio", *chosen.words)),
         )
     here = _build_url_snippet(
         client, ConnectionMethod(url=url, needs_token=mode is not PeopleMode.NONE, token=secret)
     )
-    here_too = shlex.join(_build_location_options(config))
+    here_too = shlex.join((*find_program(), *_build_location_options(config)))
     page = ConnectPage(client, offers, chosen, url, here, program, mode, here_too, new_token, secret, error)
     return render_page(request, "connect.html", status=status, page=page)
 
