@@ -10,6 +10,7 @@ from tests.web.scriptless_browser import Browser
 
 from toolyard.types.account import Right, Role
 from toolyard.types.audit import AuditEntry
+from toolyard.types.registry import InstanceDraft, ServerDraft
 
 
 async def admin_of(team: Local) -> Browser:
@@ -183,5 +184,50 @@ async def test_what_pages_change_is_in_the_log(team: Local) -> None:
     page = await ada.send(page, "/ui/admin/mcp/new", sent, press=("do", "save"))
     await ada.press(page, f"{page.path}/disable")
     text = (await ada.get("/ui/admin/audit")).text
-    for action in ("server.add", "server.disable"):
-        assert action in text
+    for words in ("Added a server", "Disabled a server", "Docs"):
+        assert words in text
+
+
+async def test_the_log_names_people_and_things_and_filters_by_them(team: Local) -> None:
+    ada, bob = await admin_of(team), await team.person("bob")
+    registry, audit = team.services.registry, team.services.database.audit
+    server = await registry.add_server(ServerDraft("Docs", "https://d.test/mcp"))
+    instance = await registry.create_instance(bob.user.id, InstanceDraft(server.id, slug="work"))
+    now = time.time()
+    for entry in (
+        AuditEntry(now - 7200, "server.add", "gone", "ada", server.id, details={"name": "Docs"}),
+        AuditEntry(
+            now,
+            "instance.sign_in",
+            bob.user.id,
+            "bob",
+            instance.id,
+            details={"slug": "work", "server": server.id},
+        ),
+        AuditEntry(now, "tool.call", bob.user.id, "", f"@{bob.user.id}/work/read", "timeout"),
+        AuditEntry(now, "tool.call", bob.user.id, "", f"@{bob.user.id}/work-2/read", "ok"),
+        AuditEntry(now, "tool.call", bob.user.id, "", "demo/echo", "ok"),
+        AuditEntry(now, "tool.call.start", bob.user.id, "", "demo_2/echo", ""),
+    ):
+        await audit.write(entry)
+
+    async def rows(query: str = "") -> list[str]:
+        page = await ada.get(f"/ui/admin/audit?{query}")
+        assert page.status == 200
+        return [each.text for each in page.root.all("tbody")[0].all("tr")] if page.root.all("tbody") else []
+
+    everything = " ".join(await rows())
+    assert "Connected an instance" in everything
+    assert "work/read (bob)" in everything
+    assert "server: Docs" in everything
+    for id_ in (server.id, instance.id, bob.user.id, "instance.sign_in"):
+        assert id_ not in everything
+    assert len(await rows(f"server={server.id}")) == 3
+    assert len(await rows(f"server={server.id}&when=1h")) == 2
+    assert len(await rows("server=demo")) == 1
+    assert len(await rows(f"actor={bob.user.id}")) == 5
+    assert len(await rows("actor=gone")) == 1
+    (failed,) = await rows("outcome=failed")
+    assert "Timeout" in failed
+    assert len(await rows(f"outcome=ok&actor={bob.user.id}")) == 3
+    assert len(await rows(f"outcome=strange&when=strange&actor={bob.user.id}")) == 5

@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
 
 from toolyard.store.errors import AuditUnavailable, StoreError
 from toolyard.store.repositories.usage import add_usage
 from toolyard.store.sql.columns import clean_text
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.repeated_warning import RepeatedWarning
-from toolyard.store.sql.tables import audit
+from toolyard.store.sql.tables import audit, instances
 from toolyard.store.sql.write_batcher import WriteBatcher
 from toolyard.types.audit import AuditEntry
 
@@ -107,9 +107,21 @@ class SqlAuditLog:
         await self._batcher.put(entry)
 
     async def entries(
-        self, *, before: int | None, limit: int, action: str | None, actor: str | None
+        self,
+        *,
+        before: int | None,
+        limit: int,
+        action: str | None,
+        actor: str | None,
+        since: float | None = None,
+        server: str | None = None,
+        succeeded: bool | None = None,
     ) -> Sequence[AuditEntry]:
-        """Return up to ``limit`` entries, newest first, with ids lower than ``before``."""
+        """Return up to ``limit`` entries, newest first, with ids lower than ``before``.
+
+        ``server`` is the id of a configured or registry server: entries about it, its tools, and its existing
+        instances and their tools. ``succeeded`` False selects entries that failed or were refused.
+        """
         query = select(audit).order_by(audit.c.id.desc()).limit(max(0, min(limit, _MAX_PAGE_ENTRIES)))
         if before is not None and before <= _MAX_ENTRY_ID:
             query = query.where(audit.c.id < max(0, before))
@@ -117,6 +129,15 @@ class SqlAuditLog:
             query = query.where(audit.c.action == action)
         if actor is not None:
             query = query.where(audit.c.actor == actor)
+        if since is not None:
+            query = query.where(audit.c.at >= since)
+        if server is not None:
+            query = query.where(_concerns_server(server))
+        if succeeded is not None:
+            outcomes = ("ok",) if succeeded else ("ok", "")
+            query = query.where(
+                audit.c.outcome.in_(outcomes) if succeeded else ~audit.c.outcome.in_(outcomes)
+            )
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
         return [_entry_from_row(row) for row in rows]
 
@@ -244,6 +265,18 @@ def _details_json(entry: AuditEntry) -> str:
     if len(body) > _MAX_DETAILS_BYTES:
         body = orjson.dumps({"not_kept": f"{len(body):,} bytes of details are too many"})
     return body.decode()
+
+
+def _concerns_server(server: str) -> ColumnElement[bool]:
+    tools = audit.c.target.startswith(f"{server}/", autoescape=True)
+    # Ids of instances begin with "@" and the person, those of their tools with that and a slash.
+    core_id = literal("@") + instances.c.user_id + "/" + instances.c.slug
+    of_server = select(instances.c.id).where(instances.c.server_id == server)
+    is_of_instance = or_(
+        audit.c.target.in_((instances.c.id, core_id)),
+        func.substr(audit.c.target, 1, func.length(core_id) + 1) == core_id + "/",
+    )
+    return or_(audit.c.target == server, tools, of_server.where(is_of_instance).exists())
 
 
 def _entry_from_row(row: Any) -> AuditEntry:

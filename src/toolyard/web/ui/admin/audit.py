@@ -1,21 +1,21 @@
-"""``/ui/admin/audit``: the audit log, with filters by action and person."""
+"""``/ui/admin/audit``: the audit log in words, with filters by time, action, person, server and outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 from urllib.parse import urlencode
 
 from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolyard.types.account import User
 from toolyard.types.audit import AuditEntry
 from toolyard.web.access.dependencies import RequestUser, require_admin
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AccountsDep, AuditLogDep
+from toolyard.web.service_dependencies import AccountsDep, AuditLogDep, ConfigDep, RegistryDep
 from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
@@ -23,53 +23,96 @@ __all__ = ["router"]
 router = Routes()
 
 _ENTRIES_PER_PAGE = 100
-_FILTERABLE_ACTIONS = (
-    "sign_in",
-    "sign_out",
-    "invite.accept",
-    "password.change",
-    "tool.call",
-    "tool.call.start",
-    "server.add",
-    "server.edit",
-    "server.enable",
-    "server.disable",
-    "server.delete",
-    "server.restart",
-    "server.confirm_issuer",
-    "instance.create",
-    "instance.edit",
-    "instance.filter",
-    "instance.connect",
-    "instance.enable",
-    "instance.disable",
-    "instance.delete",
-    "chat.create",
-    "chat.delete",
-    "approval.answer",
-    "grant.revoke",
-    "token.make",
-    "token.delete",
-    "user.add",
-    "user.edit",
-    "user.invite",
-    "user.delete",
-)
+_ACTION_WORDS = {
+    "sign_in": "Signed in",
+    "sign_out": "Signed out",
+    "invite.accept": "Accepted an invite",
+    "password.change": "Changed the password",
+    "tool.call": "Called a tool",
+    "tool.call.start": "Started a tool call",
+    "server.add": "Added a server",
+    "server.edit": "Edited a server",
+    "server.enable": "Enabled a server",
+    "server.disable": "Disabled a server",
+    "server.delete": "Deleted a server",
+    "server.restart": "Restarted a server",
+    "server.confirm_issuer": "Confirmed an issuer",
+    "server.connect": "Started a sign-in to a server",
+    "server.sign_in": "Signed in to a server",
+    "server.sign_in_failed": "Failed to sign in to a server",
+    "server.sign_out": "Signed out of a server",
+    "instance.create": "Created an instance",
+    "instance.edit": "Edited an instance",
+    "instance.filter": "Selected tools of an instance",
+    "instance.connect": "Started a sign-in of an instance",
+    "instance.sign_in": "Connected an instance",
+    "instance.sign_in_failed": "Failed to connect an instance",
+    "instance.enable": "Enabled an instance",
+    "instance.disable": "Disabled an instance",
+    "instance.delete": "Deleted an instance",
+    "lock.accept": "Accepted changed tools",
+    "chat.create": "Started a chat",
+    "chat.delete": "Deleted a chat",
+    "approval.answer": "Answered an approval",
+    "grant.revoke": "Revoked a standing approval",
+    "token.make": "Created an API token",
+    "token.delete": "Revoked an API token",
+    "user.add": "Added a person",
+    "user.edit": "Edited a person",
+    "user.invite": "Created an invite link",
+    "user.delete": "Deleted a person",
+    "audit.export": "Exported the audit log",
+    "audit.lost": "Lost entries of the audit log",
+}
+_PERIODS = {
+    "1h": ("Last hour", 3600),
+    "1d": ("Last 24 hours", 86_400),
+    "7d": ("Last 7 days", 7 * 86_400),
+    "30d": ("Last 30 days", 30 * 86_400),
+}
+_OUTCOMES = {"ok": "Succeeded", "failed": "Failed or refused"}
+_OUTCOME_WORDS = {"ok": "OK", "": "Started"}
+_NAMED_BY_DETAIL = ("name", "slug")
+"""Details that name the target, whose id is not shown then."""
+_UNNAMED_TARGETS = ("chat.", "approval.", "grant.", "sign_out")
+"""Actions whose target is an id that means nothing to people."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """An entry in words. ``id`` is the target's id if another text is shown for it."""
+
+    entry: AuditEntry
+    action: str
+    who: str
+    what: str
+    id: str
+    notes: Sequence[tuple[str, object]]
+    outcome: str
+
+    @property
+    def kind(self) -> str:
+        """CSS class of the outcome."""
+        return {"ok": "good", "": ""}.get(self.entry.outcome, "bad")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditLogPage:
-    """Content of the audit log page, newest entries first."""
+    """Content of the audit log page, newest entries first. ``chosen`` has the values of the filters."""
 
-    entries: Sequence[AuditEntry]
-    users: Sequence[User]
-    action: str
-    actor: str
+    rows: Sequence[AuditRow]
+    people: Sequence[tuple[str, str]]
+    """Id and name of everyone."""
+    servers: Mapping[str, str]
+    """Names of all servers, by id."""
+    chosen: Mapping[str, str]
     older: str | None
     """URL of the page with older entries; None on the last page."""
     newest: bool
 
-    actions = _FILTERABLE_ACTIONS
+    actions = _ACTION_WORDS
+    periods: ClassVar = {value: label for value, (label, _) in _PERIODS.items()}
+    outcomes = _OUTCOMES
 
 
 @router.get("/ui/admin/audit")
@@ -78,22 +121,69 @@ async def show_audit_log(
     me: Annotated[RequestUser, Depends(require_admin)],
     accounts: AccountsDep,
     audit_log: AuditLogDep,
+    config: ConfigDep,
+    registry: RegistryDep,
+    when: str = "",
     action: str = "",
     actor: str = "",
+    server: str = "",
+    outcome: str = "",
     before: str = "",
 ) -> Response:
     """Show the entries that match the filters, one page at a time."""
     # At most 18 digits, because larger numbers do not fit the database's integers.
     before_id = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    chosen = {"when": when, "action": action, "actor": actor, "server": server, "outcome": outcome}
     # One entry more than shown tells whether there is another page.
     found = await audit_log.entries(
-        before=before_id, limit=_ENTRIES_PER_PAGE + 1, action=action or None, actor=actor or None
+        before=before_id,
+        limit=_ENTRIES_PER_PAGE + 1,
+        action=action or None,
+        actor=actor or None,
+        since=time.time() - _PERIODS[when][1] if when in _PERIODS else None,
+        server=server or None,
+        succeeded=outcome == "ok" if outcome in _OUTCOMES else None,
     )
     older = None
     if len(found) > _ENTRIES_PER_PAGE:
         found = found[:_ENTRIES_PER_PAGE]
-        query = {"action": action, "actor": actor, "before": str(found[-1].id)}
+        query = {**chosen, "before": str(found[-1].id)}
         older = f"/ui/admin/audit?{urlencode({key: value for key, value in query.items() if value})}"
     users = await accounts.list_users()
-    page = AuditLogPage(found, users, action, actor, older, before_id is None)
+    servers = {each.id: each.label or each.id for each in config.configuration.servers.values()}
+    servers |= {each.id: each.name for each in await registry.list_servers()}
+    names = servers | {each.id: each.name for each in users}
+    rows = [_build_row(each, names) for each in found]
+    page = AuditLogPage(
+        rows, [(each.id, each.name) for each in users], servers, chosen, older, before_id is None
+    )
     return render_page(request, "audit.html", page=page)
+
+
+def _build_row(entry: AuditEntry, names: Mapping[str, str]) -> AuditRow:
+    details = {key: value for key, value in entry.details.items() if value is not None and value != ""}
+    what = names.get(entry.target) or _shorten_target(entry.target, names)
+    # A call has the name that models see; its target says which tool that is.
+    if not entry.action.startswith("tool."):
+        named = next((str(details.pop(key)) for key in _NAMED_BY_DETAIL if key in details), "")
+        what = named or ("" if entry.action.startswith(_UNNAMED_TARGETS) else what)
+    return AuditRow(
+        entry,
+        _ACTION_WORDS.get(entry.action, entry.action),
+        entry.actor_name or names.get(entry.actor, entry.actor) or "nobody",
+        what,
+        entry.target if what != entry.target else "",
+        [
+            (key, names.get(value, value) if isinstance(value, str) else value)
+            for key, value in details.items()
+        ],
+        _OUTCOME_WORDS.get(entry.outcome, entry.outcome.replace("_", " ").capitalize()),
+    )
+
+
+def _shorten_target(target: str, names: Mapping[str, str]) -> str:
+    """Return the id of an instance or of its tool with the person's name instead of their id."""
+    if not target.startswith("@"):
+        return target
+    user_id, _, rest = target[1:].partition("/")
+    return f"{rest} ({names[user_id]})" if user_id in names else target
