@@ -50,7 +50,7 @@ async def test_an_instance_is_created_in_two_steps(me: Browser, server: Registry
     assert "Words" in card.text
     page = await me.get(card.attrs["href"])
     assert page.value("slug") == "words"
-    assert "mcp_local__…" in page.text
+    assert "mcp_words__…" in page.text
     page = await me.send(page, page.form_with("slug"), {"slug": "mine", "name": "My words"})
     assert page.status == 200
     assert page.h1 == "My words"
@@ -263,6 +263,21 @@ async def test_a_filter_lets_all_some_or_none_through(
     page = await send("some", [f"tool-{number}" for number in range(10_001)])
     assert page.flash.startswith("The filter has 10,001 entries")
     assert await stored() is None
+
+
+async def test_the_home_page_counts_the_tools_of_all_instances(
+    me: Browser, alone: Local, server: RegistryServer
+) -> None:
+    for number in range(7):
+        await created(alone, server, f"words-{number}")
+    await alone.client().get("/api/v1/tools?fresh=true")
+    listed = (await alone.client().get("/api/v1/status")).json["items"]
+    tools = sum(each["tool_count"] for each in listed)
+    assert tools > 7 * 4
+    tile = next(
+        each for each in (await me.get("/ui/")).root.all("div", class_="tile") if "Tools" in each.text
+    )
+    assert tile.one("b").text == str(tools)
 
 
 async def test_a_tool_is_tried_with_a_form_from_its_schema(

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Programs
+from tests.conftest import Listening, Programs
 from tests.web.changing_tools import SCHEMA, Changing, changing
+from tests.web.chat_client import begin, ended, models_at, of_kind, say
 from tests.web.conftest import Client, Local, Opening, Person
 from tests.web.scriptless_browser import Browser
 
@@ -377,6 +378,24 @@ async def test_without_a_lock_file_an_untrusted_server_is_pinned_at_first_use(
 # Pages, without script.
 
 
+async def test_a_chat_mentions_changed_tools_once(
+    open_site: Opening, words: Changing, listening: Programs, model_program: Listening
+) -> None:
+    local = await open_site(people_mode="password", models=models_at(model_program.url))
+    root = (await local.person("root", "admin")).token
+    server = await registered(root, words.listen(listening).url)
+    place = await instance(root, server)
+    chat = await begin(root)
+    for tools_changed in (False, True):
+        if tools_changed:
+            words.has(read=EVIL, count="Counts words")
+        for _ in range(2):
+            await ended(root, chat, await say(root, chat, "hello") - 1)
+    (note,) = await of_kind(root, chat, "note")
+    assert note["body"]["text"] == "1 tool of Words changed and cannot be used until the change is accepted"
+    assert f"/ui/mcp/{place}/changes" in note["body"]["hint"]
+
+
 async def test_pages_tell_what_changed_and_accept_it(office: Office, words: Changing) -> None:
     ada, admin = Browser(office.ada.browser), Browser(office.admin.browser)
     assert "changed" not in (await ada.get(f"/ui/mcp/{office.adas}/tools")).text
@@ -385,6 +404,13 @@ async def test_pages_tell_what_changed_and_accept_it(office: Office, words: Chan
     assert "2 tools changed" in page.text
     assert "Not available: in quarantine: its definition has changed since it was accepted" in page.text
     assert page.root.all("a", href=f"/ui/mcp/{office.adas}/changes")
+    home = await ada.get("/ui/")
+    assert "2 tools of “Words” changed" in home.text
+    for page in (home, await ada.get("/ui/mcp")):
+        assert (
+            page.root.one("a", class_="chip", href=f"/ui/mcp/{office.adas}/changes").text == "2 tools changed"
+        )
+    assert "changed" not in (await Browser(office.bob.browser).get("/ui/")).text
     page = await ada.get(f"/ui/mcp/{office.adas}/changes")
     assert "<b>Something</b> else" in page.text
     read = next(each for each in page.root.all("li", class_="card") if each.one("h2").text == "read")

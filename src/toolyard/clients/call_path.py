@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -219,6 +219,12 @@ class CallPath:
         if (quarantined := self._build_quarantine_refusal(policy, candidate, listing, caller)) is not None:
             return quarantined
         return build_hidden_refusal(name, rule.title, rule.reason(candidate))
+
+    def count_quarantined(self, listing: ToolListing, caller: Caller) -> Iterator[tuple[str, int, str]]:
+        """Yield each server with quarantined tools that the caller can reach: id, number, and a hint."""
+        for server_id, reasons in sorted(self._find_quarantined(listing).items()):
+            if self.can_reach(server_id, caller):
+                yield server_id, len(reasons), self._accept_hint(Definition(server_id, min(reasons)), caller)
 
     def _find_quarantined(self, listing: ToolListing) -> Mapping[str, Mapping[str, str]]:
         """Return the tools that the locks quarantine: by server id, the tools' own names with the reason."""

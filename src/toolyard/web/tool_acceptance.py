@@ -146,6 +146,22 @@ class ToolAcceptance:
         counts = {id: len(self._locks.quarantine_reasons(contents)) for id, contents in listed.items()}
         return {id: number for id, number in counts.items() if number}
 
+    async def count_quarantined_tools(
+        self, request_user: RequestUser, instances: Iterable[tuple[Instance, RegistryServer]]
+    ) -> dict[str, int]:
+        """Return the number of the user's quarantined tools, without zeros. Raises StoreError.
+
+        Keys are ids of configured servers, and core ids of these instances.
+        """
+        counts = self.count_unaccepted_file_tools(request_user)
+        changed_ids = set(await self._pins.servers_with_unaccepted_listings())
+        for instance, server in instances:
+            if server.id not in changed_ids:
+                continue
+            if number := sum(change.blocks for change in await self.find_instance_changes(instance)):
+                counts[instance.core_id] = number
+        return counts
+
     async def record_previewed_tools(self, server: RegistryServer, preview: ServerPreview) -> dict[str, str]:
         """Record the tools of a preview and return those not accepted, with reasons. Raises StoreError."""
         definitions = tuple(definition for definition, _ in preview.tools)

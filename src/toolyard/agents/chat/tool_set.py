@@ -54,6 +54,15 @@ class UnavailableServer:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Tools of one server that are missing in a chat, because their definitions changed."""
+
+    server: str
+    count: int
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class OfferedTools:
     """Tools offered to a model in one turn. ``because`` says why the meta tools are included, if they are."""
 
@@ -61,6 +70,7 @@ class OfferedTools:
     """By exposed name, sorted by name."""
     meta_tools_reason: str = ""
     unavailable_servers: tuple[UnavailableServer, ...] = ()
+    quarantines: tuple[Quarantine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +156,12 @@ class ToolSet:
             meta = {RESULT_READ_TOOL.name: RESULT_READ_TOOL}
         tools = {**offer.direct, **meta}
         unavailable_servers = tuple(self._find_unavailable_servers(listing))
+        quarantines = tuple(
+            Quarantine(self.server_label(server_id), count, hint)
+            for server_id, count, hint in self._call_path.count_quarantined(listing, self.caller)
+        )
         return OfferedTools(
-            {name: tools[name] for name in sorted(tools)}, offer.meta_reason, unavailable_servers
+            {name: tools[name] for name in sorted(tools)}, offer.meta_reason, unavailable_servers, quarantines
         )
 
     async def locate(self, name: str) -> None:

@@ -433,6 +433,11 @@ def _build_tool_notes(offered_tools: OfferedTools, earlier: Sequence[TurnSnapsho
         text = f"the tools of {unavailable.server} cannot be listed: {unavailable.cause}"
         if text not in shown:
             yield Note(text, unavailable.hint)
+    for quarantine in offered_tools.quarantines:
+        tools = "1 tool" if quarantine.count == 1 else f"{quarantine.count} tools"
+        text = f"{tools} of {quarantine.server} changed and cannot be used until the change is accepted"
+        if text not in shown:
+            yield Note(text, quarantine.hint)
 
 
 def _find_refusal_reason(call: CallSnapshot) -> str | None:

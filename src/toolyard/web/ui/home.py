@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from toolyard.web.service_dependencies import (
     RegistryDep,
     ServerRecordsDep,
     SettingsDep,
+    ToolAcceptanceDep,
 )
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.render import render_page
@@ -66,6 +68,8 @@ class HomePage:
     steps: list[NextStep]
     tools: int
     tokens: int
+    changed: Mapping[str, int]
+    """Number of tools in quarantine, by id of a configured server or core id of an instance."""
     talks: bool
     """True if a chat model is configured."""
 
@@ -94,6 +98,7 @@ async def show_home(
     settings: SettingsDep,
     chats: ChatsDep,
     server_records: ServerRecordsDep,
+    tool_acceptance: ToolAcceptanceDep,
 ) -> Response:
     """Show the home page of the signed-in person."""
     caller = callers.get(me)
@@ -106,11 +111,15 @@ async def show_home(
     urgent = sorted(instances, key=lambda each: _URGENCY_BY_STATE.get(_get_instance_state(each), 9))[
         :_MAX_HOME_ENTRIES
     ]
-    # Only the instances that are shown get a row.
+    changed = await tool_acceptance.count_quarantined_tools(me, instances)
+    # Only the instances that are shown get a row. All are counted.
     rows = [
-        build_instance_row(callers, settings, server_records, me, instance, server)
+        build_instance_row(
+            callers, settings, server_records, me, instance, server, changed.get(instance.core_id, 0)
+        )
         for instance, server in urgent
     ]
+    records = [*files, *(server_records.build_instance_record(caller, *each) for each in instances)]
     # The number is only needed for the step that suggests the first instance.
     registered = 0 if instances else len(await registry.list_servers())
     page = HomePage(
@@ -121,10 +130,12 @@ async def show_home(
         files=[each for each in files if each.state != "disabled"][:_MAX_HOME_ENTRIES],
         steps=[
             *await _build_approval_steps(approvals, me),
+            *_build_review_steps(me, changed, files, instances),
             *_build_next_steps(me, rows, files, registered, bool(instances)),
         ],
-        tools=sum(each.tool_count or 0 for each in files) + sum(row.record.tool_count or 0 for row in rows),
-        tokens=sum(each.token_cost or 0 for each in files) + sum(row.record.token_cost or 0 for row in rows),
+        tools=sum(each.tool_count or 0 for each in records),
+        tokens=sum(each.token_cost or 0 for each in records),
+        changed=changed,
         talks=bool(chats.models.choices),
     )
     return render_page(request, "home.html", page=page)
@@ -142,6 +153,31 @@ async def _build_approval_steps(approvals: SqlApprovalStore, me: RequestUser) ->
         return []
     title = f"{count(len(waiting), 'call')} {'needs' if len(waiting) == 1 else 'need'} your approval"
     return [NextStep(title, f"“{waiting[0].name}”: {waiting[0].reason}", "/ui/approvals", "Review")]
+
+
+def _build_review_steps(
+    me: RequestUser,
+    changed: Mapping[str, int],
+    files: Sequence[ServerRecord],
+    instances: Sequence[tuple[Instance, RegistryServer]],
+) -> list[NextStep]:
+    """Return a step for each server with tools in quarantine."""
+    places = {
+        instance.core_id: (instance.name, f"/ui/mcp/{instance.id}/changes") for instance, _ in instances
+    }
+    for each in files:
+        place = (
+            f"admin/mcp/files/{quote(each.id, safe='')}/changes"
+            if me.is_admin
+            else f"servers/{quote(each.id, safe='')}"
+        )
+        places[each.id] = (each.label, f"/ui/{place}")
+    text = "They are blocked until the change is accepted"
+    return [
+        NextStep(f"{count(number, 'tool')} of “{name}” changed", text, href, "Review")
+        for id_, number in changed.items()
+        for name, href in ([places[id_]] if id_ in places else [])
+    ]
 
 
 def _build_next_steps(

@@ -26,6 +26,7 @@ from toolyard.web.service_dependencies import (
     ServerRecordsDep,
     SettingsDep,
     SignOutsDep,
+    ToolAcceptanceDep,
 )
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
@@ -54,6 +55,8 @@ class InstanceRow:
     oauth: bool
     """True if it signs in with OAuth, at the provider's site."""
     enabled: bool
+    changed: int = 0
+    """Number of tools in quarantine."""
 
     @property
     def id(self) -> str:
@@ -91,8 +94,9 @@ def build_instance_row(
     me: RequestUser,
     instance: Instance,
     server: RegistryServer,
+    changed: int = 0,
 ) -> InstanceRow:
-    """Return an instance as a row."""
+    """Return an instance as a row. ``changed`` is the number of its tools in quarantine."""
     choice = server.find_choice(instance.choice_id)
     template = settings.instance_naming_template
     return InstanceRow(
@@ -102,6 +106,7 @@ def build_instance_row(
         names=template.replace("{slug}", instance.slug).replace("{tool}", "…"),
         oauth=choice is not None and choice.kind is AuthKind.OAUTH,
         enabled=instance.enabled,
+        changed=changed,
     )
 
 
@@ -114,6 +119,7 @@ async def list_instances(
     registry: RegistryDep,
     settings: SettingsDep,
     server_records: ServerRecordsDep,
+    tool_acceptance: ToolAcceptanceDep,
     q: str = "",
     page: str = "1",
 ) -> Response:
@@ -123,8 +129,11 @@ async def list_instances(
     shown, pages = paginate(matches, page, "/ui/mcp", {"q": q})
     # Instances imply servers, which saves reading the registry.
     any_servers = bool(instances) or any(server.enabled for server in await registry.list_servers())
+    changed = await tool_acceptance.count_quarantined_tools(me, shown)
     rows = [
-        build_instance_row(callers, settings, server_records, me, instance, server)
+        build_instance_row(
+            callers, settings, server_records, me, instance, server, changed.get(instance.core_id, 0)
+        )
         for instance, server in shown
     ]
     return render_page(
