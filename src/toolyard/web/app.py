@@ -51,6 +51,7 @@ from toolyard.web.server.invalidation import (
     recheck_listeners_periodically,
 )
 from toolyard.web.server.metrics import Metrics, MetricsMiddleware
+from toolyard.web.server_icons import ServerIcons
 from toolyard.web.server_preview import ServerPreviews
 from toolyard.web.server_status import ServerRecords, StatusUpdates
 from toolyard.web.tool_acceptance import ToolAcceptance
@@ -214,6 +215,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             server_sign_ins,
         ),
         ServerPreviews(services.registry, services.issuers, services.instances, core.manager, services.net),
+        ServerIcons(services.net),
         ServerTools(services.callers, core.tool_directory, core.call_path, core.locks),
     )
     set_services(app.state, {type(each): each for each in provided})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from toolyard.types.server import Server, TransportName
 from toolyard.types.status import State, Status
 from toolyard.types.tool import Definition
 from toolyard.web.live.updates import LiveUpdates
+from toolyard.web.server_icons import find_icon_urls
 
 __all__ = [
     "ServerRecord",
@@ -165,6 +166,21 @@ class ServerRecords:
             registry_id=registered.id,
             provenance="registry",
         )
+
+    def find_icon_urls(self, caller: Caller, server: Server) -> tuple[str, ...]:
+        """Return the addresses of the icons that a server is known to publish."""
+        return find_icon_urls(self._get_server_info(caller, server))
+
+    def find_instance_icon_urls(
+        self, caller: Caller, instance: Instance, registered: RegistryServer
+    ) -> tuple[str, ...]:
+        """Return the addresses of the icons of an instance's server."""
+        return self.find_icon_urls(caller, self._instances.get_server(instance, registered))
+
+    def _get_server_info(self, caller: Caller, server: Server) -> Mapping[str, Any]:
+        catalogue = self._tool_directory.known_listing(caller.principal).catalogues.get(server.id)
+        status = self._updates.get_status(server, caller.principal)
+        return status.server_info or ({} if catalogue is None else catalogue.listing.server_info)
 
     def _resolve_state(self, caller: Caller, server: Server, status: Status) -> tuple[State, _StateReason]:
         failure = self._tool_directory.known_listing(caller.principal).failures.get(server.id)

@@ -38,6 +38,7 @@ from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.server.metrics import Metrics
+from toolyard.web.server_icons import ServerIcons
 from toolyard.web.server_preview import ServerPreviews
 from toolyard.web.server_status import ServerRecords, StatusUpdates
 from toolyard.web.tool_acceptance import ToolAcceptance
@@ -69,6 +70,7 @@ __all__ = [
     "PreviewsDep",
     "QuestionsDep",
     "RegistryDep",
+    "ServerIconsDep",
     "ServerRecordsDep",
     "ServerSignInsDep",
     "SettingsDep",
@@ -111,6 +113,7 @@ PeopleDep = Annotated[AccountService, uses(AccountService)]
 PreviewsDep = Annotated[ServerPreviews, uses(ServerPreviews)]
 QuestionsDep = Annotated[SqlQuestionStore, uses(SqlQuestionStore)]
 RegistryDep = Annotated[Registry, uses(Registry)]
+ServerIconsDep = Annotated[ServerIcons, uses(ServerIcons)]
 ServerRecordsDep = Annotated[ServerRecords, uses(ServerRecords)]
 ServerSignInsDep = Annotated[ConfigServerSignIns, uses(ConfigServerSignIns)]
 SettingsDep = Annotated[Settings, uses(Settings)]

@@ -13,7 +13,7 @@ from toolyard.web.ui.admin import audit, people
 from toolyard.web.ui.chat import console, manage, pages, stream
 from toolyard.web.ui.chat import manage as tool_picker
 from toolyard.web.ui.components import render, showcase
-from toolyard.web.ui.instances import detail, form, oauth, overview
+from toolyard.web.ui.instances import detail, form, icons, oauth, overview
 from toolyard.web.ui.registry import config_server, new_server, tool_changes
 from toolyard.web.ui.registry import detail as registry_view
 from toolyard.web.ui.registry import form as registry_form
@@ -37,6 +37,7 @@ for _each in (
     config_server,
     agents,
     overview,
+    icons,
     form,
     page,
     detail,

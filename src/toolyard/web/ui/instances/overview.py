@@ -57,6 +57,8 @@ class InstanceRow:
     enabled: bool
     changed: int = 0
     """Number of tools in quarantine."""
+    icon: str = ""
+    """Path of the icon that the server publishes, or empty."""
 
     @property
     def id(self) -> str:
@@ -97,16 +99,19 @@ def build_instance_row(
     changed: int = 0,
 ) -> InstanceRow:
     """Return an instance as a row. ``changed`` is the number of its tools in quarantine."""
-    choice = server.find_choice(instance.choice_id)
+    choice, caller = server.find_choice(instance.choice_id), callers.get(me)
+    record = server_records.build_instance_record(caller, instance, server)
+    has_icon = bool(server_records.find_instance_icon_urls(caller, instance, server))
     template = settings.instance_naming_template
     return InstanceRow(
-        record=server_records.build_instance_record(callers.get(me), instance, server),
+        record=record,
         server=server.name,
         way=choice.label if choice is not None else "no sign-in method",
         names=template.replace("{slug}", instance.slug).replace("{tool}", "…"),
         oauth=choice is not None and choice.kind is AuthKind.OAUTH,
         enabled=instance.enabled,
         changed=changed,
+        icon=f"/ui/mcp/{instance.id}/icon" if has_icon else "",
     )
 
 
