@@ -757,8 +757,9 @@ async def test_a_crash_loop_is_left_alone_in_the_end(
         assert status.state is State.FAILED
         assert status.next_retry is None
         assert len(journal.starts()) == 4
-        with pytest.raises(Unreachable, match="crashed 4 times in a row"):
+        with pytest.raises(Unreachable, match="crashed 4 times in a row") as caught:
             await call_tool(manager, "bad", "echo")
+        assert caught.value.hint == "read its last output, correct the cause, then restart it"
         await manager.restart("bad")
         assert manager.status("bad").state is State.IDLE
         with pytest.raises(ServerError):
