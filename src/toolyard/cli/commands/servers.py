@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -111,6 +110,8 @@ def command(options: Options, fail: bool, fresh: bool, no_connect: bool) -> int:
 
 
 async def _run_servers(options: Options, fail: bool, fresh: bool, no_connect: bool) -> int:
+    import asyncio  # slow to load, and not needed for the help
+
     async with _open_yard_for_servers(options, no_connect) as yard:
         enabled = sum(server.enabled for server in yard.configuration.servers.values())
         early: list[ServerSummary] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -99,6 +98,8 @@ async def _list_tools(
     fresh: bool,
     provider: Any,
 ) -> int:
+    import asyncio  # slow to load, and not needed for the help
+
     async with open_yard(options) as yard:
         if server is not None:
             _require_enabled_server(server, yard)
