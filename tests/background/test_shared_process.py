@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import psutil
 from tests import prefork
 from tests.background.conftest import wait_until
 from tests.processes import lives
+from tests.sqlite_template import with_tables
 
 if TYPE_CHECKING:
     from tests.background.conftest import Client, Machine
@@ -230,14 +232,6 @@ def test_a_process_of_another_protocol_is_left_to_end(machine: Machine) -> None:
     path.unlink()
 
 
-def test_a_read_only_home_does_not_matter(machine: Machine) -> None:
-    """The data directory cannot be written to: the log is beside the socket."""
-    machine.data.chmod(0o500)
-    client = machine.start().initialize()
-    assert client.weekday() == "Tuesday"
-    assert client.close() == ""
-
-
 def test_standalone_starts_servers_of_its_own(machine: Machine) -> None:
     client = machine.start("--standalone").initialize()
     assert client.weekday() == "Tuesday"
@@ -363,3 +357,19 @@ def test_an_entry_that_starts_ourselves_does_not_start(machine: Machine) -> None
     assert client.weekday() == "Tuesday"
     states = {server["id"]: server["state"] for server in machine.status()["views"][0]["servers"]}
     assert states["me"] == "disabled"
+
+
+def test_open_brings_up_the_pages_on_this_machine(machine: Machine) -> None:
+    with_tables(machine.data)
+    machine.env |= {"TOOLYARD_IDLE_EXIT": "1", "TOOLYARD_PORT": "0"}
+    client = machine.start().initialize()
+    first, second = (machine.run("open", "--no-browser") for _ in range(2))
+    assert (first.returncode, first.stderr) == (0, "")
+    url = first.stdout.strip()
+    assert url.startswith("http://127.0.0.1:")
+    assert second.stdout == first.stdout
+    with urllib.request.urlopen(f"{url}api/v1/status", timeout=60) as answer:
+        assert b'"demo"' in answer.read()
+    assert client.weekday() == "Tuesday"
+    client.close()
+    wait_until(lambda: not machine.backgrounds)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolyard.background.attached_client import AttachedClient
 from toolyard.background.hello import MAX_HELLO_BYTES, PROTOCOL, Hello, environment_id
@@ -29,6 +29,9 @@ from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
 from toolyard.transports.stdio.watchdog import MARKER_VARIABLE
 from toolyard.types.version import __version__
 from toolyard.web.server.logs import start_logging
+
+if TYPE_CHECKING:
+    from toolyard.background.pages import Pages
 
 __all__ = ["Owner", "run_owner"]
 
@@ -70,6 +73,7 @@ class Owner:
         self._is_background = is_background
         self._clients: set[_AttachedClientInfo] = set()
         self._tasks = BackgroundTasks()
+        self._pages: Pages | None = None
         self._ended = asyncio.Event()
         self._drain_task: asyncio.Task[None] | None = None
         self._idle_since = time.monotonic()
@@ -89,6 +93,8 @@ class Owner:
                 idle_check.cancel()
             self._listener.close()
             await self._tasks.close()
+            if self._pages is not None:
+                await self._pages.close()
             await self._views.close()
 
     def restore_socket(self) -> None:
@@ -110,7 +116,9 @@ class Owner:
 
     async def _move_clients(self, when: str, seconds: float) -> None:
         for each in list(self._clients):
-            each.client.request_move(when)
+            # Clients of the newer version move first, since the first one starts the next process.
+            is_newer = _parse_version(each.hello.version) > _parse_version(__version__)
+            each.client.request_move("later" if self._is_outdated and not is_newer else when)
         await self._wait_for_clients(seconds)
         for each in list(self._clients):
             each.client.move()
@@ -128,10 +136,18 @@ class Owner:
                 log.info("a newer version of Toolyard takes over")
                 self.leave()
                 return
-            if self._clients or time.monotonic() - self._idle_since < self._views.settings.idle_exit:
+            idle_since = self._find_idle_since()
+            if idle_since is None or time.monotonic() - idle_since < self._views.settings.idle_exit:
                 continue
             if self._end_if_idle():
                 return
+
+    def _find_idle_since(self) -> float | None:
+        """Return when the last client or the last request to a page ended; None while there are some."""
+        page_idle_since = self._idle_since if self._pages is None else self._pages.idle_since
+        if self._clients or page_idle_since is None:
+            return None
+        return max(self._idle_since, page_idle_since)
 
     def _end_if_idle(self) -> bool:
         # With the lock, nobody starts another process before this one no longer listens.
@@ -139,7 +155,7 @@ class Owner:
         if lock is None:
             return False
         try:
-            if self._clients:
+            if self._find_idle_since() is None:
                 return False
             self._listener.close()
         finally:
@@ -174,6 +190,9 @@ class Owner:
         elif command == "status":
             writer.write(json.dumps(self.describe()).encode() + b"\n")
             await writer.drain()
+        elif command == "open":
+            writer.write(await self._open_pages() + b"\n")
+            await writer.drain()
         elif command == "replace":
             self._is_outdated = True
         elif command in ("stop", "leave"):
@@ -181,6 +200,18 @@ class Owner:
                 (self.stop if command == "stop" else self.leave)()
             writer.write(b"ok\n" if self._is_background else b"no it is `toolyard serve`\n")
             await writer.drain()
+
+    async def _open_pages(self) -> bytes:
+        if not self._is_background:
+            return b"no its address is in the output of `toolyard serve`"
+        if self._pages is None:
+            from toolyard.background.pages import Pages  # loads the web app
+
+            self._pages = Pages(self._data_dir)
+        try:
+            return f"ok {await self._pages.open()}".encode()
+        except (ToolyardError, OSError) as error:
+            return f"no {error}".replace("\n", " ").encode()
 
     async def _attach(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         refusal = self._find_refusal(hello)

@@ -22,7 +22,7 @@ from toolyard.background.hello import (
     list_namespaces,
     read_frame_header,
 )
-from toolyard.background.launch import is_running, launch_background
+from toolyard.background.launch import LOG_FILE_NAME, is_running, launch_background
 from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, find_peer_uid, lock_file
 from toolyard.types.version import __version__
 
@@ -150,6 +150,8 @@ class Attachment:
             try:
                 connection.sendall(b"attach %d\n" % len(body) + body)
                 answer = read_line(connection)
+            except ConnectionError:
+                raise NotAttached(f"the background process ended; see {LOG_FILE_NAME}") from None
             except OSError as error:
                 raise NotAttached(f"the background process does not answer: {error}") from None
             if answer == b"ok":

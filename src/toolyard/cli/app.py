@@ -86,6 +86,7 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
         "disconnect": "Remove Toolyard from the files of clients.",
         "status": "Show the Toolyard that clients share in the background.",
         "stop": "Stop the Toolyard that clients share in the background.",
+        "open": "Open the pages of the Toolyard in the background.",
         "serve": "Run the web app: pages and an API.",
         "restart": "Restart a server of a running Toolyard.",
         "users": "Manage accounts.",
@@ -119,7 +120,7 @@ _MODULE_BY_COMMAND = {
     "budget": "setup.budget",
     "catalog": "setup.catalog",
     "disconnect": "setup.clients",
-    **dict.fromkeys(("status", "stop"), "background"),
+    **dict.fromkeys(("status", "stop", "open"), "background"),
     **dict.fromkeys(("remove", "enable", "disable", "edit"), "setup.edit"),
 }
 """Modules that are not named after their command. A module of several commands names them in ``commands``."""

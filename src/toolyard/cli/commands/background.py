@@ -1,4 +1,4 @@
-"""``toolyard status`` and ``stop``: the Toolyard that local clients share in the background."""
+"""``toolyard status``, ``stop`` and ``open``: the Toolyard that local clients share in the background."""
 
 from __future__ import annotations
 
@@ -126,11 +126,31 @@ def _is_running(pid: int) -> bool:
         return True
 
 
-def _ask(options: Options, command: str) -> bytes | None:
+@click.command("open", cls=Command, short_help=COMMAND_SUMMARIES["open"])
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.pass_obj
+def _open(options: Options, no_browser: bool) -> int:
+    """Open the pages of the Toolyard in the background in your browser. It is started where none runs.
+
+    The pages are on this machine only. They end with the background process.
+    """
+    from toolyard.cli.terminal_sign_in import open_browser  # slow to load
+
+    answer = (_ask(options, "open", start=True) or b"").decode()
+    word, _, text = answer.partition(" ")
+    if word != "ok":
+        raise Unreachable(text or "the background process ended", hint="see `toolyard status`")
+    print(text)
+    if not no_browser:
+        open_browser(text)
+    return 0
+
+
+def _ask(options: Options, command: str, *, start: bool = False) -> bytes | None:
     """Return the answer of the background process, or None if none runs. Raises Unreachable."""
     try:
         attachment = Attachment(str(options.resolved_data_dir), {})
-        connection = attachment.connect(start=False)
+        connection = attachment.connect(start=start)
     except NotAttached as reason:
         if reason.is_absent:
             return None
@@ -147,4 +167,4 @@ def _ask(options: Options, command: str) -> bytes | None:
         connection.close()
 
 
-commands = {"status": _status, "stop": _stop}
+commands = {"status": _status, "stop": _stop, "open": _open}

@@ -95,10 +95,8 @@ class StdioTransport:
         variable, self._marker = self._supervisor.make_marker()
         environment = build_child_environment(self._spec.env, self._spec.inherited)
         environment[variable] = self._marker
-        folder = self._spec.cwd or self._spec.folder
+        folder = self._spec.cwd or self._make_folder()
         try:
-            if self._spec.cwd is None and folder is not None:
-                os.makedirs(folder, 0o700, exist_ok=True)
             command = shutil.which(self._spec.command, path=environment.get("PATH")) or self._spec.command
             self._child = ChildProcess(self, (command, *self._spec.args), cwd=folder, env=environment)
         except (OSError, ValueError) as error:
@@ -107,6 +105,18 @@ class StdioTransport:
         # The child leads its own session, so that its process id is also the id of its group.
         self._process_group = self._child.pid
         self._supervisor.register_group(self._process_group, self._marker)
+
+    def _make_folder(self) -> str | None:
+        """Return the folder to run in if none is configured; the root folder where it cannot be created."""
+        folder = self._spec.folder
+        if folder is not None:
+            try:
+                os.makedirs(folder, 0o700, exist_ok=True)
+            except OSError as error:
+                # A read-only home or a full disk. Most servers do not use their working directory.
+                log.warning("%s cannot be created: %s", folder, error.strerror)
+                return os.sep
+        return folder
 
     def _start_error(self, error: OSError | ValueError) -> Unreachable:
         spec = self._spec

@@ -147,14 +147,17 @@ async def run_server(
     on_stopping: Callable[[], None],
     end_work: Callable[[], Awaitable[None]],
     limits: ConnectionLimits | None = None,
+    handles_signals: bool = True,
 ) -> None:
     """Serve until SIGTERM or SIGINT. A second signal skips the remaining waits.
+
+    Unless ``handles_signals``, the process has handlers of its own, and this is cancelled.
 
     ``on_listening`` is called once requests are accepted, ``on_stopping`` when shutdown begins. ``end_work``
     ends the work that open requests depend on, so that long-running requests still get a response.
     """
     server = HttpServer(app, listener, limits)
-    with _install_signal_handlers(server.stop):
+    with _install_signal_handlers(server.stop) if handles_signals else contextlib.nullcontext():
         await server.start()
         on_listening()
         await server.run_until_stop()

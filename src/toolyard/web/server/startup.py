@@ -12,6 +12,8 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from starlette.types import ASGIApp
+
 from toolyard.accounts.startup import create_first_admin_link
 from toolyard.agents.definitions.agent_tools import find_tool_problems
 from toolyard.agents.definitions.watch import LoadedAgents, load_agents, watch_agents
@@ -75,8 +77,15 @@ class ServeOptions:
     """Configuration file given explicitly, if any."""
 
 
-async def serve(options: ServeOptions, listener: Listener, announce: Callable[[str | None], None]) -> None:
-    """Serve until a stop signal.
+async def serve(
+    options: ServeOptions,
+    listener: Listener,
+    announce: Callable[[str | None], None],
+    *,
+    wrap_app: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+    handles_signals: bool = True,
+) -> None:
+    """Serve until a stop signal, or until cancelled.
 
     ``announce`` is called once requests are accepted, with an invitation link if no admin exists yet.
     Raises ToolyardError if the server cannot start.
@@ -121,12 +130,13 @@ async def serve(options: ServeOptions, listener: Listener, announce: Callable[[s
         # Must follow Services.open, which records the original limit for child processes.
         limits = create_connection_limits(options.settings, raise_descriptor_limit())
         await run_server(
-            make_app(services),
+            wrap_app(make_app(services)),
             listener,
             on_listening=start_background_work,
             on_stopping=services.stop,
             end_work=services.end_work,
             limits=limits,
+            handles_signals=handles_signals,
         )
 
 
