@@ -291,6 +291,7 @@ def test_serve_takes_over_and_the_clients_move(machine: Machine) -> None:
 # Folders of servers.
 
 FOLDER_SERVER = Path(__file__).with_name("folder_server.py")
+LONG_LIST_SERVER = Path(__file__).with_name("long_list_server.py")
 
 
 def folder_of(client: Client, name: str) -> str:
@@ -373,3 +374,17 @@ def test_open_brings_up_the_pages_on_this_machine(machine: Machine) -> None:
     assert client.weekday() == "Tuesday"
     client.close()
     wait_until(lambda: not machine.backgrounds)
+
+
+def test_an_idle_shim_uses_no_cpu_time_after_a_long_list(machine: Machine) -> None:
+    """A list that the pipe cannot take at once is written in parts; afterwards nothing is left to do."""
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(LONG_LIST_SERVER)]}
+    machine.write_config(long=entry)
+    client = machine.start().initialize()
+    assert len(json.dumps(client.ask("tools/list"))) > 1_000_000
+    shim = psutil.Process(client.process.pid)
+    switches = shim.num_ctx_switches().voluntary
+    for _ in range(20):
+        client.ask("ping")
+    # A process that spins is never waiting for the next request.
+    assert shim.num_ctx_switches().voluntary >= switches + 10

@@ -298,6 +298,8 @@ class _Shim:
         # A client that writes no more may not read either.
         is_leaving = self._input_ended or self._hung_up
         timeout = _DRAIN_TIMEOUT_MILLISECONDS if is_leaving and self._to_client else None
+        # The usual case: nothing is left to send, so that the same events are waited for again and again.
+        is_plain = events == select.POLLIN and not self._to_client and not is_leaving
         while True:
             ready = poller.poll(timeout)
             if not ready:
@@ -313,8 +315,7 @@ class _Shim:
                     self._write_output()
                 elif not self._exchange(connection, event):
                     return self._on_connection_lost()
-            is_waiting = self._to_process or self._to_client or self._input_ended
-            if is_waiting or is_leaving or events != select.POLLIN:
+            if not is_plain or self._to_process or self._to_client or self._input_ended:
                 return False
 
     # The client.
