@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-chat conformance faults soak reference screenshots catalog-check dist
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-agents bench-chat conformance faults soak reference screenshots catalog-check dist
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain mcp-proxy
 
 help:
@@ -120,6 +120,9 @@ bench-yard: bench-envs
 
 bench-gateway: bench-envs .envs/bench-node/.done
 	.venv/bin/python bench/gateway.py --write-docs
+
+bench-agents: bench-envs
+	.venv/bin/python bench/agents.py
 
 bench-chat: .venv/.dev
 	.venv/bin/python bench/chat.py --write-docs
