@@ -6,7 +6,7 @@ Each client is one MCP client that starts its servers as programs, has every one
 calls one. Peers:
 
 own          the client starts all servers itself
-mcp-proxy    one mcp-proxy in front of all servers, and one for each server and client, since it does not merge
+mcp-proxy    one mcp-proxy in front of all servers, and one for each server and client, as it merges nothing
 fastmcp      FastMCP's proxy in front of all servers, one for each client
 toolyard     ``toolyard stdio``: a shim for each client, and one background process
 
