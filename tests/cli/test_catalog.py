@@ -62,6 +62,30 @@ REMOTE = {
 IMAGE_ONLY = {"name": "io.example/image", "packages": [{"registryType": "oci", "identifier": "x"}]}
 
 
+JUNK = [
+    1,
+    {"server": 5},
+    {"server": {"name": 5, "remotes": REMOTE["remotes"]}},
+    {"server": {"name": "io.example/a", "packages": "x", "remotes": [{"type": 5, "url": None}, []]}},
+    {"server": {"name": "io.example/b", "packages": [{"registryType": "npm", "identifier": "--eval=x"}]}},
+    {
+        "server": {
+            "name": "io.example/c",
+            "packages": [
+                {
+                    "registryType": "pypi",
+                    "identifier": "c",
+                    "version": "--index=http://evil",
+                    "transport": {"type": "stdio"},
+                    "packageArguments": [7, {"type": "named"}, {"value": ["x"]}],
+                    "environmentVariables": {"name": "X"},
+                }
+            ],
+        }
+    },
+]
+
+
 class Registry(BaseHTTPRequestHandler):
     """Version 0.1 of the official registry's API, with three servers."""
 
@@ -70,6 +94,9 @@ class Registry(BaseHTTPRequestHandler):
         servers = {each["name"]: each for each in (WEATHER, REMOTE, IMAGE_ONLY)}
         if url.path == "/v0.1/servers":
             query = parse_qs(url.query)
+            if query["search"] == ["junk"]:
+                self.answer({"servers": JUNK})
+                return
             found = [each for each in servers.values() if query["search"][0] in str(each["name"])]
             self.answer({"servers": [{"server": each, "_meta": {}} for each in found], "metadata": {}})
             return
@@ -126,6 +153,8 @@ def test_a_known_server_is_added_by_its_name(cli: Cli) -> None:
     assert ran.code == 0
     assert "note: github: set GITHUB_PERSONAL_ACCESS_TOKEN wherever Toolyard runs" in ran.err
     assert entries(cli)["github"]["headers"] == {"Authorization": "Bearer ${GITHUB_PERSONAL_ACCESS_TOKEN}"}
+    replaced = cli("add", "github", "--replace", "--no-check", "--json")
+    assert replaced.json["variables"] == ["GITHUB_PERSONAL_ACCESS_TOKEN"]
     given = cli(
         "add", "github", "--replace", "--no-check", "--set", "GITHUB_PERSONAL_ACCESS_TOKEN=s3cret-123"
     )
@@ -184,6 +213,13 @@ def test_a_server_of_a_public_registry_is_added_with_variables_of_its_own(cli: C
             },
         },
     }
+
+
+def test_junk_of_a_public_registry_is_left_out(cli: Cli, registry: str) -> None:
+    found = cli("catalog", "search", "junk", "--json", TOOLYARD_PUBLIC_REGISTRY=registry)
+    assert [(each["id"], each["entry"]) for each in found.json] == [
+        ("io.example/c", {"command": "uvx", "args": ["c"]})
+    ]
 
 
 def test_a_public_registry_that_fails_says_so(cli: Cli, registry: str, unused_tcp_port: int) -> None:

@@ -49,6 +49,7 @@ class NewServer:
     notes: tuple[str, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Values of variables of the entry, which are not written."""
+    missing_variables: tuple[str, ...] = ()
 
 
 @click.command("add", cls=Command, short_help=COMMAND_SUMMARIES["add"])
@@ -131,7 +132,8 @@ def command(
     os.environ.update(secrets)
     states = {name: None if no_check else _check(options, target, name) for name in stored}
     if options.json:
-        print_json({**facts, "servers": states, "variables": [*secrets]})
+        missing = [name for server in servers for name in server.missing_variables]
+        print_json({**facts, "servers": states, "variables": [*secrets, *missing]})
     return 0
 
 
@@ -185,7 +187,8 @@ def _read_known_server(options: Options, name: str, values: Sequence[str], liter
     if server.check_method is None:
         notes.append("a public registry describes this server; Toolyard has not checked it")
     entry = server.fill_entry(plain)
-    return NewServer(sanitize_id(name), entry, tuple(notes), {} if literal else secrets)
+    names = tuple(one.name for one in missing)
+    return NewServer(sanitize_id(name), entry, tuple(notes), {} if literal else secrets, names)
 
 
 def _expand_path(value: str) -> str:
