@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from toolyard.web.routes import Routes
 from toolyard.web.ui import agents, home, usage
-from toolyard.web.ui.account import approvals, connect, sign_in, tokens
+from toolyard.web.ui.account import approvals, budget, connect, sign_in, tokens
 from toolyard.web.ui.admin import audit, people
 from toolyard.web.ui.chat import console, manage, pages, stream
 from toolyard.web.ui.chat import manage as tool_picker
@@ -51,6 +51,7 @@ for _each in (
     usage,
     tokens,
     connect,
+    budget,
     render,
     showcase,
 ):

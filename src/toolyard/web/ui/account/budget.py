@@ -1,0 +1,109 @@
+"""``/ui/budget``: what the definitions of a person's tools cost in tokens, and which were not used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.catalog.token_estimate import estimate_tool_tokens
+from toolyard.catalog.tool_budget import ToolCost
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.routes import Routes
+from toolyard.web.service_dependencies import (
+    AgentDirectoryDep,
+    AuditLogDep,
+    CallersDep,
+    CallPathDep,
+    InstanceSyncDep,
+    SettingsDep,
+    ToolDirectoryDep,
+)
+from toolyard.web.ui.components.render import render_page
+
+__all__ = ["router"]
+
+router = Routes()
+
+_WEEKS = 4
+_SECONDS_PER_WEEK = 7 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class ServerBudget:
+    """Costs of one server's tools. ``agents`` has the tokens that each agent's model gets."""
+
+    server: str
+    tools: Sequence[ToolCost]
+    agents: Mapping[str, int]
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of all definitions."""
+        return sum(each.tokens for each in self.tools)
+
+    @property
+    def unused(self) -> Sequence[ToolCost]:
+        """Return the tools without a call, the largest first."""
+        return sorted((each for each in self.tools if not each.calls), key=lambda each: -each.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetPage:
+    """Content of the page. ``since`` is the begin of the period in which calls were counted."""
+
+    servers: Sequence[ServerBudget]
+    agents: Mapping[str, str]
+    """Names of the agents by id."""
+    limit: int
+    since: float
+
+    @property
+    def total(self) -> int:
+        """Return the tokens of all definitions."""
+        return sum(server.tokens for server in self.servers)
+
+
+@router.get("/ui/budget")
+async def show_budget(
+    request: Request,
+    me: Annotated[RequestUser, Depends(require_user)],
+    settings: SettingsDep,
+    callers: CallersDep,
+    instance_sync: InstanceSyncDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    agent_directory: AgentDirectoryDep,
+    audit_log: AuditLogDep,
+) -> Response:
+    """Show the costs for the person and their agents. Only the person's own calls are counted."""
+    await instance_sync.sync(me.principal)
+    caller = callers.get(me)
+    listing = await tool_directory.refresh_within_deadline(caller.principal)
+    since = time.time() - _WEEKS * _SECONDS_PER_WEEK
+    calls, oldest = await audit_log.count_calls(since, actor=me.user.id)
+    costs: dict[str, list[ToolCost]] = {}
+    for name, definition in call_path.visible_tools(listing, caller).items():
+        tokens = estimate_tool_tokens(name, definition.description, definition.input_schema)
+        cost = ToolCost(definition.server_id, name, tokens, calls.get(definition.id, 0))
+        costs.setdefault(definition.server_id, []).append(cost)
+    usable, find_problems = agent_directory.list_usable_agents(me), agent_directory.find_agent_problems
+    agents = [agent for agent in usable if not find_problems(me, agent)]
+    shares: dict[str, dict[str, int]] = {}
+    for agent in agents:
+        for tool in (await agent_directory.resolve_agent_tools(me, agent)).tools:
+            if tool.through == "direct":
+                share = shares.setdefault(tool.server, {})
+                share[agent.id] = share.get(agent.id, 0) + tool.tokens
+    servers = [
+        ServerBudget(server, costs.get(server, []), shares.get(server, {}))
+        for server in sorted({*costs, *shares})
+    ]
+    begin = max(since, oldest or time.time())
+    page = BudgetPage(servers, {agent.id: agent.name for agent in agents}, settings.meta_threshold, begin)
+    return render_page(request, "budget.html", page=page)
