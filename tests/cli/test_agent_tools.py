@@ -54,6 +54,7 @@ def test_names_are_checked_while_the_file_has_another_fault(listed: Cli) -> None
     assert ran.code == 1
     assert "Third.mode: " in ran.out
     assert f"Counter.tools: {UNKNOWN}" in ran.out
+    assert "AGENTS.md:7: Empty: has no tools: its patterns match none" in ran.out
     assert "'## Fourth' looks like an agent, but has no front matter, so it is read as text" in ran.out
 
 

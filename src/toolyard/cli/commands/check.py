@@ -26,6 +26,7 @@ from toolyard.cli.runner import open_offline_yard, run_async
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.errors import AgentsError, ConfigError, Problem, ToolyardError
+from toolyard.policy.agent_patterns import compile_patterns
 from toolyard.policy.bundle_lookup import select_bundles
 from toolyard.policy.glob import unused_globs
 from toolyard.registry.shared_redirect import find_servers_sharing_redirect, shared_redirect_issuers_in_files
@@ -163,6 +164,11 @@ def check_catalogues(
         told = check_tool_patterns(agent, known, prefixes)
         report.problems += told.errors
         report.notes += told.warnings
+        may_have_others = agent.tools is None or any(server.enabled for server in unlisted)
+        if not may_have_others and not any(map(compile_patterns(agent.tools or ()).allows, known)):
+            hint = f"`toolyard tools --agent {agent.id} --all` shows the reasons"
+            message = "has no tools: its patterns match none"
+            report.notes.append(Problem(message, agent.file, agent.line, agent.name, hint))
 
 
 def unnamed_issuers(configuration: Configuration) -> list[Server]:
