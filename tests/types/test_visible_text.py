@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import sys
+import time
 import unicodedata
 
 import pytest
+from tests.loop_watch import LoopWatch
 
+from toolyard.types import visible_text
 from toolyard.types.visible_text import visible
 
 
@@ -64,3 +69,23 @@ def test_no_control_or_format_character_is_left_alone() -> None:
 
 def test_text_that_is_read_to_the_letter_shows_unusual_spaces() -> None:
     assert visible("a\xa0b\u3000c d", spaces=True) == r"a\u00a0b\u3000c d"
+
+
+_ALPHABET = "a1#é\u0627\u65e5\u2764\u20e3\u200c\u200d\ufe0f\ufe01\u200b\x00\u3000\ud800\U0001f600\U000e0101"
+
+
+@pytest.mark.parametrize("spaces", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_long_text_is_escaped_as_in_one_step(seed: int, spaces: bool) -> None:
+    text = "".join(random.Random(seed).choices(_ALPHABET, k=60_000))
+    pattern = visible_text._hidden_or_space() if spaces else visible_text.hidden_characters()
+    in_one_step = pattern.sub(lambda match: visible_text._escape_run(match[0]), text)
+    assert visible(text, spaces=spaces) == in_one_step
+
+
+@pytest.mark.parametrize("letter", ["\ufe0f", "\u200d", "\x00", "\U000e0041"])
+async def test_a_thread_that_escapes_a_long_text_lets_the_loop_run(letter: str) -> None:
+    before = time.process_time()
+    async with LoopWatch() as watch:
+        await asyncio.to_thread(visible, letter * 1_000_000)
+    assert watch.longest_seconds < (time.process_time() - before) / 2

@@ -7,6 +7,7 @@ questions, differences between definitions, configuration files.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 __all__ = ["hidden_characters", "visible"]
@@ -67,6 +68,7 @@ def _hidden_or_space() -> re.Pattern[str]:
     return _compile_hidden_run(_ALWAYS_HIDDEN_RANGES + _LOOKALIKE_SPACE_RANGES)
 
 
+_STEP_CHARACTERS = 20_000
 _ASCII_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]++")
 _LATIN_1_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x100)}
 """Escapes of characters that the codec's error handler would write as ``\\x00``."""
@@ -80,14 +82,30 @@ def visible(text: object, *, spaces: bool = False) -> str:
     With ``spaces``, spaces that look like U+0020 are escaped, too, for text in which every character counts.
     """
     plain = str(text).replace("\r\n", "\n")
-    if plain.isascii():
-        return _ASCII_HIDDEN.sub(_escape_run, plain)
-    pattern = _hidden_or_space() if spaces else hidden_characters()
-    return pattern.sub(_escape_run, plain)
+    pattern = _ASCII_HIDDEN if plain.isascii() else _hidden_or_space() if spaces else hidden_characters()
+    if len(plain) <= _STEP_CHARACTERS:
+        return pattern.sub(lambda match: _escape_run(match[0]), plain)
+    # ``re`` holds the interpreter lock. In steps, a thread that does this lets other threads run.
+    return "".join(
+        part
+        for start in range(0, len(plain), _STEP_CHARACTERS)
+        for part in _escape_part(pattern, plain, start, min(start + _STEP_CHARACTERS, len(plain)))
+    )
 
 
-def _escape_run(match: re.Match[str]) -> str:
-    if len(match[0]) == 1:
-        code = ord(match[0])
+def _escape_part(pattern: re.Pattern[str], text: str, start: int, end: int) -> Iterator[str]:
+    """Yield the pieces of ``text[start:end]``, escaped as in the whole text."""
+    # The character after the part decides whether the last one is hidden. What is before the part can be
+    # seen by the pattern anyway.
+    for match in pattern.finditer(text, start, end + 1):
+        yield text[start : min(match.start(), end)]
+        yield _escape_run(text[match.start() : min(match.end(), end)])
+        start = match.end()
+    yield text[start:end]
+
+
+def _escape_run(run: str) -> str:
+    if len(run) == 1:
+        code = ord(run)
         return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    return match[0].translate(_LATIN_1_ESCAPES).encode("ascii", "backslashreplace").decode("ascii")
+    return run.translate(_LATIN_1_ESCAPES).encode("ascii", "backslashreplace").decode("ascii")
