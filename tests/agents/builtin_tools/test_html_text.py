@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.loop_watch import LoopWatch
 
 from toolyard.agents.builtin_tools.html_text_worker import extract_page_text
-from toolyard.agents.builtin_tools.web_fetch import decode_body
+from toolyard.agents.builtin_tools.web_fetch import WEB_ENCODINGS, decode_body
 
 HERE = "https://example.org/docs/"
 
@@ -92,3 +97,17 @@ def test_a_page_of_a_million_tags_keeps_its_text() -> None:
 )
 def test_bytes_are_read_in_the_encoding_that_somebody_says(body: bytes, said: str | None, text: str) -> None:
     assert decode_body(body, said) == text
+
+
+@pytest.mark.parametrize("encoding", sorted(WEB_ENCODINGS))
+def test_a_long_page_of_any_bytes_is_decoded_as_in_one_step(encoding: str) -> None:
+    body = b"x" + random.Random(0).randbytes(200_000)
+    assert decode_body(body, encoding) == body.decode(encoding, "replace")
+
+
+@pytest.mark.parametrize(("letters", "encoding"), [(b"\x81", "cp1252"), (b"\x00\xd8", "utf-16")])
+async def test_a_thread_that_decodes_a_page_lets_the_loop_run(letters: bytes, encoding: str) -> None:
+    before = time.process_time()
+    async with LoopWatch() as watch:
+        await asyncio.to_thread(decode_body, letters * 2_000_000, encoding)
+    assert watch.longest_seconds < (time.process_time() - before) / 2

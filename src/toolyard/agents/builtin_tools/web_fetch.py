@@ -36,6 +36,7 @@ _DECLARED_CHARSET_PATTERN = re.compile(
     re.IGNORECASE,
 )
 _CHARSET_SCAN_BYTES = 2048
+_DECODE_STEP_BYTES = 64 * 1024
 _WEB_ENCODING_NAMES = """
 utf-8 utf-16 utf-16-le utf-16-be cp866 iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8
 iso8859-10 iso8859-13 iso8859-14 iso8859-15 iso8859-16 koi8-r koi8-u mac-roman mac-cyrillic cp874 cp1250
@@ -59,19 +60,26 @@ def decode_body(body: bytes, header_charset: str | None) -> str:
         (codecs.BOM_UTF16_BE, "utf-16"),
     ):
         if body.startswith(bom):
-            return body.decode(name, "replace")
+            return _decode_in_steps(body, name)
     declaration = _DECLARED_CHARSET_PATTERN.search(body[:_CHARSET_SCAN_BYTES])
     declared_charset = declaration[1].decode("ascii", "replace") if declaration is not None else None
     for name in (header_charset, declared_charset):
         encoding = None if name is None else _lookup_encoding(name)
         if encoding is not None:
-            return body.decode(encoding, "replace")
+            return _decode_in_steps(body, encoding)
     # A truncated page may end in the middle of a character, which only an incremental decoder accepts.
     try:
         codecs.getincrementaldecoder("utf-8")().decode(body)
     except UnicodeDecodeError:
-        return body.decode("cp1252", "replace")
+        return _decode_in_steps(body, "cp1252")
     return body.decode("utf-8", "replace")
+
+
+def _decode_in_steps(body: bytes, encoding: str) -> str:
+    # Megabytes of invalid bytes take a second, during which a codec does not release the interpreter lock.
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    steps = (body[start : start + _DECODE_STEP_BYTES] for start in range(0, len(body), _DECODE_STEP_BYTES))
+    return "".join((*map(decoder.decode, steps), decoder.decode(b"", final=True)))
 
 
 def _lookup_encoding(name: str) -> str | None:
@@ -81,6 +89,8 @@ def _lookup_encoding(name: str) -> str | None:
         return None
     if encoding in _LATIN1_ENCODINGS:
         return "cp1252"
+    if encoding == "utf-16":
+        return "utf-16-le"
     return encoding if encoding in WEB_ENCODINGS else None
 
 
@@ -207,9 +217,9 @@ async def _decompress_body(response: aiohttp.ClientResponse) -> AsyncGenerator[b
 
 
 async def _extract_text(page: _FetchedPage) -> tuple[str, str]:
+    text = await asyncio.to_thread(decode_body, page.body, page.charset)
     if page.media_type not in _HTML_MEDIA_TYPES:
-        return "", decode_body(page.body, page.charset)
-    text = decode_body(page.body, page.charset)
+        return "", text
     async with WorkerProcess("html_text_worker") as program:
         answer = orjson.loads(
             await program.send_request(orjson.dumps({"page": text, "address": page.address}))
