@@ -10,14 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
+import fastapi.routing
 import pytest
 from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, Modern, Old
 from tests.loop_watch import LoopWatch
+from tests.web import conftest
 
+from toolyard.core import call_approvals
 from toolyard.gateway import endpoint, gateway
 from toolyard.gateway.surface import listing_cache, prompts, result_limits, tools
 from toolyard.gateway.surface.resource_uris import ResourceMap
+from toolyard.store.repositories import approvals
 from toolyard.web.api import tools as api_tools
+from toolyard.web.ui.chat.fragments import FragmentContext
 from toolyard.web.ui.components import render
 
 LISTS = """
@@ -41,6 +46,7 @@ for line in sys.stdin:
         continue
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 """
+WRITING = LISTS.replace('"object"}}', '"object"}, "annotations": {"readOnlyHint": False}}')
 LISTING = {"command": sys.executable, "args": ["-c", LISTS]}
 Watched = list[tuple[str, bool]]
 
@@ -163,6 +169,39 @@ async def test_pages_with_texts_of_servers_are_rendered_in_threads(
 ) -> None:
     local = await open_site({"one": LISTING})
     calls = note_threads(monkeypatch, (render, "render_page"))
-    for path in ("/ui/admin/mcp/files/one/contents", "/ui/admin/mcp/files/one/changes"):
+    for path in ("/ui/admin/mcp/files/one/contents", "/ui/admin/mcp/files/one/changes", "/ui/approvals"):
         assert (await local.client().get(path)).status == 200
-    assert calls == [("render_page", False)] * 2
+    assert calls == [("render_page", False)] * 3
+
+
+async def test_arguments_that_need_approval_are_decoded_compared_and_shown_in_threads(
+    open_site: Any, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = {**LISTING, "args": ["-c", WRITING]}
+    local = await open_site({"one": writing}, write_tools="ask", list_deadline=LONG_LIST_DEADLINE)
+    calls = note_threads(
+        monkeypatch,
+        (approvals, "_approval_from_row"),
+        (call_approvals, "_is_same_call"),
+        (FragmentContext, "to_approve"),
+    )
+    client = Modern(http, f"{local.url}/mcp")
+    for number in range(2):
+        await client.ask("tools/call", {"name": "one_t0", "arguments": {"a": number}})
+    assert (await local.client().get("/ui/approvals")).status == 200
+    assert {name for name, _ in calls} == {"_approval_from_row", "_is_same_call", "to_approve"}
+    assert not any(on_loop for _, on_loop in calls)
+
+
+async def test_routes_are_built_in_a_thread_when_a_request_first_reaches_them(
+    open_site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conftest, "_routes", [])  # Otherwise tests share routes that are built.
+    calls = note_threads(monkeypatch, (fastapi.routing._IncludedRouter, "_build_effective_context"))
+    local = await open_site({})
+    assert (await local.client().get("/ui/")).status == 200
+    count = len(calls)
+    assert count > 0
+    assert (await local.client().get("/ui/")).status == 200
+    assert len(calls) == count
+    assert not any(on_loop for _, on_loop in calls)

@@ -103,9 +103,9 @@ class CallApprovals:
         # Under a lock, so that two equal calls at the same time do not record two approvals.
         async with self._create_lock:
             waiting = [each for each in await self._store.list_pending(made.owner) if each.chat_id is None]
-            for each in waiting:
-                if _is_same_call(each, made):
-                    return each
+            # Comparing long arguments takes time.
+            if waiting and (same := await asyncio.to_thread(_find_same_call, waiting, made)) is not None:
+                return same
             if len(waiting) >= _MAX_PENDING_APPROVALS:
                 hint = (
                     f"approve or decline some of them first: {self._page_url}"
@@ -142,6 +142,10 @@ def _encode_arguments(arguments: dict[str, object]) -> bytes:
         return orjson.dumps(arguments)
     except orjson.JSONEncodeError as error:
         raise ToolRefused(f"the arguments cannot be stored for an approval: {error}") from None
+
+
+def _find_same_call(waiting: Sequence[Approval], made: Approval) -> Approval | None:
+    return next((each for each in waiting if _is_same_call(each, made)), None)
 
 
 def _is_same_call(one: Approval, other: Approval) -> bool:

@@ -67,8 +67,10 @@ class SqlApprovalStore:
     async def list_pending(self, owner: str) -> Sequence[Approval]:
         is_waiting = (approvals.c.owner == owner) & approvals.c.answered_at.is_(None)
         query = select(approvals).where(is_waiting).order_by(approvals.c.asked_at, approvals.c.id)
-        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
-        return [_approval_from_row(row) for row in rows]
+        # Arguments may be long: decode them in the executor's thread.
+        return await self._executor.read_or_default(
+            lambda connection: [_approval_from_row(row) for row in connection.execute(query)], ()
+        )
 
     async def answer(
         self, owner: str, approval_id: str, *, yes: bool, at: float, grant: Grant | None

@@ -32,7 +32,7 @@ from toolyard.web.ui.chat.fragments import FragmentContext, render_question
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import one_line, pretty_json
 from toolyard.web.ui.components.forms import read_submitted_form
-from toolyard.web.ui.components.render import is_fragment_request, render_macro, render_page
+from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_macro
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 from toolyard.web.ui.tools.form import ToolForm
 from toolyard.web.ui.tools.schema_form import BadArguments
@@ -117,18 +117,14 @@ async def _render_approvals(
     stored, titles = approvals, _ChatTitles(chat_store, me)
     waiting: list[PendingApproval] = []
     for each in await stored.list_pending(me.user.id):
-        waiting.append(
-            PendingApproval(
-                each, FragmentContext.to_approve(each.arguments), await titles.get_title(each.chat_id)
-            )
-        )
-        # Highlighting long arguments takes time. Yield to the event loop between two calls.
-        await asyncio.sleep(0)
+        # Highlighting long arguments takes time.
+        shown = await asyncio.to_thread(FragmentContext.to_approve, each.arguments)
+        waiting.append(PendingApproval(each, shown, await titles.get_title(each.chat_id)))
     granted = [
         ActiveGrant(each, describe_grant(each, await titles.get_title(each.chat_id)))
         for each in await stored.list_grants(me.user.id, time.time())
     ]
-    return render_page(request, "approvals.html", page=ApprovalsPage(asked, waiting, granted))
+    return await render_large_page(request, "approvals.html", page=ApprovalsPage(asked, waiting, granted))
 
 
 @router.post("/ui/approvals/{approval_id}")
