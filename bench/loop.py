@@ -16,13 +16,15 @@ from typing import Any
 
 from harness.processes import ROOT
 from harness.report import table
+from toolyard.agents.builtin_tools.web_fetch import decode_body
 from toolyard.catalog.listing_codec import validate_listing
 from toolyard.catalog.lock.pins import Pin, ServerPins, pack_pins
 from toolyard.catalog.search import SearchIndex
 from toolyard.protocol.codec import encode_large_members
-from toolyard.protocol.framing import SSE_STEP_BYTES, SseParser
+from toolyard.protocol.framing import SSE_STEP_BYTES, LineFramer, SseParser
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
 from toolyard.results import ResultLimits
+from toolyard.results.redaction import redact_secrets
 from toolyard.results.result_store import MemoryResultStore
 from toolyard.results.shape import shape_and_store
 from toolyard.types.catalog import RawListing
@@ -31,6 +33,7 @@ from toolyard.types.tool import Definition
 from toolyard.types.visible_text import visible
 from toolyard.web.middleware.request_body import _has_too_many_values  # pyright: ignore[reportPrivateUsage]
 from toolyard.web.rendering.markdown_blocks import split_blocks
+from toolyard.web.ui.chat.fragments import FragmentContext
 
 sys.path.append(str(ROOT))
 
@@ -97,6 +100,15 @@ CASES: dict[str, Callable[[], Awaitable[object]]] = {
     ),
     "question: 100,000 hidden characters": lambda: call(visible, "x\u200d" * 50_000),
     "page: a million letters with accents": lambda: call(visible, "\u00e9" * MB),
+    "page: a million hidden characters": lambda: asyncio.to_thread(visible, "\ufe0f" * MB),
+    "web_fetch: 4 MB that are not valid": lambda: asyncio.to_thread(
+        decode_body, b"\x81" * (4 * MB), "cp1252"
+    ),
+    "approval: arguments of 256 KB": lambda: asyncio.to_thread(
+        FragmentContext.to_approve, {"a": [{"b": "\ufe0f" * 20}] * 2_000}
+    ),
+    "HTTP error: body of 64 KB with secrets": lambda: call(redact_secrets, '"token":"' * 7_000, ["secret"]),
+    "stderr: 256 KB of blank lines": lambda: call(LineFramer(64 * 1024).feed, b"\n" * 256 * 1024),
     "response: text of 60 MB with line breaks": lambda: encode_large_members({"text": "\n" * (30 * MB)}),
     "response: 60 MB with an unpaired surrogate": lambda: encode_large_members(
         {"text": "x" * (60 * MB) + "\ud800"}
