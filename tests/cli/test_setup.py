@@ -118,6 +118,18 @@ def test_secrets_are_written_as_variables(cli: Cli, hostile_http: Listening) -> 
     assert entries(cli)["raw"]["headers"] == {"X-Key": "v"}
 
 
+def test_a_file_with_literal_secrets_is_readable_by_its_owner_only(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "shared.json"
+    file.write_text('{"mcpServers": {}}')
+    file.chmod(0o644)
+    added = ("--header", "Authorization: Bearer s3cret-1234", "--no-check", "--to", str(file))
+    assert cli("add", "one", "https://x.example", *added).code == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert cli("add", "two", "https://x.example", "--literal", *added).code == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert all(stat.S_IMODE(each.stat().st_mode) == 0o600 for each in tmp_path.glob("shared.json.bak-*"))
+
+
 @pytest.mark.parametrize(
     ("words", "text", "expected"),
     [

@@ -233,15 +233,16 @@ def write_backup(target: Path, content: bytes, now: datetime | None = None) -> P
 
 
 def write_with_backup(
-    target: Path, before: bytes | None, after: bytes, now: datetime | None = None
+    target: Path, before: bytes | None, after: bytes, now: datetime | None = None, *, private: bool = True
 ) -> Path | None:
-    """Write a private file and return the path of a backup of ``before``, or None for a new file.
+    """Write a file and return the path of a backup of ``before``, or None for a new file.
 
-    Raises OSError; no backup is left then.
+    With ``private`` only the owner can read it; otherwise it keeps its permissions. Raises OSError; no backup
+    is left then.
     """
     backup = None if before is None else write_backup(target, before, now)
     try:
-        write_private_file(target, after)
+        write_atomically(target, after, 0o600 if private else 0o7777)
     except BaseException:
         if backup is not None:
             backup.unlink(missing_ok=True)

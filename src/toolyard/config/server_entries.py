@@ -131,8 +131,10 @@ def _find_problems(content: bytes, file: Path) -> Sequence[Problem]:
     return list(all_problems(layer))
 
 
-def write_server_edits(plan: EntryPlan, data_dir: Path) -> tuple[Path | None, bool]:
+def write_server_edits(plan: EntryPlan, data_dir: Path, *, private: bool = False) -> tuple[Path | None, bool]:
     """Write the planned file. Return the path of its backup, and whether the file needs an approval.
+
+    With ``private``, because an entry contains a secret, only the owner can read the file.
 
     If the old content of a project's file was approved, the new one is, too: the same person changed it.
     Raises ConfigError if the file changed since the plan, OSError if it cannot be written.
@@ -140,7 +142,7 @@ def write_server_edits(plan: EntryPlan, data_dir: Path) -> tuple[Path | None, bo
     is_own = plan.file.parent == data_dir
     if is_own:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    backup = write_entry(plan, private=is_own)
+    backup = write_entry(plan, private=private or is_own)
     if discover_config_path(plan.file.parent) != plan.file:
         return backup, False
     approval = read_approvals(data_dir).find(plan.file)

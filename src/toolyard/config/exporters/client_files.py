@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -136,11 +135,7 @@ def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) 
         if current != plan.before:
             message = "the file changed while its new content was prepared; nothing was written"
             raise ConfigError([Problem(message, file=str(target), hint="run the command again")])
-        mode = stat.S_IMODE(target.stat().st_mode) if current is not None else None
-        backup = write_with_backup(target, current, plan.after, now)
-        if mode is not None and not private:
-            os.chmod(target, mode)
-    return backup
+        return write_with_backup(target, current, plan.after, now, private=private or current is None)
 
 
 def _classify_change(current: object, value: JsonValue) -> EntryChange:

@@ -108,12 +108,10 @@ def command(
     if taken and not replaces:
         names = ", ".join(f"'{one_line(name)}'" for name in taken)
         raise Usage(f"{target.path} already has {names}", hint="use another name, or --replace")
-    stored = {
-        server.id: VariableEntry(server.entry)
-        if literal
-        else replace_secrets(server.id, server.entry, os.environ)
-        for server in servers
-    }
+    stored = {server.id: replace_secrets(server.id, server.entry, os.environ) for server in servers}
+    has_secrets = literal and any(entry.variables for entry in stored.values())
+    if literal:
+        stored = {server.id: VariableEntry(server.entry) for server in servers}
     edits = [
         EntryEdit(existing[name].path if name in existing else ("mcpServers", name), entry.value)
         for name, entry in stored.items()
@@ -123,7 +121,7 @@ def command(
     secrets = {name: value for entry in stored.values() for name, value in entry.variables.items()}
     for server in servers:
         secrets.update(server.secrets)
-    facts = save_plan(options, target, plan, f"added {names}")
+    facts = save_plan(options, target, plan, f"added {names}", private=has_secrets)
     for server in servers:
         for note in server.notes:
             show_note(f"{server.id}: {note}")

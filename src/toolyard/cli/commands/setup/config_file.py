@@ -53,15 +53,18 @@ def find_stored_entry(target: ConfigTarget, server_id: str) -> StoredEntry:
     raise Usage(f"{target.path} has no server '{one_line(server_id)}'", hint=hint)
 
 
-def save_plan(options: Options, target: ConfigTarget, plan: EntryPlan, done: str) -> dict[str, Any]:
+def save_plan(
+    options: Options, target: ConfigTarget, plan: EntryPlan, done: str, *, private: bool = False
+) -> dict[str, Any]:
     """Write the planned file, if it changes, and report it. ``done`` is a sentence about the change.
 
-    Returns the facts for JSON output, which the caller prints.
+    With ``private``, only the owner can read the file. Returns the facts for JSON output, which the caller
+    prints.
     """
     backup, needs_approval = None, False
     if plan.has_changes:
         try:
-            backup, needs_approval = write_server_edits(plan, options.resolved_data_dir)
+            backup, needs_approval = write_server_edits(plan, options.resolved_data_dir, private=private)
         except OSError as error:
             raise Usage(f"{plan.file} cannot be written: {error.strerror or error}") from None
         if not needs_approval:
