@@ -48,9 +48,10 @@ _SECRET_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         rf"\1{REDACTED}",
     ),
     # JSON web tokens, and tokens with the prefixes of well-known services. The possessive quantifiers scan
-    # each word only once: a long word with many occurrences of "eyJ" would otherwise take quadratic time.
+    # each word only once: a long word with many occurrences of "eyJ" would otherwise take quadratic time. The
+    # lookahead with a reference does the same, where Python 3.11.2 has a defect in possessive quantifiers.
     (
-        re.compile(r"(?<![\w-])((?:(?!\beyJ)[\w-])*+)eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+"),
+        re.compile(r"(?<![\w-])(?=((?:(?!\beyJ)[\w-])*))\1eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+"),
         rf"\1{REDACTED}",
     ),
     (re.compile(r"\b(?:sk-|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-)[\w-]{12,}"), REDACTED),

@@ -12,9 +12,7 @@ from toolyard.config.sources.json_reader import read_json
 
 __all__ = ["detect_newline", "find_comments", "remove_member", "set_member", "value_text"]
 
-_TOKEN = re.compile(
-    r'"(?:[^"\\]|\\.)*+"|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/|[{}\[\],:]|[^\s{}\[\],:"/]++', re.DOTALL
-)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*+|/\*.*?\*/|[{}\[\],:]|[^\s{}\[\],:"/]++', re.DOTALL)
 _LEADING_BLANKS = re.compile(r"[ \t]*+")
 _REST_OF_LINE = re.compile(r"[ \t]*+\r?\n")
 _BRACKET_DEPTH = {"{": 1, "[": 1, "}": -1, "]": -1}

@@ -38,7 +38,7 @@ _TOKEN = re.compile(
     rf'|"({_STRING_BODY}(?:\\.{_STRING_BODY})*+)"'
     r"|(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)"
     r"|(true|false|null)(?![A-Za-z0-9_])"
-    r"|(//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)"
+    r"|(//[^\n]*+|/\*(?s:.*?)\*/)"
     r"|(\Z))",
 )
 # Fast paths for the most frequent sequences. With a comment or an escape they do not match, and the general
