@@ -44,14 +44,15 @@ _LOOKALIKE_SPACE_RANGES = r"\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
 def _compile_hidden_run(always_hidden_ranges: str) -> re.Pattern[str]:
     """Return a pattern for runs of hidden characters.
 
-    It begins with a set of characters, so that ``re`` skips all others quickly. The runs are possessive, so
-    that long ones need no memory for backtracking.
+    It begins with a set of characters, so that ``re`` skips all others quickly. The length of a run is
+    limited, so that it needs little memory for backtracking: with possessive quantifiers, Python before
+    3.11.5 does not end for some texts.
     """
     one = (
         rf"[{always_hidden_ranges}{_SOMETIMES_HIDDEN_RANGES}]"
         rf"(?:(?<=[{always_hidden_ranges}])|{_IS_HIDDEN_HERE})"
     )
-    return re.compile(rf"{one}(?:{one})*+")
+    return re.compile(rf"{one}(?:{one}){{0,{_MAX_RUN_CHARACTERS}}}")
 
 
 # Compiled on first use, because that takes long.
@@ -69,6 +70,7 @@ def _hidden_or_space() -> re.Pattern[str]:
 
 
 _STEP_CHARACTERS = 20_000
+_MAX_RUN_CHARACTERS = 1_000
 _ASCII_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]++")
 _LATIN_1_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x100)}
 """Escapes of characters that the codec's error handler would write as ``\\x00``."""
