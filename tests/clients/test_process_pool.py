@@ -65,6 +65,20 @@ async def test_another_environment_or_trust_is_another_process(other: Server) ->
     await pool.close()
 
 
+async def test_a_status_names_all_processes_and_what_is_different_about_them() -> None:
+    pool, ann = ProcessPool(), Principal("ann")
+    managers = [ConnectionManager([server(env={"TOKEN": each})], processes=pool) for each in "ab"]
+    pids = {await start(manager, ann) for manager in managers}
+    processes = managers[0].status("one", principal=ann).processes
+    assert {each.pid for each in processes} == pids
+    for each in processes:
+        assert each.launch is not None
+        assert each.launch.endswith(", with its own TOKEN")
+    for manager in managers:
+        await manager.close_all()
+    await pool.close()
+
+
 async def test_another_person_has_another_process() -> None:
     pool = ProcessPool()
     manager = ConnectionManager([server()], processes=pool)

@@ -99,7 +99,7 @@ async def reply(browser: Browser, page: Page, action: str = "accept") -> Page:
 
 
 async def test_clients_of_both_eras_and_of_all_capabilities_share_one_process(
-    site: Local, http: aiohttp.ClientSession, marker: str
+    site: Local, http: aiohttp.ClientSession, marker: str, browser: Browser
 ) -> None:
     url = f"{site.url}/mcp"
     all_of_them = {**FORMS, "sampling": {}, "roots": {}}
@@ -111,6 +111,10 @@ async def test_clients_of_both_eras_and_of_all_capabilities_share_one_process(
     assert [each["count"] for each in seen] == list(range(1, 8))
     (pid,) = processes(marker)
     assert {each["pid"] for each in seen} == {pid}
+    # Status, page and command show the process with its users.
+    (status,) = (await site.client().get("/api/v1/status")).json["items"]
+    assert status["processes"] == [{"pid": pid, "users": ["old 1"] * 3, "launch": None}]
+    assert f"{pid}, used by old 1, old 1, old 1" in (await browser.get("/ui/admin/mcp/files/one")).text
     # They leave, and nothing of them is left.
     for client in clients[3:]:
         async with http.delete(client.url, headers=client.head("")) as response:

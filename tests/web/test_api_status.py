@@ -17,7 +17,18 @@ if TYPE_CHECKING:
 FIELDS = {
     *("kind", "id", "label", "description", "transport", "trust", "enabled", "state", "reason", "cause"),
     *("hint", "since", "protocol_version", "server_name", "server_version", "tool_count", "token_cost"),
-    *("provenance", "shared", "restarts", "next_retry", "last_call", "pid", "stderr", "slug", "registry_id"),
+    *(
+        "provenance",
+        "shared",
+        "restarts",
+        "next_retry",
+        "last_call",
+        "pid",
+        "processes",
+        "stderr",
+        "slug",
+        "registry_id",
+    ),
 }
 
 

@@ -16,6 +16,7 @@ from toolyard.cli.output.servers import (
     ServerSummary,
     describe_server_info,
     servers_json,
+    show_processes,
     show_server_hints,
     show_servers,
 )
@@ -27,6 +28,7 @@ from toolyard.results.shape import shape_result
 from toolyard.types.decision import HiddenTool
 from toolyard.types.result import Result
 from toolyard.types.server import Trust
+from toolyard.types.status import ServerProcess
 from toolyard.types.tool import Definition, Tool
 
 __all__ = ["call_remotely", "restart_remotely", "show_remote_servers", "show_remote_tools"]
@@ -50,6 +52,7 @@ async def show_remote_servers(options: Options, *, fail: bool, connect: bool) ->
         print_json(servers_json(lines))
     else:
         show_servers(lines)
+        show_processes(lines)
         for text in listed.get("set_aside", ()):
             show_note(text)
         if problem := found.get("config_problem"):
@@ -179,6 +182,11 @@ def _summarize_record(
         quarantined_tools=(),
         listed_seconds_ago=age,
         stderr_lines=tuple(one_line(each) for each in record["stderr"]),
+        # A remote of an earlier version does not report them.
+        processes=tuple(
+            ServerProcess(each["pid"], tuple(each["users"]), each["launch"])
+            for each in record.get("processes", ())
+        ),
     )
 
 

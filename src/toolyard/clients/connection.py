@@ -321,6 +321,11 @@ class Connection:
         if self._owner_tasks:
             await asyncio.wait(self._owner_tasks)
 
+    @property
+    def pid(self) -> int | None:
+        """Id of the server's process while it is connected."""
+        return None if self._session is None else self._session.transport.get_info().pid
+
     def status(self) -> Status:
         """Return a copy of the current status."""
         record = self._status

@@ -40,6 +40,10 @@ class DedicatedConnections:
         """Return the connections of one holder."""
         return [self._by_server_and_principal[key[:2]][holder] for key in self if key[2] == holder]
 
+    def for_server(self, server_id: str, principal_id: str) -> list[Connection]:
+        """Return the connections of one server and principal."""
+        return list(self._by_server_and_principal.get((server_id, principal_id), {}).values())
+
     def transient_connections(self) -> list[tuple[DedicatedConnectionKey, Connection]]:
         """Return the connections stored as transient."""
         return list(self._transient.items())

@@ -29,7 +29,7 @@ from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
 from toolyard.types.call import Caller, McpRequest, RequestClient
 from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, SessionPolicy, StdioSpec, Trust
-from toolyard.types.status import State, Status
+from toolyard.types.status import ServerProcess, State, Status
 from toolyard.types.version import __version__
 
 __all__ = ["CallbacksFor", "ConnectionManager", "OnServerNotification"]
@@ -452,7 +452,21 @@ class ConnectionManager:
             if server.id not in used and server.instance is None and not self._closed:
                 self.connection(server.id)
         keys = sorted(key for key in self._connections if key[0] not in self._built_in_servers)
-        return [self._connections[key].status() for key in keys]
+        return [self._with_processes(self._connections[key].status()) for key in keys]
+
+    def _with_processes(self, status: Status) -> Status:
+        """Return the status with all processes of its server and principal."""
+        server = self._servers.get(status.server)
+        if server is None or not isinstance(server.transport, StdioSpec):
+            return status
+        launches = self._processes.describe_launches(status.principal, status.server)
+        dedicated = self._dedicated_connections.for_server(status.server, status.principal)
+        status.processes = tuple(
+            ServerProcess(pid, tuple(sorted(connection.users.values())), launches.get(connection))
+            for connection in (*launches, *dedicated)
+            if (pid := connection.pid) is not None
+        )
+        return status
 
     def _build_status(self, server: Server, principal: Principal) -> Status:
         owner = LOCAL_PRINCIPAL if server.shared else principal
@@ -464,7 +478,9 @@ class ConnectionManager:
             if broken is not None and (connection is None or broken.state_since > connection.state_since):
                 # Show the failure: calls over the dedicated connection fail even if the default one works.
                 connection = broken
-        return initial_status(server, owner) if connection is None else connection.status()
+        return self._with_processes(
+            initial_status(server, owner) if connection is None else connection.status()
+        )
 
     # Changes and closing.
 

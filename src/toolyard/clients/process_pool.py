@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,6 +39,11 @@ class Launch:
             os.path.abspath(spec.cwd or spec.folder or "."),
             tuple(sorted(environment.items())),
         )
+
+
+def _describe_launch(launch: Launch, variables: Sequence[str]) -> str:
+    text = f"{launch.command} in {launch.folder}"
+    return f"{text}, with its own {', '.join(variables)}" if variables else text
 
 
 class ProcessKey(NamedTuple):
@@ -129,12 +135,22 @@ class ProcessPool:
             del self._processes[key], self._keys[connection]
         await connection.close()
 
-    def list_launches(self, principal_id: str, server_id: str) -> dict[Connection, Launch]:
-        """Return the connections of one server and principal, each with its launch."""
-        return {
+    def describe_launches(self, principal_id: str, server_id: str) -> dict[Connection, str | None]:
+        """Return the connections of one server and principal, each with its launch in words if launches
+        differ. Values of variables and arguments are not shown, since they may be secret."""
+        launches = {
             process.connection: key.launch
             for key, process in self._processes.items()
             if (key.principal_id, key.server_id) == (principal_id, server_id)
+        }
+        if len(launches) < 2:
+            return dict.fromkeys(launches)
+        counts = Counter(pair for launch in launches.values() for pair in launch.environment)
+        return {
+            connection: _describe_launch(
+                launch, [name for name, value in launch.environment if counts[name, value] < len(launches)]
+            )
+            for connection, launch in launches.items()
         }
 
     async def stop_idle_processes(self) -> None:

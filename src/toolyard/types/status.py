@@ -8,7 +8,7 @@ from typing import Any
 
 from toolyard.types.tool import JsonObject
 
-__all__ = ["State", "Status"]
+__all__ = ["ServerProcess", "State", "Status"]
 
 
 class State(StrEnum):
@@ -28,6 +28,17 @@ class State(StrEnum):
     """The last attempt failed, or the server exited; ``cause`` is the reason."""
     CLOSED = "closed"
     """Closed permanently; no further calls are possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """One running process of a stdio server."""
+
+    pid: int
+    users: tuple[str, ...] = ()
+    """Names of the clients that use it and have a session."""
+    launch: str | None = None
+    """How it was started, if there are processes with different launches. Without values of variables."""
 
 
 @dataclass(slots=True)
@@ -52,6 +63,8 @@ class Status:
     tool_count: int | None = None
     token_cost: int | None = None
     pid: int | None = None
+    processes: tuple[ServerProcess, ...] = ()
+    """All processes of this server for this principal."""
     stderr: tuple[str, ...] = ()
     noise: int = 0
     """Number of lines on standard output that were not MCP messages."""

@@ -16,7 +16,7 @@ from toolyard.types.call import Caller
 from toolyard.types.catalog import Catalogue
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
 from toolyard.types.server import Server, TransportName
-from toolyard.types.status import State, Status
+from toolyard.types.status import ServerProcess, State, Status
 from toolyard.types.tool import Definition
 from toolyard.web.live.updates import LiveUpdates
 from toolyard.web.server_icons import find_icon_urls
@@ -62,6 +62,7 @@ class ServerRecord:
     restarts: int = 0
     next_retry: float | None = None
     pid: int | None = None
+    processes: tuple[ServerProcess, ...] = ()
     stderr: tuple[str, ...] = ()
     slug: str | None = None
     registry_id: str | None = None
@@ -145,7 +146,15 @@ class ServerRecords:
         lines = status.stderr[-_MAX_STDERR_LINES:] if state is State.FAILED else ()
         origin = str(server.provenance)
         return self._build_record(
-            caller, server, status, state, reason, provenance=origin, pid=status.pid, stderr=lines
+            caller,
+            server,
+            status,
+            state,
+            reason,
+            provenance=origin,
+            pid=status.pid,
+            processes=status.processes,
+            stderr=lines,
         )
 
     def build_instance_record(

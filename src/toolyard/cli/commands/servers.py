@@ -185,4 +185,5 @@ def _summarize_view(view: ServerView, no_connect: bool) -> ServerSummary:
         quarantined_tools=() if catalogue is None else tuple(str(each) for each in catalogue.quarantined),
         listed_seconds_ago=None if catalogue is None else round(catalogue.age, 3),
         stderr_lines=tuple(view.stderr_lines),
+        processes=view.status.processes,
     )

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from toolyard.cli.output.messages import show_message
 from toolyard.cli.output.safe_text import one_line
 from toolyard.cli.output.tables import Column, Row, StyledCell, show_table
 from toolyard.cli.output.terminal import is_terminal, style_text
+from toolyard.types.status import ServerProcess
 
-__all__ = ["ServerSummary", "describe_server_info", "servers_json", "show_server_hints", "show_servers"]
+__all__ = [
+    "ServerSummary",
+    "describe_server_info",
+    "servers_json",
+    "show_processes",
+    "show_server_hints",
+    "show_servers",
+]
 
 _COLUMNS = (
     Column("server", style="cyan", never_truncate=True),
@@ -54,6 +62,7 @@ class ServerSummary:
     listed_seconds_ago: float | None = None
     """Seconds since its tools were listed."""
     stderr_lines: tuple[str, ...] = ()
+    processes: tuple[ServerProcess, ...] = ()
 
 
 def show_servers(summaries: Sequence[ServerSummary]) -> None:
@@ -75,6 +84,15 @@ def show_server_hints(summaries: Sequence[ServerSummary]) -> None:
             show_message("hint", f"{line.server}: {line.hint}", None, sys.stderr)
 
 
+def show_processes(summaries: Sequence[ServerSummary]) -> None:
+    """Print the processes of stdio servers, with the clients that use them."""
+    for line in summaries:
+        for process in line.processes:
+            users = f", used by {', '.join(process.users)}" if process.users else ""
+            launch = f" ({process.launch})" if process.launch else ""
+            print(one_line(f"{line.server}: process {process.pid}{users}{launch}", 400))
+
+
 def servers_json(summaries: Sequence[ServerSummary]) -> list[dict[str, Any]]:
     """Return the servers as JSON."""
     return [
@@ -93,6 +111,7 @@ def servers_json(summaries: Sequence[ServerSummary]) -> list[dict[str, Any]]:
             "set_aside": list(line.quarantined_tools),
             "listed_seconds_ago": line.listed_seconds_ago,
             "stderr": list(line.stderr_lines) if line.is_broken else [],
+            "processes": [asdict(process) for process in line.processes],
         }
         for line in summaries
     ]

@@ -51,10 +51,19 @@ _STATUS_EXAMPLE: dict[str, JsonValue] = {
     "next_retry": None,
     "last_call": "2026-11-15T06:42:10Z",
     "pid": None,
+    "processes": [],
     "stderr": [],
     "slug": None,
     "registry_id": None,
 }
+
+
+class ProcessStatus(BaseModel):
+    """A process of a stdio server."""
+
+    pid: int
+    users: list[str] = Field(description="Names of the clients with a session, and of chats, that use it.")
+    launch: str | None = Field(description="How it was started, if processes were started in different ways.")
 
 
 class ServerStatus(BaseModel):
@@ -97,6 +106,9 @@ class ServerStatus(BaseModel):
         description="Time of the last request to the server. A change of it alone sends no event."
     )
     pid: int | None = Field(description="Process id. Shown to admins only.")
+    processes: list[ProcessStatus] = Field(
+        description="All processes of a stdio server for you. Shown to admins only."
+    )
     stderr: list[str] = Field(
         description="Last lines of standard error after a failure. Shown to admins only."
     )
@@ -120,6 +132,9 @@ def build_status_model(record: ServerRecord) -> ServerStatus:
     values["next_retry"] = to_optional_datetime(record.next_retry)
     values["last_call"] = to_optional_datetime(record.last_call)
     values["stderr"] = list(record.stderr)
+    values["processes"] = [
+        ProcessStatus(pid=each.pid, users=list(each.users), launch=each.launch) for each in record.processes
+    ]
     # Without validation: the values are our own, and live updates build many of these.
     return ServerStatus.model_construct(**values)
 
