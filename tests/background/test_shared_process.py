@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -120,6 +121,14 @@ def test_it_ends_when_no_client_was_there_for_a_while(machine: Machine) -> None:
     assert list((machine.runtime / "toolyard").glob("*.sock")) == []
     log = (machine.data / "background.log").read_text()
     assert "the background process has ended" in log
+
+
+def test_it_ends_although_its_folder_was_removed(machine: Machine) -> None:
+    machine.env["TOOLYARD_IDLE_EXIT"] = "1"
+    client = machine.start().initialize()
+    shutil.rmtree(machine.runtime)
+    client.close()
+    wait_until(lambda: not machine.backgrounds)
 
 
 def test_what_was_asked_before_the_input_ended_is_answered(machine: Machine) -> None:

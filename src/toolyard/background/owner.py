@@ -151,15 +151,19 @@ class Owner:
 
     def _end_if_idle(self) -> bool:
         # With the lock, nobody starts another process before this one no longer listens.
-        lock = lock_file(self._listener.paths.start_lock)
-        if lock is None:
-            return False
+        try:
+            lock = lock_file(self._listener.paths.start_lock)
+            if lock is None:
+                return False
+        except OSError:
+            lock = None  # The folder was removed, as at the end of a session: nobody starts one there.
         try:
             if self._find_idle_since() is None:
                 return False
             self._listener.close()
         finally:
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
         self._ended.set()
         return True
 
