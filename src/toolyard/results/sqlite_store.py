@@ -110,13 +110,14 @@ class _SqliteResultRows:
         self._db.execute("INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def sum_bytes(self, principal: str | None) -> int:
-        query = "SELECT coalesce(sum(size), 0) FROM result WHERE ?1 IS NULL OR principal = ?1"
-        (total,) = self._db.execute(query, (principal,)).fetchone()
+        query = "SELECT coalesce(sum(size), 0) FROM result WHERE :owner IS NULL OR principal = :owner"
+        (total,) = self._db.execute(query, {"owner": principal}).fetchone()
         return total
 
     def list_oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
-        query = "SELECT principal, handle, size FROM result WHERE ?1 IS NULL OR principal = ?1 ORDER BY used"
-        return self._db.execute(query, (principal,)).fetchall()
+        chosen = "WHERE :owner IS NULL OR principal = :owner"
+        query = f"SELECT principal, handle, size FROM result {chosen} ORDER BY used"
+        return self._db.execute(query, {"owner": principal}).fetchall()
 
     def delete(self, principal: str, handle: str) -> None:
         self._db.execute("DELETE FROM result WHERE principal = ? AND handle = ?", (principal, handle))
