@@ -16,6 +16,8 @@ from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, Old, http, next_m
 from tests.web.conftest import Local, open_site
 from tests.web.scriptless_browser import Browser, Page
 
+from toolyard.web.gateway_mount import GatewayMount
+
 __all__ = ["http", "open_site"]
 
 SERVER = str(Path(__file__).parent.parent / "servers/counting_server.py")
@@ -217,6 +219,16 @@ async def test_a_cancelled_call_counts_until_the_server_has_answered_it(
     assert json.loads((await waiting).text) == ANN
     # The server answers it late, and from now on there is one call.
     await modern.call("one_release")
+    assert (await modern.call("one_ask")).result["resultType"] == "input_required"
+
+
+async def test_a_client_that_leaves_with_a_question_does_not_leave_the_server_waiting(
+    site: Local, http: aiohttp.ClientSession
+) -> None:
+    modern = Modern(http, f"{site.url}/mcp", FORMS)
+    assert (await modern.call("one_ask")).result["resultType"] == "input_required"
+    await site.part(GatewayMount).gateway.suspended_calls.close()
+    # The server gets an answer and ends the call, so that the next question has one origin again.
     assert (await modern.call("one_ask")).result["resultType"] == "input_required"
 
 

@@ -118,6 +118,17 @@ class MultiRoundCall:
         # The result goes first: questions that are open when the call is done need no answer.
         return task.result() if task.done() else None
 
+    def close_questions(self) -> None:
+        """Answer the open questions of a call that has ended: the server, which other clients use too, must
+        not wait for answers that nobody will give."""
+        for question in list(self._questions.values()):
+            if question.answer.done():
+                continue
+            if question.method == "elicitation/create":
+                question.answer.set_result({"action": "cancel"})
+            else:
+                question.answer.cancel()
+
     def input_requests(self) -> dict[str, Any]:
         """Return the open questions by name."""
         return {
@@ -143,6 +154,7 @@ class SuspendedCalls:
         return call
 
     def _on_call_done(self, call: MultiRoundCall, task: asyncio.Task[dict[str, Any]]) -> None:
+        call.close_questions()
         if call.request.is_finished:
             # The call ended between two rounds. Its outcome is kept for the next round, if one comes.
             asyncio.get_running_loop().call_later(60.0, self._calls.pop, call.id, None)
