@@ -217,7 +217,7 @@ def connect_timeout_hint(server: Server, skipped_lines: int) -> str:
     """Return the hint for a server that did not answer, after so many lines that are not messages."""
     if skipped_lines:
         return NOT_MCP_HINT
-    if server.transport.type == "sse":
+    if any(kind.older == server.transport.type for kind in TRANSPORTS.values()):
         return STREAMABLE_HTTP_HINT
     return "raise 'timeouts.connect' if it needs longer to start"
 

@@ -18,11 +18,11 @@ from toolyard.config.known_servers import KnownServer, KnownVariable, SignInMeth
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import BadAnswer
 from toolyard.net import OutboundHttp
+from toolyard.types.server import URL_TRANSPORT_LABELS
 
 __all__ = ["PublicRegistry"]
 
 _RUNNERS = {"npm": ("npx", "-y"), "pypi": ("uvx",)}
-_TRANSPORTS = {"streamable-http": "http", "sse": "sse"}
 _PLACEHOLDER = re.compile(r"\$\{|\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 _PACKAGE_NAME = re.compile(r"@?[A-Za-z0-9][A-Za-z0-9._/-]*")
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+-]*")
@@ -86,8 +86,8 @@ _Entry = tuple[dict[str, JsonValue], list[KnownVariable]]
 
 def _read_remotes(name: str, remotes: Any) -> Iterator[_Entry]:
     for remote in _objects(remotes):
-        url, kind = _text(remote.get("url")), _TRANSPORTS.get(_text(remote.get("type")))
-        if kind is None or not url.startswith("https://"):
+        url, kind = _text(remote.get("url")), _text(remote.get("type")).removeprefix("streamable-")
+        if kind not in URL_TRANSPORT_LABELS or not url.startswith("https://"):
             continue
         values = _ValueReader(name)
         declared = _object(remote.get("variables"))

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolyard.agents.chat.approval_grants import UnapprovedCall, grant_covers
@@ -102,15 +103,12 @@ class Turn:
         self._chat = chat
         self._number = number
         self._tool_set = tool_set
-        self._log = TurnLog(context.store, chat.id, context.runner, self._report_usage)
+        # Not a method: the log would refer back to the turn, and neither would be freed with a stopped turn.
+        on_usage = partial(_report_usage, context, chat, tool_set)
+        self._log = TurnLog(context.store, chat.id, context.runner, on_usage)
         self._call_slots = asyncio.Semaphore(context.limits.max_parallel_calls)
         self._stop_reason: TurnEnd | None = None
         self._task: asyncio.Task[TurnEnd | None] | None = None
-
-    def _report_usage(self, usage: ModelUsage) -> None:
-        if self._context.on_model_usage is not None:
-            model = self._context.models.pick(resolve_model_id(self._chat, self._tool_set)).choice.id
-            self._context.on_model_usage(self._chat.owner, self._chat.agent, model, usage)
 
     def stop(self, reason: TurnEnd) -> None:
         """Cancel the model request and the tool calls; ``run`` returns once the end has been stored."""
@@ -403,6 +401,12 @@ class Turn:
             request = ApprovalRequest(call.request.id, approval.id, needed.reason)
             events.append(NewChatEvent.from_data(request))
         await self._log.append(events, next_state=TurnState.WAITING)
+
+
+def _report_usage(context: TurnServices, chat: Chat, tool_set: ToolSet, usage: ModelUsage) -> None:
+    if context.on_model_usage is not None:
+        model = context.models.pick(resolve_model_id(chat, tool_set)).choice.id
+        context.on_model_usage(chat.owner, chat.agent, model, usage)
 
 
 def resolve_model_id(chat: Chat, tool_set: ToolSet) -> str | None:
