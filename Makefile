@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-agents bench-chat conformance faults soak reference screenshots catalog-check dist
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-agents bench-chat conformance agents faults soak reference screenshots catalog-check dist
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain mcp-proxy
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo "make setup  only create .venv with the package and its runtime dependencies"
 	@echo "make dist   build a wheel and a source archive in dist"
 	@echo "make conformance    run the official conformance suite"
+	@echo "make agents         run coding agents of others against Toolyard (1.4 GB)"
 	@echo "make faults         inject every known fault and check what callers see"
 	@echo "make soak           simulate many users for MINUTES=10 and check for losses and leaks"
 	@echo "make catalog-check  check the known servers against the package registries"
@@ -58,6 +59,16 @@ UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1
 conformance: .venv/.dev .envs/conformance/.done
 	.venv/bin/python tests/conformance/client_scenarios.py --modules .envs/conformance/node_modules --write-docs
 	.venv/bin/python tests/conformance/server_scenarios.py --modules .envs/conformance/node_modules --write-docs
+
+# Coding agents of others. Their install scripts are not run: they build parts that are not used here.
+.envs/agents/.done: tests/agents_matrix/package.json tests/agents_matrix/package-lock.json
+	@mkdir -p .envs/agents
+	cp tests/agents_matrix/package.json tests/agents_matrix/package-lock.json .envs/agents/
+	cd .envs/agents && npm ci --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
+
+agents: .venv/.dev .envs/agents/.done
+	.venv/bin/python -m pytest -q tests/agents_matrix
 
 # Inject every known fault once; writes its part of docs/reliability.md.
 faults: .venv/.dev

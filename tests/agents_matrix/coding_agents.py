@@ -1,0 +1,174 @@
+"""The coding agents: how each is installed, configured and run without a network."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.background.conftest import Machine
+
+MODULES = Path(__file__).parents[2] / ".envs/agents/node_modules"
+"""Where `make agents` installs them."""
+PROMPT = "Do the next step."
+
+
+@dataclass(frozen=True)
+class CodingAgent:
+    """``client`` is its name for ``toolyard connect``, ``program`` a pattern below ``MODULES``."""
+
+    client: str
+    title: str
+    package: str
+    program: str
+    arguments: Callable[[str], list[str]]
+    environment: Callable[[str], dict[str, str]]
+    prepare: Callable[[Path], None] = lambda home: None
+
+    @property
+    def path(self) -> Path | None:
+        return next(iter(sorted(MODULES.glob(self.program))), None)
+
+    @property
+    def version(self) -> str:
+        return json.loads((MODULES / self.package / "package.json").read_text())["version"]
+
+    def connect(self, machine: Machine, *, mode: str = "direct") -> None:
+        """Write the entry for Toolyard into the agent's own file, as a person would."""
+        self.prepare(machine.home)
+        done = machine.run("connect", self.client, "--write")
+        assert done.returncode == 0, done.stderr
+        if mode != "direct":
+            file = Path(done.stdout.splitlines()[0].removeprefix("wrote "))
+            file.write_text(file.read_text().replace('"stdio"', f'"stdio", "--mode", "{mode}"'))
+
+    def run(self, machine: Machine, model: str, *, seconds: float = 60.0) -> str:
+        """Run the agent for one prompt, and return its output. All its processes have ended then."""
+        assert self.path is not None, f"{self.title} is not installed: make agents"
+        folder = machine.home / "project"
+        folder.mkdir(exist_ok=True)
+        process = subprocess.Popen(
+            [str(self.path), *self.arguments(model)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=machine.environment(**self.environment(model)),
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            _end_group(process.pid)
+            output, _ = process.communicate()
+            output += f"\n[ended after {seconds:g} s]".encode()
+        finally:
+            _end_group(process.pid)
+            process.wait()
+        return output.decode(errors="replace")
+
+
+def _end_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _codex_arguments(model: str) -> list[str]:
+    provider = f'{{name="scripted",base_url="{model}/v1",env_key="OPENAI_API_KEY",wire_api="responses"}}'
+    settings = [
+        'model_provider="scripted"',
+        f"model_providers.scripted={provider}",
+        # Codex passes only few variables to servers. Without those of the test it would not find the process.
+        'mcp_servers.toolyard.env_vars=["XDG_RUNTIME_DIR","TOOLYARD_DATA_DIR","TOOLYARD_IDLE_EXIT"]',
+    ]
+    options = [word for each in settings for word in ("-c", each)]
+    bypass = "--dangerously-bypass-approvals-and-sandbox"
+    return ["exec", "--skip-git-repo-check", bypass, *options, "-m", "scripted", PROMPT]
+
+
+def _prepare_gemini(home: Path) -> None:
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"enableAutoUpdate": False},
+    }
+    (home / ".gemini").mkdir(exist_ok=True)
+    (home / ".gemini/settings.json").write_text(json.dumps(settings))
+
+
+def _opencode_environment(model: str) -> dict[str, str]:
+    provider = {
+        "npm": "@ai-sdk/anthropic",
+        "options": {"baseURL": f"{model}/v1", "apiKey": "good"},
+        "models": {"scripted": {"tool_call": True}},
+    }
+    settings = {"provider": {"scripted": provider}, "model": "scripted/scripted", "autoupdate": False}
+    return {
+        "OPENCODE_CONFIG_CONTENT": json.dumps({**settings, "share": "disabled"}),
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    }
+
+
+CODEX = CodingAgent(
+    "codex",
+    "Codex",
+    "@openai/codex",
+    ".bin/codex",
+    _codex_arguments,
+    lambda model: {"OPENAI_API_KEY": "good"},
+)
+GEMINI = CodingAgent(
+    "gemini",
+    "Gemini CLI",
+    "@google/gemini-cli",
+    ".bin/gemini",
+    lambda model: ["--yolo", "-m", "gemini-2.5-flash", "-p", PROMPT],
+    lambda model: {
+        "GEMINI_API_KEY": "good",
+        "GOOGLE_GEMINI_BASE_URL": model,
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    },
+    _prepare_gemini,
+)
+CLAUDE_CODE = CodingAgent(
+    "claude-code",
+    "Claude Code",
+    "@anthropic-ai/claude-code",
+    "@anthropic-ai/claude-code-*/claude",
+    lambda model: ["-p", PROMPT, "--allowedTools", "mcp__toolyard"],
+    lambda model: {
+        "ANTHROPIC_BASE_URL": model,
+        "ANTHROPIC_AUTH_TOKEN": "good",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    },
+)
+OPENCODE = CodingAgent(
+    "opencode",
+    "opencode",
+    "opencode-ai",
+    ".bin/opencode",
+    lambda model: ["run", PROMPT],
+    _opencode_environment,
+)
+COPILOT = CodingAgent(
+    "copilot",
+    "Copilot CLI",
+    "@github/copilot",
+    ".bin/copilot",
+    lambda model: ["-p", PROMPT, "--allow-all-tools"],
+    lambda model: {
+        "COPILOT_OFFLINE": "true",
+        "COPILOT_PROVIDER_TYPE": "anthropic",
+        "COPILOT_PROVIDER_BASE_URL": model,
+        "COPILOT_PROVIDER_API_KEY": "good",
+        "COPILOT_MODEL": "claude-sonnet-4.5",
+    },
+)
+AGENTS = (CODEX, GEMINI, CLAUDE_CODE, OPENCODE, COPILOT)

@@ -1,0 +1,153 @@
+"""A model on loopback that follows a script, over the streaming protocols of three providers.
+
+Each request of an agent takes the next step of the script. The model calls a tool by the name that Toolyard
+gives it, and finds the name that the agent made of it among the declared tools.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.servers.providers_server import Order, anthropic_events, google_events, responses_events
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A step that calls a tool. ``before`` runs first, while the agent waits for the model."""
+
+    tool: str
+    arguments: Json
+    before: Callable[[], object] = lambda: None
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """The tools that a request declares, each with its namespace, and the tool results that it carries."""
+
+    tools: tuple[tuple[str | None, str], ...]
+    results: tuple[str, ...]
+
+    def find(self, tool: str) -> tuple[str | None, str] | None:
+        """Return the declared tool whose name is, or ends with, this name."""
+        return next((each for each in self.tools if each[1].endswith(tool)), None)
+
+
+class ScriptedModel:
+    """The server, its script and the requests that came with tools, in order."""
+
+    def __init__(self, script: Sequence[Call]) -> None:
+        self.requests: list[ModelRequest] = []
+        self._steps = iter(script)
+        self._lock = threading.Lock()
+        model = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
+                content = b"".join(model.answer(self.path, body))
+                self.send_response(200 if content else 404)
+                self.send_header("Content-Type", "text/event-stream")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def do_GET(self) -> None:
+                self.send_error(404)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Write nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self) -> ScriptedModel:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The tool results of the last request."""
+        return self.requests[-1].results if self.requests else ()
+
+    def answer(self, path: str, body: Json) -> Iterator[bytes]:
+        if path.endswith("/responses"):
+            read, events = _read_responses, responses_events
+        elif path.partition("?")[0].endswith("/messages"):
+            read, events = _read_messages, anthropic_events
+        elif "GenerateContent" in path or "generateContent" in path:
+            read, events = _read_contents, google_events
+        else:
+            return
+        request = read(body)
+        # Requests without tools are of the agent itself, such as that for a title of the session.
+        order, namespace = self._take_step(request) if request.tools else (Order(say="A title"), None)
+        for event in events(body, order):
+            item = event.get("item", {})
+            if namespace is not None and item.get("type") == "function_call":
+                item["namespace"] = namespace
+            name = f"event: {event['type']}\n" if "type" in event else ""
+            yield f"{name}data: {json.dumps(event)}\n\n".encode()
+
+    def _take_step(self, request: ModelRequest) -> tuple[Order, str | None]:
+        with self._lock:
+            self.requests.append(request)
+            step = next(self._steps, None)
+            if step is None:
+                return Order(say="Done."), None
+            step.before()
+        namespace, name = request.find(step.tool) or (None, step.tool)
+        return Order(call=(name, json.dumps(step.arguments))), namespace
+
+
+def _join_texts(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text", f"[{part.get('type')}]") for part in content or [])
+
+
+def _read_responses(body: Json) -> ModelRequest:
+    tools: list[tuple[str | None, str]] = []
+    for tool in body.get("tools") or []:
+        if tool["type"] == "namespace":
+            tools += [(tool["name"], each["name"]) for each in tool["tools"]]
+        elif "name" in tool:
+            tools.append((None, tool["name"]))
+    outputs = [item for item in body["input"] if item.get("type") == "function_call_output"]
+    return ModelRequest(tuple(tools), tuple(_join_texts(item["output"]) for item in outputs))
+
+
+def _read_messages(body: Json) -> ModelRequest:
+    blocks = [
+        block
+        for message in body["messages"]
+        if isinstance(message["content"], list)
+        for block in message["content"]
+        if block["type"] == "tool_result"
+    ]
+    tools = tuple((None, tool["name"]) for tool in body.get("tools") or [])
+    return ModelRequest(tools, tuple(_join_texts(block.get("content")) for block in blocks))
+
+
+def _read_contents(body: Json) -> ModelRequest:
+    declared = [each for tool in body.get("tools") or [] for each in tool.get("functionDeclarations", [])]
+    responses = [
+        part["functionResponse"]["response"]
+        for content in body["contents"]
+        for part in content["parts"]
+        if "functionResponse" in part
+    ]
+    results = ("\n".join(str(value) for value in response.values()) for response in responses)
+    return ModelRequest(tuple((None, each["name"]) for each in declared), tuple(results))
