@@ -19,6 +19,8 @@ from tests.background.conftest import wait_until
 from tests.processes import lives
 from tests.sqlite_template import with_tables
 
+from toolyard.background.runtime_dir import RuntimePaths
+
 if TYPE_CHECKING:
     from tests.background.conftest import Client, Machine
 
@@ -397,3 +399,13 @@ def test_an_idle_shim_uses_no_cpu_time_after_a_long_list(machine: Machine) -> No
         client.ask("ping")
     # A process that spins is never waiting for the next request.
     assert shim.num_ctx_switches().voluntary >= switches + 10
+
+
+def test_a_client_without_the_variable_of_the_runtime_folder_finds_the_same_socket(tmp_path: Path) -> None:
+    """Codex passes only a few variables to the servers that it starts."""
+    folder = tmp_path / str(os.getuid())
+    folder.mkdir(mode=0o700)
+    with_variable = RuntimePaths("/data", str(folder), str(tmp_path))
+    without = RuntimePaths("/data", "", str(tmp_path))
+    assert without.socket == with_variable.socket
+    assert without.folder == str(folder / "toolyard")

@@ -27,14 +27,19 @@ class RuntimePaths:
 
     __slots__ = ("folder", "owner_lock", "socket", "start_lock")
 
-    def __init__(self, data_dir: str, runtime_dir: str) -> None:
-        """Create the folder, in ``runtime_dir`` if that exists. Raises RuntimeDirError if it is not ours."""
+    def __init__(self, data_dir: str, runtime_dir: str, user_dirs: str = "/run/user") -> None:
+        """Create the folder, in ``runtime_dir`` if that exists. Raises RuntimeDirError if it is not ours.
+
+        Clients such as Codex do not pass XDG_RUNTIME_DIR to servers. Without it, the user's folder in
+        ``user_dirs`` is used, which is its value on systems with systemd: all clients share one process.
+        """
         from _blake2 import blake2b
 
-        if os.path.isabs(runtime_dir) and os.path.isdir(runtime_dir):
-            self.folder = os.path.join(runtime_dir, "toolyard")
-        else:
-            self.folder = f"/tmp/toolyard-{os.getuid()}"
+        self.folder = f"/tmp/toolyard-{os.getuid()}"
+        for parent in (runtime_dir, f"{user_dirs}/{os.getuid()}"):
+            if os.path.isabs(parent) and os.path.isdir(parent):
+                self.folder = os.path.join(parent, "toolyard")
+                break
         name = blake2b(os.fsencode(os.path.realpath(data_dir)), digest_size=12).hexdigest()
         self.socket = os.path.join(self.folder, f"{name}.sock")
         self.owner_lock = os.path.join(self.folder, f"{name}.owner")
