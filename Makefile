@@ -68,7 +68,7 @@ conformance: .venv/.dev .envs/conformance/.done
 	@touch $@
 
 agents: .venv/.dev .envs/agents/.done
-	.venv/bin/python -m pytest -q tests/agents_matrix
+	.venv/bin/python -m tests.agents_matrix --write-docs
 
 # Inject every known fault once; writes its part of docs/reliability.md.
 faults: .venv/.dev

@@ -45,20 +45,22 @@ class CodingAgent:
         assert done.returncode == 0, done.stderr
         if mode != "direct":
             file = Path(done.stdout.splitlines()[0].removeprefix("wrote "))
-            file.write_text(file.read_text().replace('"stdio"', f'"stdio", "--mode", "{mode}"'))
+            before, _, after = file.read_text().rpartition('"stdio"')
+            file.write_text(f'{before}"stdio", "--mode", "{mode}"{after}')
 
     def run(self, machine: Machine, model: str, *, seconds: float = 60.0) -> str:
         """Run the agent for one prompt, and return its output. All its processes have ended then."""
         assert self.path is not None, f"{self.title} is not installed: make agents"
-        folder = machine.home / "project"
-        folder.mkdir(exist_ok=True)
+        folder, temporary = machine.home / "project", machine.home / "tmp"
+        for each in (folder, temporary):
+            each.mkdir(exist_ok=True)
         process = subprocess.Popen(
             [str(self.path), *self.arguments(model)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            env=machine.environment(**self.environment(model)),
+            env=machine.environment(TMPDIR=str(temporary), **self.environment(model)),
             start_new_session=True,
         )
         try:
@@ -147,13 +149,14 @@ CLAUDE_CODE = CodingAgent(
         "ANTHROPIC_AUTH_TOKEN": "good",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
+        "ENABLE_TOOL_SEARCH": "false",
     },
 )
 OPENCODE = CodingAgent(
     "opencode",
     "opencode",
     "opencode-ai",
-    ".bin/opencode",
+    "opencode-linux-x64/bin/opencode",
     lambda model: ["run", PROMPT],
     _opencode_environment,
 )

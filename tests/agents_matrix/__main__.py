@@ -1,0 +1,242 @@
+"""Run every coding agent through every situation, and print the table.
+
+``python -m tests.agents_matrix [--only CLIENT] [--column TITLE] [--write-docs]``. Each cell has a machine of
+its own: a home, a data directory and a background process. Exits with 1 if a cell is not as expected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.agents_matrix.coding_agents import AGENTS, CodingAgent
+from tests.agents_matrix.scripted_model import Call, ScriptedModel
+from tests.background.conftest import Machine, make_machine, wait_until
+from tests.processes import lives
+
+DOCS = Path(__file__).parents[2] / "docs/agents-matrix.md"
+RESULTS_SERVER = Path(__file__).parents[1] / "servers/results_server.py"
+LONG = 200_000
+MAX_NOTE = 300
+
+MEANINGS = {
+    "lists tools": "the first request to the model declares Toolyard's tools",
+    "calls a tool": "the model gets the result",
+    "long result": f"of {LONG:,} characters, the model gets the beginning and Toolyard's link to the whole",
+    "write tool refused": "with `write_tools` at `reject`, it is not declared; a call ends with a message",
+    "meta mode": "with `--mode meta`, only the meta tools are declared, and `tools_call` calls a tool",
+    "background process killed": "the agent is attached to it; after `kill -9` its next call works",
+    "tools changed": "a server that is added during the session is declared in a request within five seconds",
+    "approval": "with `write_tools` at `ask`, the tool does not run without a person, and a message says so",
+    "question": "nobody can answer a server's question here: the call ends with `decline` or `cancel`",
+}
+"""What a cell with "yes" says, by column."""
+
+LIMITS = {
+    ("codex", "long result"): (
+        "Codex cuts results to about 12,000 characters in their middle, where Toolyard's link is, and omits "
+        "the second text, which has the link too: `[omitted 1 text items ...]`"
+    ),
+    ("codex", "tools changed"): (
+        "another client of the same process listed the new tool; the requests of Codex in the five seconds "
+        "after that did not declare it"
+    ),
+    ("codex", "approval"): (
+        "with `--dangerously-bypass-approvals-and-sandbox`, Codex accepts Toolyard's question itself: the "
+        "tool runs. Without this option it refuses the call: `MCP tool call requires approval, but approval "
+        "policy is never`"
+    ),
+    ("claude-code", "long result"): (
+        "Claude Code stores a result of this length in a file, and gives the model the first 2 kB and the "
+        "file's path"
+    ),
+    ("copilot", "long result"): (
+        "Copilot CLI stores a result of this length in a file, and gives the model the first 500 characters "
+        "and the file's path"
+    ),
+}
+"""The clients' own limits, with the evidence."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    passed: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Session:
+    """One agent on one machine."""
+
+    agent: CodingAgent
+    machine: Machine
+
+    def run(self, *script: Call, mode: str = "direct") -> ScriptedModel:
+        self.agent.connect(self.machine, mode=mode)
+        self.machine.start().initialize()
+        with ScriptedModel(script) as model:
+            output = self.agent.run(self.machine, model.url)
+        if not model.requests:
+            raise AssertionError(f"no request came: {output[-500:]}")
+        return model
+
+    def add_results_server(self) -> None:
+        self.machine.write_config(results={"command": sys.executable, "args": ["-I", str(RESULTS_SERVER)]})
+
+
+def weekday(day: int, before: Callable[[], object] = lambda: None) -> Call:
+    return Call("demo_weekday", {"date": f"2026-07-{day}"}, before)
+
+
+def list_tools(session: Session) -> Cell:
+    model = session.run()
+    return Cell(model.requests[0].find("demo_weekday") is not None)
+
+
+def call_tool(session: Session) -> Cell:
+    model = session.run(weekday(28))
+    return Cell("is a Tuesday." in "".join(model.results))
+
+
+def read_long_result(session: Session) -> Cell:
+    session.add_results_server()
+    result = "".join(session.run(Call("results_long", {"size": LONG})).results)
+    has_link = "0123456789" in result and "toolyard://results/" in result
+    words = re.sub(r"(0123456789){2,}\d*", "0123456789… ", result)
+    return Cell(has_link, f"{len(result):,} characters: {words}")
+
+
+def refuse_write_tool(session: Session) -> Cell:
+    model = session.run(Call("demo_forget", {}))
+    is_hidden = all(request.find("demo_forget") is None for request in model.requests)
+    return Cell(is_hidden, "".join(model.results))
+
+
+def use_meta_mode(session: Session) -> Cell:
+    call = Call("tools_call", {"name": "demo_weekday", "arguments": {"date": "2026-07-28"}})
+    model = session.run(call, mode="meta")
+    is_short = model.requests[0].find("demo_weekday") is None
+    return Cell(is_short and "is a Tuesday." in "".join(model.results), "".join(model.results))
+
+
+def survive_restart(session: Session) -> Cell:
+    machine = session.machine
+    clients: list[object] = []
+
+    def kill() -> None:
+        clients.extend(machine.status()["clients"])
+        owner = machine.owner
+        os.kill(owner, signal.SIGKILL)
+        wait_until(lambda: not lives(owner))
+
+    model = session.run(weekday(28), weekday(29, kill))
+    words = "".join(model.results[1:])
+    return Cell(len(clients) == 2 and "is a Wednesday." in words, words)
+
+
+def see_changed_tools(session: Session) -> Cell:
+    machine = session.machine
+
+    def add_server() -> None:
+        config = json.loads((machine.data / "mcp.json").read_text())
+        machine.write_config(more=config["mcpServers"]["demo"])
+        client = machine.clients[0]
+        wait_until(lambda: "more_weekday" in json.dumps(client.ask("tools/list")))
+
+    # The agent learns of it by a notification, and lists again: the model takes its time.
+    later = [weekday(30, lambda: time.sleep(1)) for _ in range(5)]
+    model = session.run(weekday(28), weekday(29, add_server), *later)
+    return Cell(model.requests[-1].find("more_weekday") is not None)
+
+
+def ask_for_approval(session: Session) -> Cell:
+    (session.machine.data / "toolyard.toml").write_text('write_tools = "ask"\n')
+    words = "".join(session.run(Call("demo_forget", {})).results)
+    return Cell("Nothing to delete" not in words and "approv" in words, words)
+
+
+def ask_question(session: Session) -> Cell:
+    session.add_results_server()
+    words = "".join(session.run(Call("results_ask", {})).results)
+    return Cell(re.search(r'"action": ?"(decline|cancel)"', words) is not None, words)
+
+
+CHECKS: dict[str, Callable[[Session], Cell]] = {
+    "lists tools": list_tools,
+    "calls a tool": call_tool,
+    "long result": read_long_result,
+    "write tool refused": refuse_write_tool,
+    "meta mode": use_meta_mode,
+    "background process killed": survive_restart,
+    "tools changed": see_changed_tools,
+    "approval": ask_for_approval,
+    "question": ask_question,
+}
+
+
+def check(agent: CodingAgent, column: str) -> Cell:
+    with make_machine() as machine:
+        try:
+            cell = CHECKS[column](Session(agent, machine))
+        except AssertionError as error:
+            cell = Cell(False, str(error))
+        # Without what differs from run to run.
+        note = re.sub(rf"{re.escape(str(machine.home.parent))}\S+", "FILE", cell.note)
+        note = re.sub(r"Wall time: [\d.]+ seconds", "", note)
+    return Cell(cell.passed, re.sub(r"\s+", " ", note).strip()[-MAX_NOTE:])
+
+
+def format_page(agents: Sequence[CodingAgent], cells: Mapping[tuple[str, str], Cell]) -> str:
+    lines = [f"| agent | version | {' | '.join(CHECKS)} |", "|---" * (len(CHECKS) + 2) + "|"]
+    for agent in agents:
+        marks = ["yes" if cells[agent.client, column].passed else "no" for column in CHECKS]
+        lines.append(f"| {agent.title} | {agent.version} | {' | '.join(marks)} |")
+    lines += ["", "| column | yes |", "|---|---|"]
+    lines += [f"| {column} | {meaning} |" for column, meaning in MEANINGS.items()]
+    lines += ["", "## Why not", "", "| agent | column | reason |", "|---|---|---|"]
+    for agent in agents:
+        for column in CHECKS:
+            if not cells[agent.client, column].passed:
+                reason = LIMITS.get((agent.client, column), "not known yet")
+                lines.append(f"| {agent.title} | {column} | {reason} |")
+    lines += ["", "## The last words that the model got", "", "| agent | column | words |", "|---|---|---|"]
+    for agent in agents:
+        for column in CHECKS:
+            words = html.escape(cells[agent.client, column].note, quote=False).replace("|", "\\|")
+            if words:
+                lines.append(f"| {agent.title} | {column} | {words} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", action="append", help="the name of a client for `toolyard connect`")
+    parser.add_argument("--column", action="append")
+    parser.add_argument("--write-docs", action="store_true")
+    options = parser.parse_args()
+    agents = [each for each in AGENTS if not options.only or each.client in options.only]
+    cells: dict[tuple[str, str], Cell] = {}
+    for agent in agents:
+        for column in options.column or CHECKS:
+            cell = cells[agent.client, column] = check(agent, column)
+            print(f"{agent.client:12} {column:26} {'yes' if cell.passed else 'no':4} {cell.note}", flush=True)
+    if options.write_docs:
+        head, mark, _ = DOCS.read_text().partition("<!-- matrix -->\n")
+        DOCS.write_text(head + mark + "\n" + format_page(agents, cells))
+    unexpected = [key for key, cell in cells.items() if cell.passed == (key in LIMITS)]
+    for client, column in unexpected:
+        print(f"not as expected: {client}, {column}")
+    return 1 if unexpected else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
