@@ -191,7 +191,7 @@ async def test_a_line_over_the_limit_ends_its_call_alone(
     async with beside(bad("big-line"), message_limit=1_000_000) as manager:
         waiting = asyncio.ensure_future(call_tool(manager, "bad", "wait", timeouts=Timeouts(60, 60, 60)))
         with within(5), pytest.raises(BadAnswer) as caught:
-            await call_tool(manager, "bad", "big", {"size": 50_000_000, "id_last": id_last})
+            await call_tool(manager, "bad", "big", {"size": 3_000_000, "id_last": id_last})
         says(caught.value, "bytes long, over the limit of 1000000")
         assert text_of(await call_tool(manager, "bad", "echo", {"text": "next"})) == "next"
         assert not waiting.done()
@@ -266,7 +266,7 @@ async def test_a_flood_on_standard_error_is_kept_to_its_last_lines(
         await until(lambda: manager.status("bad").stderr[-1:] == ("the last line",))
         lines, most = manager.status("bad").stderr, LogTail().max_lines
         assert len(lines) == most
-        assert lines[0] == f"line {100_002 - most} of very many that nobody reads"
+        assert lines[0] == f"line {50_002 - most} of very many that nobody reads"
         assert all(len(line) <= 2000 for line in lines)
 
 

@@ -352,7 +352,7 @@ class Family(Proper):
 
 class StderrFlood(Proper):
     def call(self, id: Any, tool: str, arguments: dict[str, Any], meta: dict[str, Any]) -> None:
-        for number in range(100_000):
+        for number in range(50_000):
             sys.stderr.write(f"line {number} of very many that nobody reads\n")
         sys.stderr.write("x" * 1_000_000 + "\nthe last line\n")
         sys.stderr.flush()

@@ -123,7 +123,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 def _started(data: Path, programs: Programs) -> Api:
-    entry = {"command": sys.executable, "args": ["-I", str(SERVER)]}
+    # A process of its own for each chat, so that each question is shown in its chat.
+    entry = {"command": sys.executable, "args": ["-I", str(SERVER)], "sessions": "per-client"}
     (data / "mcp.json").write_text(json.dumps({"mcpServers": {"evil": entry}}))
     model = programs(sys.executable, "-I", SERVERS / "openai_server.py", "{port}")
     settings = f"""

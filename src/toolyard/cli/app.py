@@ -117,6 +117,7 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
 _MODULE_BY_COMMAND = {
     "import": "import_",  # a keyword cannot be the name of a module
     "add": "setup.add",
+    **{each: f"database.{each}" for each in ("migrate", "move", "rekey")},
     "budget": "setup.budget",
     "catalog": "setup.catalog",
     "disconnect": "setup.clients",

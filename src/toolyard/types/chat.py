@@ -43,6 +43,9 @@ __all__ = [
 
 _T = TypeVar("_T")
 
+_OMITTED_DEFAULT: Mapping[str, Any] = {"is_default_omitted": True}
+"""Metadata of a field that was added later: its default is not stored, as in events of earlier versions."""
+
 
 class TurnState(StrEnum):
     """State of a chat's last turn."""
@@ -217,7 +220,7 @@ class ApprovalAnswer:
     yes: bool = False
     remembered: str | None = None
     """Description of the standing approval."""
-    unattended: bool = False
+    unattended: bool = field(default=False, metadata=_OMITTED_DEFAULT)
     """The call was refused because nobody could be asked."""
 
 
@@ -349,7 +352,11 @@ def decode_event(kind: Kind, body: JsonObject) -> EventData | UnknownEvent:
 
 def encode_event(data: EventData) -> dict[str, Any]:
     """Return an event's data as the body that is stored."""
-    return {each.name: _encode_value(getattr(data, each.name)) for each in fields(data)}
+    return {
+        each.name: _encode_value(value)
+        for each in fields(data)
+        if (value := getattr(data, each.name)) != each.default or not each.metadata
+    }
 
 
 def _encode_value(value: object) -> object:

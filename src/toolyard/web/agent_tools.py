@@ -111,13 +111,19 @@ class AgentDirectory:
             )
         return agent
 
-    def find_agent_problems(self, request_user: RequestUser, agent: Agent) -> Sequence[Problem]:
-        """Return the problems of an agent that refers to missing bundles or tools, or has no tool."""
+    def find_bundle_problems(self, agent: Agent) -> Sequence[Problem]:
+        """Return the problems of an agent that cannot be used, since it refers to missing bundles."""
         try:
             select_bundles(agent.bundles, self._config.configuration.bundles)
         except ConfigError as error:
             path = f"{agent.name}.bundles"
             return [replace(each, file=agent.file, line=agent.line, path=path) for each in error.problems]
+        return ()
+
+    def find_agent_problems(self, request_user: RequestUser, agent: Agent) -> Sequence[Problem]:
+        """Return the problems of an agent that refers to missing bundles or tools, or has no tool."""
+        if problems := self.find_bundle_problems(agent):
+            return problems
         caller = self._callers.get_for_chat(request_user, agent.id, Surface.MODEL_META)
         return find_tool_problems(caller, self._tool_directory, self._call_path)
 

@@ -260,10 +260,14 @@ class ToolSet:
 
     # Calling.
 
-    async def call(self, call: ToolCall) -> CallOutcome:
-        """Call a tool. Failures are returned as results that can be sent to a model, not raised."""
+    def attribute_to_owner(self) -> None:
+        """Attribute the further work of the running task to the chat's owner, for the audit log."""
         if self._before_call is not None:
             self._before_call()
+
+    async def call(self, call: ToolCall) -> CallOutcome:
+        """Call a tool. Failures are returned as results that can be sent to a model, not raised."""
+        self.attribute_to_owner()
         try:
             if call.name in META_TOOLS and self.caller.surface is not Surface.OPERATOR:
                 return await self._call_meta_tool(call)

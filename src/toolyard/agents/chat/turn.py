@@ -406,6 +406,7 @@ class Turn:
 def _report_usage(context: TurnServices, chat: Chat, tool_set: ToolSet, usage: ModelUsage) -> None:
     if context.on_model_usage is not None:
         model = context.models.pick(resolve_model_id(chat, tool_set)).choice.id
+        tool_set.attribute_to_owner()
         context.on_model_usage(chat.owner, chat.agent, model, usage)
 
 

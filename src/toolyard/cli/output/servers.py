@@ -85,8 +85,8 @@ def show_server_hints(summaries: Sequence[ServerSummary]) -> None:
 
 
 def show_processes(summaries: Sequence[ServerSummary]) -> None:
-    """Print the processes of stdio servers, with the clients that use them."""
-    for line in summaries:
+    """Print the processes of stdio servers, with the clients that use them; a pipe gets only the table."""
+    for line in summaries if is_terminal(sys.stdout) else ():
         for process in line.processes:
             users = f", used by {', '.join(process.users)}" if process.users else ""
             launch = f" ({process.launch})" if process.launch else ""

@@ -59,6 +59,9 @@ class AgentPage:
 
     agent: Agent
     problems: Sequence[Problem]
+    """Reasons why it cannot be used."""
+    warnings: Sequence[Problem]
+    """Unknown tools of an agent that can be used."""
     place: str | None
     tools: AgentTools | None = None
 
@@ -106,7 +109,7 @@ async def show_agents(
     agents = agent_directory.list_usable_agents(me)
     page = AgentsPage(
         agents,
-        {agent.id: found for agent in agents if (found := agent_directory.find_agent_problems(me, agent))},
+        {agent.id: found for agent in agents if (found := agent_directory.find_bundle_problems(agent))},
         config.loaded_agents.problems if me.is_admin else (),
         str(config.loaded_agents.path) if me.is_admin else None,
     )
@@ -152,6 +155,6 @@ def _build_page(
     agent_directory: AgentDirectory, me: RequestUser, agent: Agent, tools: AgentTools | None = None
 ) -> AgentPage:
     place = f"{agent.file}:{agent.line}" if agent.file and agent.line else agent.file
-    return AgentPage(
-        agent, agent_directory.find_agent_problems(me, agent), place if me.is_admin else None, tools
-    )
+    problems = agent_directory.find_bundle_problems(agent)
+    warnings = () if problems else agent_directory.find_agent_problems(me, agent)
+    return AgentPage(agent, problems, warnings, place if me.is_admin else None, tools)
