@@ -122,7 +122,9 @@ async def test_who_begins_very_many_sessions_loses_their_own(
 async def test_sessions_that_rest_keep_no_server_from_others(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
-    services = await open_site({"one": odd("one")}, people_mode="password", max_stdio_servers=3)
+    # Each session has a process of its own: together more than may run.
+    one = odd("one", sessions="per-client")
+    services = await open_site({"one": one}, people_mode="password", max_stdio_servers=3)
     url, ann, ben = f"{services.url}/mcp", await services.person("ann"), await services.person("ben")
     hers = [Old(http, url, {"elicitation": {"form": {}}}, bearer(ann)) for _ in range(4)]
     for each in hers:

@@ -85,7 +85,7 @@ async def test_a_session_without_a_stream_keeps_few_bytes_for_its_client(
             body += chunk
     logs = [each for each in events(body) if each["method"] == "notifications/message"]
     assert 1 <= len(logs) <= 2
-    assert (await Modern(http, client.url).call("one_told")).text == "{}"
+    assert "elicitation" in (await Modern(http, client.url).call("one_told")).text
 
 
 async def _next_chunk(response: aiohttp.ClientResponse) -> bytes:
