@@ -158,7 +158,11 @@ async def test_a_large_result_reaches_the_client_unchanged_and_its_parts_are_enc
     reply = await Modern(http, f"{local.url}/mcp").call("large_rows", {"size": 150_000})
     assert reply.result["structuredContent"] == {"rows": list(range(150_000))}
     assert encoded == [True]
-    called = await local.client().post("/api/v1/tools/large_text/call", {"arguments": {"size": 3_000_000}})
+    called = await local.client().post(
+        "/api/v1/tools/large_text/call",
+        {"arguments": {"size": 3_000_000}},
+        headers={"Accept-Encoding": "identity"},
+    )
     assert len(called.json["raw"]["content"][0]["text"]) == 3_000_000
     assert sum(sent) > 3_000_000
     assert max(sent) <= 1_000_000
