@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -87,10 +84,6 @@ class VersionedStaticFiles(StaticFiles):
         return response
 
 
-_MAX_REACHED_AREAS = 200
-"""Number of remembered paths. Any path that matches no route builds all of them, so that few suffice."""
-
-
 class _Application(FastAPI):
     """FastAPI application that dispatches gateway requests before routing.
 
@@ -100,32 +93,12 @@ class _Application(FastAPI):
 
     gateway: ASGIApp
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._reached_areas: set[str] = set()
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if is_gateway_request(scope):
             scope["app"] = self
             await self.gateway(scope, receive, send)
         else:
-            if scope["type"] == "http":
-                await self._build_routes(scope)
             await super().__call__(scope, receive, send)
-
-    async def _build_routes(self, scope: Scope) -> None:
-        """Build the routes up to that of a request in a thread.
-
-        FastAPI builds all routes of a router when the first request reaches it, which takes long.
-        """
-        area = "/".join(scope["path"].split("/", 4)[:4])
-        if area in self._reached_areas or len(self._reached_areas) == _MAX_REACHED_AREAS:
-            return
-        await asyncio.to_thread(self._find_route, dict(scope))
-        self._reached_areas.add(area)
-
-    def _find_route(self, scope: Scope) -> None:
-        any(route.matches(scope)[0] is Match.FULL for route in self.routes)
 
 
 def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -> FastAPI:

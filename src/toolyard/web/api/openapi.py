@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -71,4 +72,4 @@ def build_openapi_document(app: FastAPI) -> dict[str, Any]:
 @router.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> Response:
     """Return the OpenAPI document. It is public."""
-    return JSONResponse(build_openapi_document(request.app))
+    return JSONResponse(await asyncio.to_thread(build_openapi_document, request.app))
