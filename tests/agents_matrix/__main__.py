@@ -43,17 +43,17 @@ MEANINGS = {
 
 LIMITS = {
     ("codex", "long result"): (
-        "Codex cuts results to about 12,000 characters in their middle, where Toolyard's link is, and omits "
-        "the second text, which has the link too: `[omitted 1 text items ...]`"
+        "Codex cuts results to about 12,000 characters in their middle, probably with Toolyard's link, and "
+        "omits the second text, which has the link too: `[omitted 1 text items ...]`"
     ),
     ("codex", "tools changed"): (
         "another client of the same process listed the new tool; the requests of Codex in the five seconds "
         "after that did not declare it"
     ),
     ("codex", "approval"): (
-        "with `--dangerously-bypass-approvals-and-sandbox`, Codex accepts Toolyard's question itself: the "
-        "tool runs. Without this option it refuses the call: `MCP tool call requires approval, but approval "
-        "policy is never`"
+        "with `--dangerously-bypass-approvals-and-sandbox`, the tool runs: Codex probably accepts Toolyard's "
+        "question itself. Without this option it refuses the call: `MCP tool call requires approval, but "
+        "approval policy is never`"
     ),
     ("claude-code", "long result"): (
         "Claude Code stores a result of this length in a file, and gives the model the first 2 kB and the "
