@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -394,18 +395,18 @@ def test_an_idle_shim_uses_no_cpu_time_after_a_long_list(machine: Machine) -> No
     client = machine.start().initialize()
     assert len(json.dumps(client.ask("tools/list"))) > 1_000_000
     shim = psutil.Process(client.process.pid)
-    switches = shim.num_ctx_switches().voluntary
-    for _ in range(20):
-        client.ask("ping")
-    # A process that spins is never waiting for the next request.
-    assert shim.num_ctx_switches().voluntary >= switches + 10
+    client.ask("ping")
+    # A process that spins is running whenever one looks.
+    wait_until(lambda: all(shim.status() == psutil.STATUS_SLEEPING for _ in range(20)))
 
 
-def test_a_client_without_the_variable_of_the_runtime_folder_finds_the_same_socket(tmp_path: Path) -> None:
+def test_a_client_without_the_variable_of_the_runtime_folder_finds_the_same_socket() -> None:
     """Codex passes only a few variables to the servers that it starts."""
-    folder = tmp_path / str(os.getuid())
-    folder.mkdir(mode=0o700)
-    with_variable = RuntimePaths("/data", str(folder), str(tmp_path))
-    without = RuntimePaths("/data", "", str(tmp_path))
-    assert without.socket == with_variable.socket
-    assert without.folder == str(folder / "toolyard")
+    # The path of a socket is short, and the folders of tests are not.
+    with tempfile.TemporaryDirectory() as base:
+        folder = Path(base) / str(os.getuid())
+        folder.mkdir(mode=0o700)
+        with_variable = RuntimePaths("/data", str(folder), base)
+        without = RuntimePaths("/data", "", base)
+        assert without.socket == with_variable.socket
+        assert without.folder == str(folder / "toolyard")

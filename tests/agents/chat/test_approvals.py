@@ -60,7 +60,6 @@ async def test_a_yes_makes_the_call_and_the_turn_goes_on(house: House, model: Mo
         "approval": 0,
         "yes": True,
         "remembered": None,
-        "unattended": False,
     }
     assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
     assert answered_once((await model.journal())[-1]["messages"])

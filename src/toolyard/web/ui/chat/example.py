@@ -152,7 +152,7 @@ def _build_waiting_turn(log: _EventFactory) -> Iterator[ChatEvent]:
     yield log(Question("3", None, "Playground", "url", "Please confirm in your browser.", url=url))
     yield _build_call(log, "9", "demo_forget", "", "Demo")
     yield log(ApprovalRequest("9", "a-2", _APPROVAL_REASON))
-    yield log(ApprovalAnswer("9", "a-2", False))
+    yield log(ApprovalAnswer("9", "a-2", False, unattended=True))
     yield _build_result(log, "9", "You declined this call.", 0.0, ok=False)
 
 
