@@ -263,7 +263,9 @@ async def test_many_bad_servers_at_once_fail_alone(
         for mode, record in records.items():
             assert record.state in (State.FAILED, State.NEEDS_AUTH)
             assert record.cause is not None
-            assert BROKEN.get(mode, (None, "did not answer within 1 s"))[1] in record.cause
+            # Some fill the second with so many bytes that they are disconnected before it is over.
+            is_flood = mode in STANDING and "of unsolicited messages" in record.cause
+            assert is_flood or BROKEN.get(mode, (None, "did not answer within 1 s"))[1] in record.cause
 
 
 # What a refusal tells.
