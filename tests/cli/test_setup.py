@@ -118,6 +118,20 @@ def test_secrets_are_written_as_variables(cli: Cli, hostile_http: Listening) -> 
     assert entries(cli)["raw"]["headers"] == {"X-Key": "v"}
 
 
+def test_secrets_in_addresses_and_arguments_are_written_as_variables(cli: Cli) -> None:
+    one = {"url": "https://x.example/mcp?apiKey=s3cret-1234&page=1"}
+    two = {"command": "npx", "args": ["remote", "--header", "Authorization: Bearer s3cret-5678"]}
+    pasted = json.dumps({"mcpServers": {"one": one, "two": two}})
+    ran = cli("add", "--no-check", "-", input=pasted)
+    assert ran.code == 0
+    assert entries(cli)["one"]["url"] == "https://x.example/mcp?apiKey=${ONE_API_KEY}&page=1"
+    assert entries(cli)["two"]["args"] == ["remote", "--header", "Authorization: Bearer ${TWO_TOKEN}"]
+    assert "hint: set ONE_API_KEY wherever Toolyard runs" in ran.err
+    assert "s3cret" not in ran.out + ran.err
+    assert cli("add", "--no-check", "--replace", "--literal", "-", input=pasted).code == 0
+    assert entries(cli) == {"one": one, "two": two}
+
+
 def test_a_file_with_literal_secrets_is_readable_by_its_owner_only(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "shared.json"
     file.write_text('{"mcpServers": {}}')

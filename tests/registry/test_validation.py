@@ -100,6 +100,16 @@ def test_what_is_no_address_is_said_to_be_none(url: str) -> None:
     assert list(problems(replace(GOOD, url=url))) == ["url"]
 
 
+def test_a_secret_in_the_query_of_a_new_address_is_refused() -> None:
+    draft = replace(GOOD, url="https://example.com/mcp?region=eu&apiKey=hunter2-hunter2")
+    found = problems(draft)["url"]
+    assert "apiKey" in found
+    assert "hunter2" not in found
+    # An address that was stored before can still be edited.
+    before = replace(server(), url=draft.url)
+    assert validate_server(replace(draft, name="Other"), before, 2.0).url == draft.url
+
+
 @pytest.mark.parametrize("name", ["", "  ", "x" * 81, "a\x00b", "a\x1b[31m", "a\u202eb", "a\ud800", "a\nb"])
 def test_names_are_short_and_printable(name: str) -> None:
     assert list(problems(replace(GOOD, name=name))) == ["name"]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from toolyard.config.entries.identifiers import assign_valid_ids
@@ -23,12 +22,10 @@ from toolyard.errors import ConfigError, Problem
 __all__ = [
     "ConfigTarget",
     "StoredEntry",
-    "VariableEntry",
     "find_entry",
     "find_new_problems",
     "plan_server_edits",
     "read_entries",
-    "replace_secrets",
     "toggle_edit",
     "write_server_edits",
 ]
@@ -150,73 +147,3 @@ def write_server_edits(plan: EntryPlan, data_dir: Path, *, private: bool = False
     if known:
         record_approval(plan.file, plan.after, data_dir)
     return backup, not known
-
-
-_SECRET_NAME = re.compile(r"auth|token|secret|key|password|passwd|cookie|credential", re.IGNORECASE)
-_AUTH_SCHEME = re.compile(r"(?i)(bearer|basic|token|apikey)\s+(?=\S)")
-_MIN_SECRET_CHARACTERS = 8
-"""Shorter values of environment variables are switches and numbers rather than secrets."""
-_NAME_SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
-
-
-@dataclass(frozen=True, slots=True)
-class VariableEntry:
-    """An entry with ``${NAME}`` in place of secrets, and the values of these variables."""
-
-    value: dict[str, JsonValue]
-    variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-
-
-def replace_secrets(server_id: str, entry: Mapping[str, JsonValue], env: Mapping[str, str]) -> VariableEntry:
-    """Replace literal secrets in headers and environment by variables.
-
-    A variable of ``env`` that has the same value gives its name: usually the shell has just expanded it.
-    """
-    replaced, variables = dict(entry), dict[str, str]()
-    for section in ("headers", "env"):
-        table = entry.get(section)
-        if not isinstance(table, dict):
-            continue
-        values = dict(table)
-        for name, value in table.items():
-            if not isinstance(value, str) or "${" in value or not _SECRET_NAME.search(name):
-                continue
-            scheme = _AUTH_SCHEME.match(value)
-            prefix, secret = (scheme[0], value[scheme.end() :]) if scheme else ("", value)
-            if secret and (section == "headers" or len(secret) >= _MIN_SECRET_CHARACTERS):
-                variable = _choose_variable(server_id, name, section, secret, env, variables)
-                variables[variable] = secret
-                values[name] = f"{prefix}${{{variable}}}"
-        replaced[section] = values
-    return VariableEntry(replaced, variables)
-
-
-def _choose_variable(
-    server_id: str,
-    name: str,
-    section: str,
-    secret: str,
-    env: Mapping[str, str],
-    chosen: Mapping[str, str],
-) -> str:
-    if len(secret) >= _MIN_SECRET_CHARACTERS:
-        for variable, value in env.items():
-            if value == secret and _is_name(variable):
-                return variable
-    if section == "env" and _is_name(name):
-        return name
-    suffix = "TOKEN" if name.lower() == "authorization" else _variable_name(name.removeprefix("X-"))
-    variable, number = f"{_variable_name(server_id)}_{suffix}", 1
-    while chosen.get(variable, secret) != secret or env.get(variable, secret) != secret:
-        number += 1
-        variable = f"{_variable_name(server_id)}_{suffix}_{number}"
-    return variable
-
-
-def _variable_name(text: str) -> str:
-    name = _NAME_SEPARATORS.sub("_", text).strip("_").upper()
-    return f"_{name}" if name[:1].isdigit() else name
-
-
-def _is_name(text: str) -> bool:
-    return text.isidentifier() and text.isascii()

@@ -10,6 +10,7 @@ from typing import Any
 from yarl import URL
 
 from toolyard.config.entries.allowlists import BARE_STAR_HINT, is_bare_star
+from toolyard.config.entry_secrets import find_secret_parameter
 from toolyard.errors import Problem
 from toolyard.net import is_same_origin
 from toolyard.registry import field_validation
@@ -129,6 +130,13 @@ def validate_server(draft: ServerDraft, old: RegistryServer | None, now: float) 
         **_keep_values(draft, old, now),
     )
     _check_allow_tools(checker, draft.allow_tools, server.trust)
+    parameter = None if old is not None and old.url == server.url else find_secret_parameter(server.url)
+    if parameter is not None:
+        checker.add_problem(
+            "url",
+            f"must not contain a secret: everyone sees the URL, with the value of {parameter}",
+            f"remove {parameter} from the URL, and add it as an API key in a query parameter",
+        )
     # An invalid URL cannot be compared; it is reported as a problem of its own field.
     origin_changed = (
         old is not None

@@ -14,6 +14,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from toolyard.auth import AuthProvider, get_challenge_header, parse_challenge
+from toolyard.config.value_checks import mask_url_secrets
 from toolyard.errors import (
     BadAnswer,
     HttpStatus,
@@ -80,7 +81,7 @@ class ServerHttpClient:
         try:
             self.url = URL(spec.url)
         except ValueError as error:
-            raise Unreachable(f"the URL {spec.url!r} cannot be used: {error}") from None
+            raise Unreachable(f"the URL {mask_url_secrets(spec.url)!r} cannot be used: {error}") from None
         self._configured_url = self.url
         self._headers = CIMultiDict(spec.headers)
         self._query = spec.query

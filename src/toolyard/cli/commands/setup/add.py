@@ -20,16 +20,11 @@ from toolyard.cli.output.safe_text import format_count, one_line, print_json
 from toolyard.cli.output.terminal import is_interactive, style_text
 from toolyard.cli.runner import run_async
 from toolyard.config.entries.identifiers import id_fault, sanitize_id
+from toolyard.config.entry_secrets import VariableEntry, replace_secrets
 from toolyard.config.exporters.client_files import EntryEdit
 from toolyard.config.file_reader import MAX_CONFIG_BYTES
 from toolyard.config.importers.formats import read_pasted_servers
-from toolyard.config.server_entries import (
-    ConfigTarget,
-    VariableEntry,
-    plan_server_edits,
-    read_entries,
-    replace_secrets,
-)
+from toolyard.config.server_entries import ConfigTarget, plan_server_edits, read_entries
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.types.server import URL_TRANSPORT_LABELS
 from toolyard.types.status import State
@@ -91,8 +86,9 @@ def command(
     (`toolyard add docs https://docs.example/mcp`), or an entry that another program shows as JSON, as an
     argument or on standard input.
 
-    Secrets in headers and variables are written as ${VARIABLES}. The server is started or asked once, and you
-    sign in if it requires it. The rest of the file stays as it is, and a backup is made.
+    Secrets in headers, variables, addresses and arguments are written as ${VARIABLES}. The server is started
+    or asked once, and you sign in if it requires it. The rest of the file stays as it is, and a backup is
+    made.
     """
     extra = _read_extra_keys(headers, variables, transport)
     if len(words) == 1 and _is_name(words[0]):
