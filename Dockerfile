@@ -15,6 +15,7 @@ RUN python -m venv /opt/toolyard \
     && /build/backend/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
+COPY docs docs
 RUN /build/backend/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /build/wheel . \
     && /opt/toolyard/bin/pip install --no-cache-dir --no-deps /build/wheel/*.whl
 

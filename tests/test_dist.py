@@ -80,6 +80,8 @@ def test_the_archives_have_all_data_and_nothing_else(dist: Path, wheel: Path) ->
     names = zipfile.ZipFile(wheel).namelist()
     assert "toolyard/config/known_servers.json" in names
     assert any(name.startswith("toolyard/web/ui/templates/") for name in names)
+    assert "toolyard/docs/guides/first-five-minutes.md" in names
+    assert not [name for name in names if "/decisions/" in name or "/screenshots/" in name]
     assert not [name for name in names if "__pycache__" in name or not re.match(r"toolyard[/-]", name)]
     (archive,) = dist.glob("toolyard-*.tar.gz")
     with tarfile.open(archive) as tar:
@@ -100,6 +102,7 @@ def test_the_web_app_runs(installed: Path, tmp_path: Path, listening: Programs) 
     )
     assert urllib.request.urlopen(f"{served.url}/healthz", timeout=60).status == 200
     assert b"Toolyard" in urllib.request.urlopen(f"{served.url}/ui/", timeout=60).read()
+    assert b"AGENTS.md" in urllib.request.urlopen(f"{served.url}/ui/docs/guides/agents", timeout=60).read()
 
 
 def test_the_gateway_runs_over_standard_streams(installed: Path, tmp_path: Path) -> None:

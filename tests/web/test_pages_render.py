@@ -237,6 +237,7 @@ def check(page: Page) -> None:
     assert root.one("html").attrs["lang"] == "en"
     assert root.one("title").text.endswith("Toolyard")
     assert root.all("a", class_="skip", href="#main")
+    assert root.one("a", class_="help-link").attrs["href"].startswith("/ui/docs")
     ids = [each.attrs["id"] for each in root.all() if "id" in each.attrs]
     assert len(ids) == len(set(ids)), [each for each in ids if ids.count(each) > 1]
     for each in root.all():

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request, Response
-from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard.accounts.browser_sessions import DeviceCookies
 from toolyard.core.services import Services
-from toolyard.errors import ToolyardError
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.gateway.input_required.request_state import RequestStateSealer
 from toolyard.types.version import __version__
 from toolyard.web import api, ui
 from toolyard.web.access.cookies import CsrfKey
-from toolyard.web.access.dependencies import authenticate_by_headers, is_page_request
+from toolyard.web.access.dependencies import find_user, is_page_request
 from toolyard.web.access.services import set_services
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
@@ -246,9 +243,8 @@ async def _render_error_page(request: Request, problem: ProblemDetails) -> Respo
     """Return an error page for a browser, with the navigation if it is signed in."""
     if not is_page_request(request) and not _is_opened_in_browser(request):
         return None
-    if problem.status < 500 and getattr(request.state, "request_user", None) is None:
-        with contextlib.suppress(ToolyardError, HTTPException):
-            request.state.request_user = await authenticate_by_headers(request)
+    if problem.status < 500:
+        await find_user(request)
     title = problem.title if problem.type == f"{PROBLEM_TYPE_PREFIX}limit-reached" else None
     return render_error_page(request, problem.status, problem.detail, problem.hint, title=title)
 

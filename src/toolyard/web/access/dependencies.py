@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from toolyard.accounts import AccountService
 from toolyard.accounts.errors import NotAllowed, NotSignedIn
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
+from toolyard.errors import ToolyardError
 from toolyard.types.account import RequestUser, Right, Role, User
 from toolyard.web.access.cookies import Browser, ensure_browser, find_browser
 from toolyard.web.access.request_context import get_request_context
@@ -25,6 +27,7 @@ __all__ = [
     "authenticate_by_headers",
     "authenticate_request",
     "check_csrf",
+    "find_user",
     "forget_identity",
     "is_page_request",
     "parse_bearer_token",
@@ -136,6 +139,14 @@ async def authenticate_by_headers(request: Request) -> RequestUser:
     Raises NotSignedIn or NotAllowed.
     """
     return (await _get_identity(request))[0]
+
+
+async def find_user(request: Request) -> RequestUser | None:
+    """Return the user by the request head, or None for a stranger: for pages that anyone may read."""
+    if getattr(request.state, "request_user", None) is None:
+        with contextlib.suppress(ToolyardError, HTTPException):
+            request.state.request_user = await authenticate_by_headers(request)
+    return getattr(request.state, "request_user", None)
 
 
 async def _authenticate_and_check_body(request: Request) -> RequestUser:

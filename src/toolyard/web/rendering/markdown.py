@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
     from markdown_it.utils import OptionsDict
 
-__all__ = ["build_parser", "render_markdown", "render_preformatted"]
+__all__ = ["align_cells", "build_parser", "render_code_block", "render_markdown", "render_preformatted"]
 
 _MAX_NESTING_LEVELS = 40
 """Maximum nesting of elements. Deeper texts are shown unrendered."""
@@ -72,11 +72,11 @@ def build_parser() -> MarkdownIt:
     parser.core.ruler.at("inline", _parse_inline)
     parser.core.ruler.push("lower_headings", _lower_headings)
     parser.core.ruler.push("name_links", _add_links_and_titles)
-    parser.core.ruler.push("align_cells", _align_cells)
+    parser.core.ruler.push("align_cells", align_cells)
     parser.validateLink = lambda url: bool(_ALLOWED_URL_PATTERN.match(url))
     parser.add_render_rule("image", _render_image_as_link)
-    parser.add_render_rule("fence", _render_code_block)
-    parser.add_render_rule("code_block", _render_code_block)
+    parser.add_render_rule("fence", render_code_block)
+    parser.add_render_rule("code_block", render_code_block)
     return parser
 
 
@@ -130,7 +130,7 @@ def _lower_headings(state: StateCore) -> None:
             token.tag = f"h{min(int(token.tag[1]) + 2, 6)}"
 
 
-def _align_cells(state: StateCore) -> None:
+def align_cells(state: StateCore) -> None:
     """Replace inline alignment styles of cells, which the content security policy forbids, by classes."""
     for token in state.tokens:
         if token.type in ("th_open", "td_open") and (style := token.attrs.pop("style", None)):
@@ -198,10 +198,11 @@ def _render_image_as_link(
     return f'<a href="{source}" title="{source}">{label}</a>'
 
 
-def _render_code_block(
+def render_code_block(
     _: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: MutableMapping[str, Any]
 ) -> str:
+    """Render rule of a code block, with colours."""
     token = tokens[index]
     language = resolve_language(token.info)
     attribute = f' data-language="{html.escape(language)}"' if language else ""
-    return f"<pre{attribute}><code>{highlight_code(token.content, language)}</code></pre>\n"
+    return f'<pre{attribute} tabindex="0"><code>{highlight_code(token.content, language)}</code></pre>\n'

@@ -7,7 +7,7 @@ services and everything below them, never ``web.api`` routes except the shared e
 from __future__ import annotations
 
 from toolyard.web.routes import Routes
-from toolyard.web.ui import agents, home, usage
+from toolyard.web.ui import agents, documentation, home, usage
 from toolyard.web.ui.account import approvals, budget, connect, sign_in, tokens
 from toolyard.web.ui.admin import audit, people
 from toolyard.web.ui.chat import console, manage, pages, stream
@@ -54,5 +54,6 @@ for _each in (
     budget,
     render,
     showcase,
+    documentation,
 ):
     router.include(_each.router)

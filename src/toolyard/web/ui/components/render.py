@@ -21,6 +21,7 @@ from toolyard.types.server import URL_TRANSPORT_LABELS
 from toolyard.web.routes import Routes
 from toolyard.web.ui.components.flash import clear_flash, read_flash, redirect_with_message
 from toolyard.web.ui.components.formatting import TEMPLATE_FILTERS
+from toolyard.web.ui.components.help_topics import HELP_TOPICS
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ FRAGMENT_HEADER = "toolyard-part"
 
 
 def render_page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """Render a template with ``request_user``, ``csrf``, ``flash``, ``theme``, ``path`` and ``here`` (the
-    path with the query) in its context."""
+    """Render a template with ``request_user``, ``csrf``, ``flash``, ``theme``, ``path``, ``here`` (the path
+    with the query) and ``help_topic`` in its context."""
     request_user: RequestUser | None = getattr(request.state, "request_user", None)
     # Fragments have no place for the message, so they leave the cookie for the next page.
     flash = None if is_fragment_request(request) else read_flash(request)
@@ -68,6 +69,7 @@ def render_page(request: Request, template: str, *, status: int = 200, **context
         theme=read_theme(request),
         path=request.url.path,
         here=_get_return_path(request),
+        help_topic=HELP_TOPICS.get(template, ""),
         **context,
     )
     response = HTMLResponse(text, status)
