@@ -265,7 +265,8 @@ def test_an_unknown_key_is_a_hint_with_a_suggestion() -> None:
     assert [(hint.line, hint.path) for hint in read.hints] == [(4, "One.maxSteps"), (5, "One.zzz")]
     assert read.hints[0].hint == "did you mean 'max_steps'?"
     assert (
-        read.hints[1].hint == "known keys: description, model, temperature, tools, bundles, mode, max_steps"
+        read.hints[1].hint
+        == "known keys: description, model, temperature, tools, bundles, mode, max_steps, starters"
     )
 
 

@@ -111,6 +111,7 @@ def _build_agent(section: AgentSection, front_matter: FrontMatter, file: str | N
         front_matter.max_steps,
         file,
         section.line,
+        front_matter.starters,
     )
 
 

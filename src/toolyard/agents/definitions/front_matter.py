@@ -13,6 +13,8 @@ from toolyard.errors import Problem
 
 __all__ = [
     "FRONT_MATTER_KEYS",
+    "MAX_STEPS",
+    "MAX_TEMPERATURE",
     "FrontMatter",
     "YamlEntry",
     "YamlProblem",
@@ -97,9 +99,19 @@ def _node_line(node: Any) -> int:
     return cast(int, node.start_mark.line)
 
 
-FRONT_MATTER_KEYS = ("description", "model", "temperature", "tools", "bundles", "mode", "max_steps")
+FRONT_MATTER_KEYS = (
+    "description",
+    "model",
+    "temperature",
+    "tools",
+    "bundles",
+    "mode",
+    "max_steps",
+    "starters",
+)
 NAME_KEY = "name"
 MAX_TEMPERATURE = 2.0
+MAX_STEPS = 999_999_999
 
 _NUMBER_PATTERN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _COUNT_PATTERN = re.compile(r"[0-9]{1,9}")
@@ -117,6 +129,7 @@ class FrontMatter:
     bundles: tuple[str, ...] = ()
     mode: Literal["direct", "meta"] | None = None
     max_steps: int | None = None
+    starters: tuple[str, ...] = ()
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: list[Problem] = field(default_factory=list[Problem])
 
@@ -251,6 +264,14 @@ def _set_bundles(matter: FrontMatter, value: YamlValue) -> str | None:
     return None
 
 
+def _set_starters(matter: FrontMatter, value: YamlValue) -> str | None:
+    texts = [item.text for item in value.items or () if item.text]
+    if value.items is None or len(texts) < len(value.items):
+        return "a list of messages"
+    matter.starters = tuple(texts)
+    return None
+
+
 _SETTER_BY_KEY: dict[str, Callable[[FrontMatter, YamlValue], str | None]] = {
     NAME_KEY: _set_name,
     "description": _set_description,
@@ -259,4 +280,5 @@ _SETTER_BY_KEY: dict[str, Callable[[FrontMatter, YamlValue], str | None]] = {
     "max_steps": _set_max_steps,
     "mode": _set_mode,
     "bundles": _set_bundles,
+    "starters": _set_starters,
 }

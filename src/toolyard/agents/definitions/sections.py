@@ -10,7 +10,7 @@ from typing import NamedTuple
 from toolyard.agents.definitions.front_matter import FRONT_MATTER_KEYS
 from toolyard.errors import Problem
 
-__all__ = ["AgentSection", "AgentSections", "split_sections"]
+__all__ = ["AgentSection", "AgentSections", "normalize_prompt", "split_sections"]
 
 _HEADING_PATTERN = re.compile(r" {0,3}##[ \t]+(?P<name>.*?\S)(?:[ \t]+#+)?[ \t]*")
 _CODE_FENCE_PATTERN = re.compile(r" {0,3}(?P<marks>`{3,}(?=[^`]*$)|~{3,})(?P<rest>.*)")
@@ -103,11 +103,15 @@ class _UnfinishedSection(NamedTuple):
     matter_end: int
 
     def build_section(self, lines: Sequence[str], end: int) -> AgentSection:
-        prompt = "\n".join(lines[self.matter_end + 1 : end])
-        # Blank lines around a prompt are layout; the indentation of its first line is not.
-        prompt = re.sub(r"\A(?:[ \t]*\n)+", "", prompt).rstrip()
+        prompt = normalize_prompt("\n".join(lines[self.matter_end + 1 : end]))
         matter = tuple(lines[self.matter_start + 1 : self.matter_end])
         return AgentSection(self.name, self.line + 1, matter, self.matter_start + 2, prompt)
+
+
+def normalize_prompt(text: str) -> str:
+    """Remove blank lines around a prompt, which are layout, but not the indentation of its first line."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return re.sub(r"\A(?:[ \t]*\n)+", "", lines).rstrip()
 
 
 class _CodeFenceTracker:
