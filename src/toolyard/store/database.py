@@ -16,6 +16,7 @@ from toolyard.store.expiry import ExpiredRowCleanup
 from toolyard.store.key_rotation import KeyRotation
 from toolyard.store.locks.refresh_locks import RefreshLocks, create_refresh_locks
 from toolyard.store.repositories.accounts import SqlAccountStorage
+from toolyard.store.repositories.agents import SqlAgentStorage
 from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.chat_quota import ChatQuota
@@ -62,6 +63,7 @@ class Database:
         self.usage = SqlUsage(executor)
         self.chats = SqlChatStore(executor, self.signals, clock)
         self.approvals = SqlApprovalStore(executor)
+        self.agents = SqlAgentStorage(executor, self.signals)
         self.results = DatabaseResultStore(executor, clock)
         self.expiry = ExpiredRowCleanup(executor, clock)
         self.key_rotation = KeyRotation(executor, cipher, self.signals)

@@ -276,6 +276,9 @@ class Settings(_ProviderSettings):
     instance_limit: int = _setting_field(
         200, kind.integer(0), "maximum number of instances per user; 0: no limit"
     )
+    agent_limit: int = _setting_field(
+        100, kind.integer(0), "maximum number of agents per user, and of shared agents; 0: no limit"
+    )
     max_stdio_servers: int = _setting_field(
         64, kind.integer(1), "maximum number of stdio servers running at the same time"
     )

@@ -25,6 +25,7 @@ from toolyard.store.sql.dialects import POSTGRESQL_SESSION_SETUP, Engines
 from toolyard.store.sql.executor import DatabaseExecutor, unavailable_error
 
 __all__ = [
+    "AGENTS_CHANNEL",
     "CHATS_CHANNEL",
     "CHAT_STOPS_CHANNEL",
     "KEY_CHANNEL",
@@ -52,6 +53,8 @@ REMOVED_CREDENTIALS_CHANNEL = "credentials"
 """Id of a user whose stored credentials for servers were removed."""
 REGISTRY_CHANNEL = "servers"
 """Id of a registry server or instance that changed, or of a user whose instances changed."""
+AGENTS_CHANNEL = "agents"
+"""Id of a stored agent that was added, changed or deleted."""
 KEY_CHANNEL = "key"
 """Empty message after the secret key of the database was changed."""
 MAILBOX_CHANNEL = "letters"

@@ -41,6 +41,7 @@ from toolyard.store.sql.columns import (
 from toolyard.types.registry import AuthChoice, Instance, RegistryServer
 
 __all__ = [
+    "agents",
     "api_tokens",
     "approvals",
     "attempts",
@@ -390,6 +391,20 @@ grants = Table(
     _chat_column(index=True),
     Column("uses", Integer),
     Index(None, "owner", "expires_at"),
+)
+
+# Agents that people create. The owner of shared ones is empty. ``slug`` is the id that follows from the name.
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
+    _owner_column(),
+    Column("slug", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("updated_at", Seconds(), nullable=False),
+    Column("definition", Text, nullable=False),
+    UniqueConstraint("owner", "slug"),
 )
 
 # Results, listings, audit log, messages between replicas, and the key check.

@@ -1,0 +1,150 @@
+"""Storage of the agents that people create in the web app."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, delete, select, update
+from sqlalchemy.exc import IntegrityError
+
+from toolyard.errors import Taken
+from toolyard.store.change_feed.signals import AGENTS_CHANNEL, Signals
+from toolyard.store.repositories.row_limits import require_room
+from toolyard.store.sql.casefold import fold_case
+from toolyard.store.sql.dialects import insert_if_absent, violated_constraint
+from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.json_text import json_text
+from toolyard.store.sql.tables import agents, chats
+from toolyard.types.agent import Agent, StoredAgent
+
+__all__ = ["SqlAgentStorage"]
+
+_EVERYBODY = ""
+"""Value of the column ``owner`` of shared agents. No user has an empty id."""
+_DEFINITION_FIELDS = frozenset(each.name for each in fields(Agent)) - {"id", "file", "line"}
+
+
+class SqlAgentStorage:
+    """Agents in a table, shared by all replicas, which are notified of every change."""
+
+    def __init__(self, executor: DatabaseExecutor, signals: Signals) -> None:
+        self._executor = executor
+        self._signals = signals
+
+    async def list_agents(self, user_id: str) -> Sequence[StoredAgent]:
+        """Return the agents of a user and the shared ones, sorted by name."""
+        found = await self._read(agents.c.owner.in_([user_id, _EVERYBODY]))
+        return sorted(found, key=lambda each: (fold_case(each.agent.name), each.id))
+
+    async def find(self, user_id: str, slug: str) -> StoredAgent | None:
+        """Return the agent of this id that a user may use: their own one, else the shared one."""
+        found = await self._read(agents.c.owner.in_([user_id, _EVERYBODY]) & (agents.c.slug == slug))
+        return max(found, key=lambda each: each.owner is not None, default=None)
+
+    async def get(self, user_id: str, stored_id: str) -> StoredAgent | None:
+        """Return an agent of the user, or a shared one; None if it belongs to another user."""
+        found = await self._read(agents.c.owner.in_([user_id, _EVERYBODY]) & (agents.c.id == stored_id))
+        return next(iter(found), None)
+
+    async def add(self, stored: StoredAgent, *, max_per_owner: int = 0) -> None:
+        """Add an agent.
+
+        Raises Taken if the owner has an agent of this id, and LimitReached if the owner has
+        ``max_per_owner`` agents; 0 means no limit.
+        """
+
+        def work(connection: Connection) -> None:
+            _require_room(connection, stored, max_per_owner)
+            if not insert_if_absent(connection, agents, {"id": stored.id, **_to_row(stored)}):
+                raise _taken_error(stored)
+            self._signals.notify(connection, AGENTS_CHANNEL, stored.id)
+
+        await self._executor.write(work)
+
+    async def save(
+        self, old: StoredAgent, new: StoredAgent, *, moves_chats: bool, max_per_owner: int = 0
+    ) -> bool:
+        """Replace an agent; return False if it no longer is as in ``old``.
+
+        With ``moves_chats``, the chats that use it follow it to its new id. Raises Taken, and LimitReached
+        if a new owner has no room.
+        """
+
+        def work(connection: Connection) -> bool:
+            if old.owner != new.owner:
+                _require_room(connection, new, max_per_owner)
+            is_same_version = (agents.c.id == old.id) & (agents.c.version == old.version)
+            try:
+                changed = connection.execute(update(agents).where(is_same_version).values(_to_row(new)))
+            except IntegrityError as error:
+                if violated_constraint(error) != "unique":
+                    raise
+                raise _taken_error(new) from None
+            if changed.rowcount and moves_chats and old.agent.id != new.agent.id:
+                _move_chats(connection, old, new.agent.id)
+            self._signals.notify(connection, AGENTS_CHANNEL, old.id)
+            return changed.rowcount > 0
+
+        return await self._executor.write(work)
+
+    async def delete(self, stored: StoredAgent) -> bool:
+        """Delete an agent; return False if it does not exist."""
+
+        def work(connection: Connection) -> bool:
+            self._signals.notify(connection, AGENTS_CHANNEL, stored.id)
+            return connection.execute(delete(agents).where(agents.c.id == stored.id)).rowcount > 0
+
+        return await self._executor.write(work)
+
+    async def _read(self, condition: Any) -> list[StoredAgent]:
+        query = select(agents).where(condition)
+        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        return [_from_row(row) for row in rows]
+
+
+def _require_room(connection: Connection, stored: StoredAgent, max_per_owner: int) -> None:
+    is_owned = agents.c.owner == (stored.owner or _EVERYBODY)
+    label = "shared agents" if stored.owner is None else "agents"
+    require_room(connection, agents, is_owned, max_per_owner, label, "agent_limit")
+
+
+def _move_chats(connection: Connection, old: StoredAgent, new_slug: str) -> None:
+    """Make the chats that use an agent refer to its new id."""
+    if old.owner is not None:
+        is_users = chats.c.owner == old.owner
+    else:
+        # The chats of people with an agent of the same id use that one.
+        is_own = (agents.c.slug == old.agent.id) & (agents.c.owner != _EVERYBODY)
+        is_users = chats.c.owner.not_in(select(agents.c.owner).where(is_own))
+    connection.execute(update(chats).where(is_users, chats.c.agent == old.agent.id).values(agent=new_slug))
+
+
+def _to_row(stored: StoredAgent) -> dict[str, Any]:
+    definition = {name: each for name, each in asdict(stored.agent).items() if name in _DEFINITION_FIELDS}
+    return {
+        "owner": stored.owner or _EVERYBODY,
+        "slug": stored.agent.id,
+        "definition": json_text(definition),
+        "version": stored.version,
+        "updated_at": stored.updated_at,
+    }
+
+
+def _from_row(row: Any) -> StoredAgent:
+    # A later version may have stored further keys.
+    values = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in orjson.loads(row.definition).items()
+        if name in _DEFINITION_FIELDS
+    }
+    agent = Agent(row.slug, **values)
+    return StoredAgent(row.id, row.owner or None, agent, row.version, row.updated_at)
+
+
+def _taken_error(stored: StoredAgent) -> Taken:
+    return Taken(
+        f"an agent named '{stored.agent.name}' exists already", field="name", hint="Choose another name."
+    )
