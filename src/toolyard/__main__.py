@@ -44,11 +44,11 @@ def _run_background(data_dir: str) -> int:
 
     gc.disable()
     from toolyard.background.owner import run_owner
-    from toolyard.cli.runner import run_async
+    from toolyard.cli.runner import run_async, serve_operation
 
     gc.freeze()
     gc.enable()
-    run_async(run_owner(listener, Path(data_dir)))
+    run_async(run_owner(listener, Path(data_dir), serve_operation))
     return 0
 
 

@@ -28,7 +28,7 @@ from toolyard.concurrency.lru_cache import LruCache
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import default_data_dir, load_config, load_settings, parse_config
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import build_core
+from toolyard.core.composition import Core, build_core
 from toolyard.errors import AgentsError, Problem, ToolyardError, Unreachable
 from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, ToolMode
 from toolyard.policy import select_bundles
@@ -70,7 +70,10 @@ class Toolyard:
         auth_providers: Mapping[str, AuthProvider] | None = None,
         approve: ApprovalHandler | None = None,
         record: Callable[[CallRecord], None] | None = None,
+        core: Core | None = None,
     ) -> None:
+        """``core`` is one that others use too: it is not closed with this object, and the arguments after
+        ``data_dir`` have no effect."""
         self.configuration = configuration
         self.settings = settings
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
@@ -82,7 +85,8 @@ class Toolyard:
             _MAX_CACHED_CALLERS
         )
         self._tools_cache: tuple[Mapping[str, Definition], Mapping[str, Tool]] | None = None
-        self._core = build_core(
+        self._owns_core = core is None
+        self._core = core or build_core(
             configuration,
             settings,
             data_dir=data_dir,
@@ -161,7 +165,8 @@ class Toolyard:
             # A forked child has a copy of this object, but the connections and processes are its parent's.
             return
         await self._tasks.close()
-        await self._core.close()
+        if self._owns_core:
+            await self._core.close()
 
     # Tools and servers.
 
@@ -390,8 +395,13 @@ class Toolyard:
         provider: ProviderName | None = None,
         on_progress: OnProgress | None = None,
         timeouts: Timeouts | None = None,
+        approve: ApprovalHandler | None = None,
+        result_limit: int | None = None,
     ) -> Result:
         """Call a tool by its exposed name.
+
+        ``approve`` and ``result_limit`` are used for this call in place of the handler of this object and
+        the setting of that name.
 
         ``provider`` is the API whose tool format the model saw when it wrote the arguments: anything that
         the format added to the schema is removed from the arguments again. A failure reported by the tool
@@ -402,8 +412,14 @@ class Toolyard:
         caller = self.caller(agent, bundles, model=provider is not None)
         if provider is not None and arguments is not None:
             arguments = self._restore_arguments(name, arguments, provider)
+        limits = self._core.call_path.limits
         call = ToolCall(
-            name, {} if arguments is None else arguments, on_progress=on_progress, timeouts=timeouts
+            name,
+            {} if arguments is None else arguments,
+            on_progress=on_progress,
+            timeouts=timeouts,
+            limits=None if result_limit is None else replace(limits, characters=result_limit),
+            approve=approve,
         )
         with self._open_guard:
             if name in META_TOOLS:

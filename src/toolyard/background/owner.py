@@ -12,10 +12,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolyard.background.attached_client import AttachedClient
 from toolyard.background.hello import MAX_HELLO_BYTES, PROTOCOL, Hello, environment_id
@@ -33,7 +33,7 @@ from toolyard.web.server.logs import start_logging
 if TYPE_CHECKING:
     from toolyard.background.pages import Pages
 
-__all__ = ["Owner", "run_owner"]
+__all__ = ["OperationServer", "Owner", "run_owner"]
 
 log = logging.getLogger("toolyard.background")
 
@@ -53,6 +53,12 @@ _UNCOMPARED_VARIABLES = {
 """Variables that are not settings, or that are part of a client's view."""
 
 
+OperationServer: TypeAlias = Callable[
+    [View, asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]
+]
+"""Carries out the operation of a command, which is the next thing on its connection."""
+
+
 @dataclass(slots=True, eq=False)
 class _AttachedClientInfo:
     client: AttachedClient
@@ -65,12 +71,23 @@ class _AttachedClientInfo:
 class Owner:
     """Serves the connections that the listener accepts. ``run`` returns once it has ended."""
 
-    def __init__(self, listener: Listener, data_dir: Path, views: Views, *, is_background: bool) -> None:
-        """``is_background``: the process has no other purpose, and ends when it is idle."""
+    def __init__(
+        self,
+        listener: Listener,
+        data_dir: Path,
+        views: Views,
+        serve_operation: OperationServer,
+        *,
+        is_background: bool,
+    ) -> None:
+        """``serve_operation`` carries out the operations of commands. ``is_background``: the process has no
+        other purpose, and ends when it is idle."""
         self._listener = listener
         self._data_dir = data_dir
         self._views = views
+        self._serve_operation = serve_operation
         self._is_background = is_background
+        self._operation_count = 0
         self._clients: set[_AttachedClientInfo] = set()
         self._tasks = BackgroundTasks()
         self._pages: Pages | None = None
@@ -145,7 +162,7 @@ class Owner:
     def _find_idle_since(self) -> float | None:
         """Return when the last client or the last request to a page ended; None while there are some."""
         page_idle_since = self._idle_since if self._pages is None else self._pages.idle_since
-        if self._clients or page_idle_since is None:
+        if self._clients or self._operation_count or page_idle_since is None:
             return None
         return max(self._idle_since, page_idle_since)
 
@@ -187,10 +204,10 @@ class Owner:
         self, words: list[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         command = words[0].decode() if words else ""
-        if command == "attach" and len(words) == 2:
+        if command in ("attach", "operate") and len(words) == 2:
             async with asyncio.timeout(_COMMAND_TIMEOUT_SECONDS):
                 hello = Hello.from_bytes(await reader.readexactly(min(int(words[1]), MAX_HELLO_BYTES)))
-            await self._attach(hello, reader, writer)
+            await (self._attach if command == "attach" else self._operate)(hello, reader, writer)
         elif command == "status":
             writer.write(json.dumps(self.describe()).encode() + b"\n")
             await writer.drain()
@@ -216,6 +233,30 @@ class Owner:
             return f"ok {await self._pages.open()}".encode()
         except (ToolyardError, OSError) as error:
             return f"no {error}".replace("\n", " ").encode()
+
+    async def _operate(
+        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        answer = self._find_refusal(hello)
+        view = None
+        if answer is None:
+            try:
+                view = await self._views.find_view(hello, is_current=True)
+            except (ToolyardError, OSError):
+                answer = "no the command reports why its configuration is not valid"
+        if view is None:
+            writer.write(f"{answer}\n".encode())
+            await writer.drain()
+            return
+        writer.write(b"ok\n")
+        view.client_count += 1
+        self._operation_count += 1
+        try:
+            await self._serve_operation(view, reader, writer)
+        finally:
+            view.client_count -= 1
+            self._operation_count -= 1
+            self._idle_since = time.monotonic()
 
     async def _attach(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         refusal = self._find_refusal(hello)
@@ -320,13 +361,13 @@ def _forget_other_variables() -> None:
             del os.environ[name]
 
 
-async def run_owner(listener: Listener, data_dir: Path) -> None:
+async def run_owner(listener: Listener, data_dir: Path, serve_operation: OperationServer) -> None:
     """Run the background process of a data directory until it ends."""
     loop = asyncio.get_running_loop()
     _forget_other_variables()
     views = Views(data_dir)
     start_logging(views.settings.log_level, views.settings.log_format)
-    owner = Owner(listener, data_dir, views, is_background=True)
+    owner = Owner(listener, data_dir, views, serve_operation, is_background=True)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, owner.stop)
     loop.add_signal_handler(signal.SIGUSR1, owner.restore_socket)

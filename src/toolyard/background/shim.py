@@ -34,6 +34,8 @@ START_TIMEOUT_SECONDS = 5.0
 """Time for a background process to answer the first connection."""
 _HELLO_TIMEOUT_SECONDS = 60.0
 """Time for it to load the configuration, and its own program after a start."""
+_COMMAND_TIMEOUT_SECONDS = 10.0
+"""The same for a command, which does without it otherwise."""
 _RETRY_SECONDS = 0.01
 _CHUNK_BYTES = 256 * 1024
 _DRAIN_TIMEOUT_MILLISECONDS = 5_000
@@ -142,34 +144,49 @@ class Attachment:
 
     def attach(self, replay: int = 0) -> _socket.socket:
         """Return a connection on which the client is served. Raises NotAttached or OSError."""
+        self._hello.replay = replay
         while True:
             connection = self.connect()
-            self._hello.replay = replay
-            body = self._hello.to_bytes()
-            connection.settimeout(_HELLO_TIMEOUT_SECONDS)
-            try:
-                connection.sendall(b"attach %d\n" % len(body) + body)
-                answer = read_line(connection)
-            except ConnectionError:
-                raise NotAttached(f"the background process ended; see {LOG_FILE_NAME}") from None
-            except OSError as error:
-                raise NotAttached(f"the background process does not answer: {error}") from None
-            if answer == b"ok":
+            if self._introduce(connection, b"attach", _HELLO_TIMEOUT_SECONDS):
                 connection.setblocking(False)
                 return connection
-            connection.close()
-            if answer not in (b"", b"gone"):
-                raise NotAttached(answer.decode("utf-8", "replace").partition(" ")[2])
             # It was about to end. The next one answers, or is started.
 
-    def connect(self, *, start: bool = True) -> _socket.socket:
+    def attach_command(self) -> _socket.socket:
+        """Return a connection on which one operation of a command is carried out, by a process of the same
+        version. Raises NotAttached or OSError."""
+        connection = self.connect(start=False, same_version=True)
+        if not self._introduce(connection, b"operate", _COMMAND_TIMEOUT_SECONDS):
+            raise NotAttached("the background process ends", is_absent=True)
+        connection.setblocking(False)
+        return connection
+
+    def _introduce(self, connection: _socket.socket, command: bytes, timeout: float) -> bool:
+        """Send the hello, and return whether it was accepted. False: the process is about to end."""
+        body = self._hello.to_bytes()
+        connection.settimeout(timeout)
+        try:
+            connection.sendall(b"%s %d\n" % (command, len(body)) + body)
+            answer = read_line(connection)
+        except ConnectionError:
+            raise NotAttached(f"the background process ended; see {LOG_FILE_NAME}") from None
+        except OSError as error:
+            raise NotAttached(f"the background process does not answer: {error}") from None
+        if answer == b"ok":
+            return True
+        connection.close()
+        if answer not in (b"", b"gone"):
+            raise NotAttached(answer.decode("utf-8", "replace").partition(" ")[2])
+        return False
+
+    def connect(self, *, start: bool = True, same_version: bool = False) -> _socket.socket:
         """Return a connection to a process whose greeting was accepted. Raises NotAttached or OSError."""
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         started: int | None = None
         lock: int | None = None
         try:
             while True:
-                connection = self._try_connect(deadline)
+                connection = self._try_connect(deadline, same_version)
                 if connection is not None:
                     return connection
                 if not start:
@@ -189,7 +206,7 @@ class Attachment:
             if lock is not None:
                 os.close(lock)
 
-    def _try_connect(self, deadline: float) -> _socket.socket | None:
+    def _try_connect(self, deadline: float, same_version: bool) -> _socket.socket | None:
         """Return None if no process listens. Raises NotAttached if one does that cannot be used."""
         connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         try:
@@ -211,13 +228,15 @@ class Attachment:
             if not line:
                 connection.close()
                 return None
-            self._check_greeting(connection, Greeting.from_line(line))
+            self._check_greeting(connection, Greeting.from_line(line), same_version)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _check_greeting(self, connection: _socket.socket, greeting: Greeting | None) -> None:
+    def _check_greeting(
+        self, connection: _socket.socket, greeting: Greeting | None, same_version: bool
+    ) -> None:
         if greeting is None or greeting.protocol != PROTOCOL:
             # It ends once it is idle, so that the next client starts a process of its own version.
             connection.sendall(b"replace\n")
@@ -226,6 +245,9 @@ class Attachment:
         namespaces = list_namespaces()
         if greeting.namespaces != namespaces:
             raise NotAttached("the background process runs in another container or sandbox")
+        own = (self._hello.version, self._hello.environment_id)
+        if same_version and (greeting.version, greeting.environment) != own:
+            raise NotAttached(f"the background process has another version ({greeting.version})")
 
 
 def read_line(connection: _socket.socket) -> bytes:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from toolyard.background.listener import Listener, open_listener
-from toolyard.background.owner import Owner
+from toolyard.background.owner import OperationServer, Owner
 from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, lock_file
 from toolyard.background.shim import Attachment, NotAttached, read_line
 from toolyard.background.views import Views
@@ -27,7 +27,7 @@ _TAKEOVER_TIMEOUT_SECONDS = 4.0
 
 
 @asynccontextmanager
-async def serve_local_clients(data_dir: Path) -> AsyncGenerator[None]:
+async def serve_local_clients(data_dir: Path, serve_operation: OperationServer) -> AsyncGenerator[None]:
     """Own the data directory in this process, and serve the clients of ``toolyard stdio`` meanwhile.
 
     If another ``toolyard serve`` owns it, nothing happens.
@@ -39,7 +39,8 @@ async def serve_local_clients(data_dir: Path) -> AsyncGenerator[None]:
     async def run() -> None:
         listener = await asyncio.to_thread(_take_over, str(data_dir))
         if listener is not None:
-            owners.append(Owner(listener, data_dir, Views(data_dir), is_background=False))
+            views = Views(data_dir)
+            owners.append(Owner(listener, data_dir, views, serve_operation, is_background=False))
             await owners[0].run()
 
     task = asyncio.create_task(run())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,9 +23,11 @@ from toolyard.errors import ToolyardError
 from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.stdio.local_gateway import LocalGateway, resolve_caller
 from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
+from toolyard.types.agent import Agent
 from toolyard.types.config import Configuration
 from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.types.server import Server, StdioSpec
+from toolyard.yard import Toolyard
 
 __all__ = ["CLIENT_DIR_VARIABLE", "View", "Views"]
 
@@ -94,7 +96,7 @@ class View:
         """Error message of the last edit of the configuration, or None if it was applied."""
         self.client_count = 0
         self._cwd = cwd
-        self._data_dir = data_dir
+        self.data_dir = data_dir
         self.local = LocalGateway(self._with_environment(configuration), key.settings, data_dir, processes)
         self._tasks = BackgroundTasks()
 
@@ -105,18 +107,25 @@ class View:
 
     def make_endpoint(self, arguments: Mapping[str, str]) -> Endpoint:
         """Return what a client with these options of ``toolyard stdio`` sees. Raises ToolyardError."""
-        path = find_agents_file(self.key.settings.agents_path, self._data_dir)
-        agents = () if path is None else read_agents(path).agents
         server = arguments.get("server")
         caller = resolve_caller(
             self.configuration,
-            agents,
+            self._read_agents(),
             agent=arguments.get("agent"),
             bundle=arguments.get("bundle"),
             server=server,
         )
         mode = cast("Literal['direct', 'meta'] | None", arguments.get("mode"))
         return make_endpoint(self.local.gateway, caller, server, mode)
+
+    def make_yard(self) -> Toolyard:
+        """Return what a command of this view works on. Raises AgentsError."""
+        settings, core = self.key.settings, self.local.core
+        return Toolyard(self.configuration, settings, self._read_agents(), self.data_dir, core=core)
+
+    def _read_agents(self) -> Sequence[Agent]:
+        path = find_agents_file(self.key.settings.agents_path, self.data_dir)
+        return () if path is None else read_agents(path).agents
 
     def _with_environment(self, configuration: Configuration) -> Configuration:
         """Return the configuration with the environment and the folders of its child processes."""
@@ -133,7 +142,7 @@ class View:
             return server
         command = os.path.join(self._cwd, spec.command) if "/" in spec.command else spec.command
         cwd = None if spec.cwd is None else os.path.join(self._cwd, spec.cwd)
-        folder = str(self._data_dir / _SERVER_FOLDERS / server.id)
+        folder = str(self.data_dir / _SERVER_FOLDERS / server.id)
         return replace(
             server,
             transport=replace(spec, command=command, cwd=cwd, folder=folder, inherited=self.key.inherited),
@@ -143,19 +152,23 @@ class View:
         # Of the client's environment, only the variables that the configuration refers to are kept.
         env = {name: value for name, value in self.key.referenced.items() if value is not None}
         async for change in watch_config(
-            self.configuration, path, env=env, cwd=self._cwd, data_dir=self._data_dir
+            self.configuration, path, env=env, cwd=self._cwd, data_dir=self.data_dir
         ):
             if isinstance(change, ConfigBroken):
                 self.problem = str(change.error)
                 log.error("the changed configuration is not valid and was not applied:\n%s", change.error)
                 continue
-            self.problem = None
-            self.configuration = change.configuration
-            log.info("the configuration %s has changed", change.configuration.file or "")
-            try:
-                await self.local.apply_configuration(self._with_environment(change.configuration))
-            except ToolyardError as error:
-                log.error("the changed configuration was applied, with an error: %s", error)
+            await self.apply_configuration(change.configuration)
+
+    async def apply_configuration(self, configuration: Configuration) -> None:
+        """Use a changed configuration from now on."""
+        self.problem = None
+        self.configuration = configuration
+        log.info("the configuration %s has changed", configuration.file or "")
+        try:
+            await self.local.apply_configuration(self._with_environment(configuration))
+        except ToolyardError as error:
+            log.error("the changed configuration was applied, with an error: %s", error)
 
     async def close(self) -> None:
         """Close every connection and end every child process."""
@@ -184,8 +197,11 @@ class Views:
         self.views: list[View] = []
         self._opening = asyncio.Lock()
 
-    async def find_view(self, hello: Hello) -> View:
-        """Return the view of a client; it is opened for the first one. Raises ToolyardError or OSError."""
+    async def find_view(self, hello: Hello, *, is_current: bool = False) -> View:
+        """Return the view of a client; it is opened for the first one. Raises ToolyardError or OSError.
+
+        ``is_current``: the files are read now, as a command does that may follow a change at once.
+        """
         client_env = {**hello.environment, CLIENT_DIR_VARIABLE: hello.cwd}
         env = _ReferencedVariables(client_env)
         inherited = {
@@ -197,6 +213,12 @@ class Views:
             file = choose_config_file(path, env, Path(hello.cwd), self._data_dir)
             for view in self.views:
                 if view.key.matches(file, self.settings, inherited, client_env):
+                    if is_current:
+                        configuration = await asyncio.to_thread(
+                            load_config, path, env=client_env, cwd=hello.cwd, data_dir=self._data_dir
+                        )
+                        if configuration != view.configuration:
+                            await view.apply_configuration(configuration)
                     return view
             configuration = await asyncio.to_thread(
                 load_config, path, env=env, cwd=hello.cwd, data_dir=self._data_dir

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from toolyard.cli.input.options import Options
 
 if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
     from pathlib import Path
 
+    from toolyard.background.views import View
     from toolyard.config.settings.table import Settings
     from toolyard.types.config import Configuration
     from toolyard.yard import Toolyard
 
-__all__ = ["open_offline_yard", "open_yard", "run_async"]
+__all__ = ["open_offline_yard", "open_yard", "run_async", "serve_operation"]
 
 T = TypeVar("T")
 
@@ -55,3 +57,10 @@ def open_offline_yard(
 
     stored = settings.database_url is not None or (data_dir / CATALOGUE_FILE_NAME).exists()
     return Toolyard(configuration, settings, (), data_dir if stored else None)
+
+
+async def serve_operation(view: View, reader: StreamReader, writer: StreamWriter) -> None:
+    """Carry out the operation of a command, in the background process."""
+    from toolyard.cli.backends import operations  # only once a command needs it
+
+    await operations.serve_operation(view, reader, writer)

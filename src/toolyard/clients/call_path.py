@@ -44,6 +44,7 @@ __all__ = [
     "CallSettings",
     "ResultStoreFor",
     "TracedCallPath",
+    "refuse_approval",
 ]
 
 log = logging.getLogger("toolyard.calls")
@@ -111,7 +112,7 @@ class CallPath:
         self._manager = manager
         self._tool_directory = tool_directory
         self._settings = settings
-        self._approve = approve
+        self._approve = approve or refuse_approval
         self._record = record
         self._before_call = before_call
         self._result_store_for = result_store_for or _make_memory_store
@@ -407,13 +408,9 @@ class CallPath:
             quarantined = self._build_quarantine_refusal(policy, candidate, listing, caller)
             raise quarantined or self.refusal(name, caller)
         decision = policy.explain(candidate)
-        if self._approve is None:
-            raise ToolRefused(
-                f"'{name}' needs an approval, and nobody is available to ask",
-                hint="give Toolyard an approve callback, or set write_tools to 'allow'",
-            )
+        approve = call.approve or self._approve
         # Compared with True: a handler that returns text, such as a typed "no", must not approve the call.
-        if await self._approve(ApprovalRequest(decision, call.arguments, caller, definition)) is not True:
+        if await approve(ApprovalRequest(decision, call.arguments, caller, definition)) is not True:
             raise ToolRefused(f"the call of '{name}' was not approved")
 
     def _build_quarantine_refusal(
@@ -554,6 +551,14 @@ class TracedCallPath(CallPath):
                     }
                 )
             return server, definition, raw
+
+
+async def refuse_approval(question: ApprovalRequest) -> bool:
+    """Raise ToolRefused: the approval handler where nobody can be asked."""
+    raise ToolRefused(
+        f"'{question.decision.name}' needs an approval, and nobody is available to ask",
+        hint="give Toolyard an approve callback, or set write_tools to 'allow'",
+    )
 
 
 def _make_memory_store(principal: Principal) -> ResultStore:

@@ -97,6 +97,8 @@ class ToolCall:
     """Limits of the shaped result. None: those of the settings."""
     client: RequestClient | None = None
     """Client that the call is made for; None: the program itself, or the caller's chat."""
+    approve: Callable[[ApprovalRequest], Awaitable[bool]] | None = None
+    """Approval handler of this call; None: that of the process."""
 
 
 @dataclass(frozen=True, slots=True)

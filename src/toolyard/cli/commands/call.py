@@ -10,26 +10,22 @@ from typing import Any
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.input.arguments import CallRequest, coerce_key_values, needs_schema, read_json_arguments
+from toolyard.cli.backends.backend import CallRequest
+from toolyard.cli.backends.selection import open_backend
+from toolyard.cli.input.arguments import needs_schema, read_json_arguments
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_tools
 from toolyard.cli.input.options import Options, PositiveSeconds, RemoteCommand
 from toolyard.cli.input.prompts import ask_yes_no_async, format_arguments_for_approval
 from toolyard.cli.output.call_result import make_folder, result_json, save_media, show_result
 from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.notices import explain_refusal
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.terminal import is_interactive
-from toolyard.cli.runner import open_yard, run_async
-from toolyard.errors import CallTimeout, ToolRefused
-from toolyard.types.call import ApprovalRequest
+from toolyard.cli.runner import run_async
 from toolyard.types.result import Result
-from toolyard.types.server import Timeouts
 
 __all__ = ["command"]
 
-_UNLIMITED_RESULT_CHARACTERS = 2**31
-"""People and pipes get the whole result: the limit is for models."""
 _MAX_INLINE_ARGUMENT_CHARACTERS = 500
 """Maximum length of arguments that are shown within the question."""
 
@@ -72,16 +68,11 @@ def command(
     Arguments are one JSON object, - for JSON from standard input, or words: key=value is converted by the
     tool's schema (a repeated key makes a list, a.b=1 sets a nested key), key:=json is parsed as JSON.
     """
-    wanted = CallRequest(name, words, agent, bundles, timeout)
     arguments = None if needs_schema(words) else read_json_arguments(words, sys.stdin)
     if save is not None:
         make_folder(save)
-    if options.remote is not None:
-        from toolyard.cli.remote_commands import call_remotely  # only for --remote
-
-        result = run_async(call_remotely(options, wanted, arguments, quiet=raw or options.json))
-    else:
-        result = run_async(_call_tool(options, wanted, arguments, quiet=raw or options.json))
+    request = CallRequest(name, arguments, words, agent, bundles, timeout)
+    result = run_async(_call_tool(options, request, quiet=raw or options.json))
     saved = save_media(result.media, save, name) if save is not None else ()
     if raw:
         print_json(result.raw)
@@ -92,42 +83,16 @@ def command(
     return 1 if result.is_error else 0
 
 
-async def _call_tool(
-    options: Options, request: CallRequest, arguments: dict[str, Any] | None, *, quiet: bool
-) -> Result:
+async def _call_tool(options: Options, request: CallRequest, *, quiet: bool) -> Result:
     busy = ProgressIndicator(request.name, quiet=quiet, verbose=options.verbose)
 
-    async def approve_call(question: ApprovalRequest) -> bool:
+    async def approve(arguments: Mapping[str, Any]) -> bool:
         busy.stop()
-        return await _ask_approval(request.name, question.arguments)
+        return await _ask_approval(request.name, arguments)
 
-    chosen = approve_call if is_interactive() and "-" not in request.argument_words else None
-    yard_made = open_yard(options, approve=chosen, settings={"result_limit": _UNLIMITED_RESULT_CHARACTERS})
-    async with yard_made as yard:
-        try:
-            async with busy, _make_timeout(request.timeout):
-                if arguments is None:
-                    tool = await yard.find(request.name, agent=request.agent, bundles=request.bundles)
-                    arguments = coerce_key_values(request.argument_words, tool.input_schema)
-                seconds = request.timeout
-                return await yard.call(
-                    request.name,
-                    arguments,
-                    agent=request.agent,
-                    bundles=request.bundles,
-                    on_progress=busy.on_progress,
-                    timeouts=None if seconds is None else Timeouts(silence=seconds, call=seconds),
-                )
-        except TimeoutError:
-            raise CallTimeout(f"'{request.name}' took longer than {request.timeout:g} s") from None
-        except ToolRefused as error:
-            raise explain_refusal(error, request.name, yard, request.agent, request.bundles) from None
-
-
-def _make_timeout(seconds: float | None) -> Any:
-    import asyncio  # the loop that runs us
-
-    return asyncio.timeout(seconds)
+    can_ask = is_interactive() and "-" not in request.argument_words
+    async with open_backend(options) as backend, busy:
+        return await backend.call(request, busy.on_progress, approve if can_ask else None)
 
 
 async def _ask_approval(tool_name: str, arguments: Mapping[str, Any]) -> bool:

@@ -19,8 +19,8 @@ from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_models
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.notices import show_agent_problems
+from toolyard.cli.output.messages import show_note, show_notices
+from toolyard.cli.output.notices import agent_problem_notices
 from toolyard.cli.output.safe_text import format_age, one_line, print_json
 from toolyard.cli.output.tables import Column, show_table
 from toolyard.cli.output.terminal import is_interactive, is_terminal
@@ -130,7 +130,7 @@ async def _run_chat(options: Options, chat_options: ChatOptions, *, may_ask: boo
         if seat.model is None:
             raise no_model_error(options)
         if seat.agent is not None and not options.json:
-            show_agent_problems(await room.find_agent_problems(seat.agent))
+            show_notices(agent_problem_notices(await room.find_agent_problems(seat.agent)))
         if chat_options.prompt is not None:
             asks = may_ask and is_interactive()
             return await run_single_turn(room, seat, chat_options.prompt, can_ask=asks, json=options.json)

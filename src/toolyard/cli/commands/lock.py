@@ -15,6 +15,7 @@ import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.audit_entries import record_if_database_exists
+from toolyard.cli.backends.remote_client import RemoteClient, quote_path_segment
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options, RemoteCommand
 from toolyard.cli.output.messages import show_error, show_note
@@ -22,7 +23,6 @@ from toolyard.cli.output.notices import clean_server_text
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import format_count, one_line, print_json
 from toolyard.cli.output.tools import show_change, show_unaccepted_changes_notice
-from toolyard.cli.remote_client import RemoteClient, quote_path_segment
 from toolyard.cli.runner import open_yard, run_async
 from toolyard.errors import ToolRefused
 

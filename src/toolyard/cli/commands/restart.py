@@ -5,26 +5,43 @@ from __future__ import annotations
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options, RemoteCommand
+from toolyard.cli.output.progress import ProgressIndicator
+from toolyard.cli.output.safe_text import print_json
+from toolyard.cli.output.servers import servers_json, show_server_hints, show_servers
 from toolyard.cli.runner import run_async
 
 __all__ = ["command"]
+
+_UNREACHABLE_EXIT_CODE = 3
 
 
 @click.command("restart", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["restart"])
 @click.argument("server")
 @click.pass_obj
 def command(options: Options, server: str) -> int:
-    """Close all connections of SERVER in the Toolyard at --remote URL, and connect again.
+    """Close all connections of SERVER in the Toolyard that runs in the background, or at --remote URL, and
+    connect again.
 
     Exits with 3 if the server does not work afterwards.
     """
-    if options.remote is None:
-        raise Usage(
-            "restart requires --remote: servers that a command starts end with the command",
-            hint="pass --remote with the URL of a running Toolyard (`toolyard serve`)",
-        )
-    from toolyard.cli.remote_commands import restart_remotely  # only for --remote
+    return run_async(_restart(options, server))
 
-    return run_async(restart_remotely(options, server))
+
+async def _restart(options: Options, server: str) -> int:
+    async with open_backend(options) as backend:
+        if not backend.outlives_command:
+            raise Usage(
+                "no Toolyard runs in the background: servers that a command starts end with the command",
+                hint="pass --remote with the URL of a running Toolyard (`toolyard serve`)",
+            )
+        async with ProgressIndicator(f"restarting {server}", quiet=options.json):
+            line = await backend.restart(server)
+    if options.json:
+        print_json(servers_json([line])[0])
+    else:
+        show_servers([line])
+        show_server_hints([line])
+    return _UNREACHABLE_EXIT_CODE if line.is_broken else 0

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.backends.backend import SearchReport, SearchRequest
+from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.input.completion import complete_agents, complete_bundles
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.notice_memory import NoticeMemory
-from toolyard.cli.output.notices import (
-    show_disabled_servers_notice,
-    show_no_servers_notice,
-    show_unaccepted_tools_notice,
-)
+from toolyard.cli.output.messages import show_note, show_notices
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.tables import Column, show_table
-from toolyard.cli.runner import open_yard, run_async
-from toolyard.types.tool import Tool
-
-if TYPE_CHECKING:
-    from toolyard.yard import Toolyard
+from toolyard.cli.runner import run_async
 
 __all__ = ["command"]
 
@@ -67,7 +59,8 @@ def command(
     source = click.get_current_context().get_parameter_source("limit")
     if not query.strip() and source is ParameterSource.DEFAULT:
         limit = _MAX_TOOLS
-    run_async(_search_tools(options, query, limit, agent, bundles))
+    request = SearchRequest(query, limit, agent, bundles, has_notices=not options.json)
+    run_async(_search_tools(options, request))
 
 
 def _read_query_from_stdin() -> str:
@@ -75,46 +68,35 @@ def _read_query_from_stdin() -> str:
     return "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read(100_000)
 
 
-async def _search_tools(
-    options: Options, query: str, limit: int, agent: str | None, bundles: tuple[str, ...]
-) -> None:
-    async with open_yard(options) as yard:
-        found = await yard.search(query, limit=limit, agent=agent, bundles=bundles)
-        if options.json:
-            print_json(_search_json(found, yard))
-            return
-        from toolyard.catalog.search import summarize_description  # with the core, which is loaded by now
+async def _search_tools(options: Options, request: SearchRequest) -> None:
+    async with open_backend(options) as backend:
+        report = await backend.search(request)
+    if options.json:
+        print_json(_search_json(report))
+        return
+    from toolyard.catalog.search import summarize_description  # not for the help
 
-        # The best match comes first; without words, the tools of one server stand together.
-        by_server = not query.strip()
-        show_table(
-            (_SERVER_COLUMN, *_COLUMNS) if by_server else _COLUMNS,
-            [
-                (
-                    *((tool.server,) if by_server else ()),
-                    tool.name,
-                    summarize_description(tool.description or tool.title or "", _MAX_DESCRIPTION_CHARACTERS),
-                )
-                for tool in found
-            ],
-        )
-        show_no_servers_notice(yard.configuration, options.resolved_data_dir)
-        show_disabled_servers_notice(yard.configuration)
-        memory = NoticeMemory(options.resolved_data_dir, yard.configuration.file)
-        show_unaccepted_tools_notice(yard.known(), yard.locks, memory)
-        unlisted = _find_unlisted_servers(yard)
-        if unlisted:
-            show_note(f"not listed yet: {', '.join(unlisted)}", "`toolyard tools` lists them")
-        elif not found:
-            show_note("nothing matches", "try other words")
+    # The best match comes first; without words, the tools of one server stand together.
+    by_server = not request.query.strip()
+    show_table(
+        (_SERVER_COLUMN, *_COLUMNS) if by_server else _COLUMNS,
+        [
+            (
+                *((tool.server,) if by_server else ()),
+                tool.name,
+                summarize_description(tool.description or tool.title or "", _MAX_DESCRIPTION_CHARACTERS),
+            )
+            for tool in report.tools
+        ],
+    )
+    show_notices(report.notices)
+    if report.unlisted_servers:
+        show_note(f"not listed yet: {', '.join(report.unlisted_servers)}", "`toolyard tools` lists them")
+    elif not report.tools:
+        show_note("nothing matches", "try other words")
 
 
-def _find_unlisted_servers(yard: Toolyard) -> list[str]:
-    known = yard.known().catalogues
-    return [one.id for one in yard.configuration.servers.values() if one.enabled and one.id not in known]
-
-
-def _search_json(found: list[Tool], yard: Toolyard) -> dict[str, Any]:
+def _search_json(report: SearchReport) -> dict[str, Any]:
     return {
         "tools": [
             {
@@ -124,7 +106,7 @@ def _search_json(found: list[Tool], yard: Toolyard) -> dict[str, Any]:
                 "description": tool.description,
                 "input_schema": tool.input_schema,
             }
-            for tool in found
+            for tool in report.tools
         ],
-        "never_listed": _find_unlisted_servers(yard),
+        "never_listed": report.unlisted_servers,
     }

@@ -10,10 +10,10 @@ import click
 from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import report_error
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import format_problem, show_note
-from toolyard.cli.output.notices import show_unapproved_file_notice
+from toolyard.cli.output.messages import format_problem, show_note, show_notices
+from toolyard.cli.output.notices import unapproved_file_notices
 from toolyard.cli.output.terminal import style_text
-from toolyard.cli.runner import run_async
+from toolyard.cli.runner import run_async, serve_operation
 from toolyard.config import load_config, load_settings
 from toolyard.errors import ToolyardError
 
@@ -73,14 +73,14 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
             show_note("each replica that starts without an admin prints a link; only the newest one works")
         for warning in warnings:
             show_note(warning)
-        show_unapproved_file_notice(configuration)
+        show_notices(unapproved_file_notices(configuration))
         for hint in settings.hints:
             show_note(format_problem(hint), hint.hint)
 
     async def run() -> None:
         from toolyard.background.takeover import serve_local_clients  # loads the gateway
 
-        async with serve_local_clients(folder):
+        async with serve_local_clients(folder, serve_operation):
             await serve(ServeOptions(configuration, settings, folder, options.config), listener, announce)
 
     run_async(run())

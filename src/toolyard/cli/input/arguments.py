@@ -8,31 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO, TypeAlias, cast
 
 from toolyard.catalog.schemas.form_fields import InvalidInput, SchemaNode, parse_json
 from toolyard.cli.error_exit import Usage
 from toolyard.types.tool import JsonObject
 
-__all__ = ["CallRequest", "coerce_key_values", "needs_schema", "read_json_arguments"]
+__all__ = ["coerce_key_values", "needs_schema", "read_json_arguments"]
 
 KeyPath: TypeAlias = tuple[str, ...]
 
 _ARGUMENT_PATTERN = re.compile(r"(?P<key>[^=]+?)(?P<raw>:?)=(?P<value>.*)", re.DOTALL)
 _ARGUMENT_FORMS_HINT = "pass one JSON object, key=value arguments, or - to read JSON from standard input"
 _STDIN_LABEL = "standard input"
-
-
-@dataclass(frozen=True, slots=True)
-class CallRequest:
-    """The tool to call, and the caller."""
-
-    name: str
-    argument_words: tuple[str, ...]
-    agent: str | None
-    bundles: tuple[str, ...]
-    timeout: float | None
 
 
 def needs_schema(words: Sequence[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from toolyard.cli.output.safe_text import make_printable, one_line
@@ -12,16 +12,34 @@ from toolyard.cli.output.terminal import style_text
 from toolyard.errors import AgentsError, ConfigError, Problem, RpcError, ServerError, ToolyardError
 
 __all__ = [
+    "Notice",
     "error_json",
     "format_problem",
     "problem_json",
+    "problem_notice",
     "show_error",
     "show_message",
     "show_note",
+    "show_notices",
     "show_problems",
 ]
 
 _COLOURS_BY_KIND = {"error": "red", "problem": "red", "hint": "cyan", "note": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A note or an error beside the output of a command, which goes on."""
+
+    text: str
+    hint: str | None = None
+    is_error: bool = False
+
+
+def show_notices(notices: Iterable[Notice]) -> None:
+    """Print notices on standard error."""
+    for each in notices:
+        (show_error if each.is_error else show_note)(each.text, each.hint)
 
 
 def show_error(cause: str, hint: str | None = None) -> None:
@@ -36,8 +54,12 @@ def show_note(text: str, hint: str | None = None) -> None:
 
 def show_problems(problems: Iterable[Problem]) -> None:
     """Print every problem of a file, with its position."""
-    for problem in problems:
-        show_error(format_problem(problem), problem.hint)
+    show_notices(problem_notice(problem) for problem in problems)
+
+
+def problem_notice(problem: Problem) -> Notice:
+    """Return a problem of a file, with its position, as an error."""
+    return Notice(format_problem(problem), problem.hint, is_error=True)
 
 
 def show_message(kind: str, text: str, hint: str | None, stream: TextIO) -> None:

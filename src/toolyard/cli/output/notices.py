@@ -1,4 +1,4 @@
-"""Notices of commands on standard error: disabled and failed servers, stale listings, quarantined tools."""
+"""Notices of commands: disabled and failed servers, stale listings, quarantined tools."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolyard.cli.output.messages import format_problem, show_error, show_note, show_problems
+from toolyard.cli.output.messages import Notice, format_problem, problem_notice
 from toolyard.cli.output.notice_memory import NoticeMemory
 from toolyard.cli.output.safe_text import format_age, format_count, one_line
 from toolyard.errors import Problem, ServerError, ToolRefused
@@ -24,21 +24,20 @@ if TYPE_CHECKING:
 __all__ = [
     "UNTRUSTED_WRITE_HINT",
     "add_refusal_hint",
+    "agent_problem_notices",
     "clean_server_text",
+    "disabled_server_notices",
     "explain_refusal",
+    "failure_notices",
     "find_disabled_server",
     "find_servers_without_tools",
-    "show_agent_problems",
-    "show_disabled_servers_notice",
-    "show_failures",
-    "show_hidden_tools_notice",
-    "show_invalid_entries",
-    "show_no_servers_notice",
-    "show_quarantined_tools_notice",
-    "show_servers_without_tools",
-    "show_stale_listings_notice",
-    "show_unaccepted_tools_notice",
-    "show_unapproved_file_notice",
+    "hidden_tools_notices",
+    "no_servers_notices",
+    "quarantined_tools_notices",
+    "servers_without_tools_notices",
+    "stale_listing_notices",
+    "unaccepted_tools_notices",
+    "unapproved_file_notices",
 ]
 
 _MAX_NAMED_TOOLS = 5
@@ -55,41 +54,36 @@ def clean_server_text(text: str, server: Server | None) -> str:
     return one_line(redact_secrets(text, find_secrets(server)) if server is not None else text)
 
 
-def show_no_servers_notice(configuration: Configuration, data_dir: Path) -> None:
+def no_servers_notices(configuration: Configuration, data_dir: Path) -> Iterator[Notice]:
     """Report that no server is configured."""
     if not configuration.servers:
         place = configuration.file or str(data_dir / "mcp.json")
-        show_note("no servers are configured", f"add them to {place}, or run `toolyard import`")
+        yield Notice("no servers are configured", f"add them to {place}, or run `toolyard import`")
 
 
-def show_unapproved_file_notice(configuration: Configuration) -> None:
+def unapproved_file_notices(configuration: Configuration) -> Iterator[Notice]:
     """Report the configuration file that needs approval."""
     for hint in configuration.hints:
         if hint.file == configuration.waiting and hint.line is None:
-            show_note(format_problem(hint), hint.hint)
+            yield Notice(format_problem(hint), hint.hint)
 
 
-def show_invalid_entries(configuration: Configuration) -> None:
-    """Report the problems of invalid entries, whose servers cannot be used."""
-    for server in configuration.servers.values():
-        show_problems(server.problems)
-
-
-def show_disabled_servers_notice(configuration: Configuration) -> None:
+def disabled_server_notices(configuration: Configuration) -> Iterator[Notice]:
     """Report the file that needs approval, invalid entries, and the servers that are disabled against their
     entries, with reasons."""
-    show_unapproved_file_notice(configuration)
-    show_invalid_entries(configuration)
+    yield from unapproved_file_notices(configuration)
+    for server in configuration.servers.values():
+        yield from map(problem_notice, server.problems)
     for server in configuration.servers.values():
         reason = None if server.problems else server.disabled_reason
         # Servers of an unapproved file share one reason, which has just been printed.
         if reason is not None and not reason.startswith("not approved"):
-            show_note(f"server '{server.id}' is disabled: {reason}")
+            yield Notice(f"server '{server.id}' is disabled: {reason}")
 
 
-def show_failures(
+def failure_notices(
     failures: Mapping[str, ServerError], configuration: Configuration, memory: NoticeMemory | None = None
-) -> None:
+) -> Iterator[Notice]:
     """Report the servers that could not be listed: those in ``memory`` by their names alone."""
     servers = configuration.servers
     texts = {
@@ -100,12 +94,12 @@ def show_failures(
     known = [server_id for server_id, text in texts.items() if text not in new]
     for server_id, text in texts.items():
         if server_id not in known:
-            show_error(text, failures[server_id].hint)
+            yield Notice(text, failures[server_id].hint, is_error=True)
     if known:
-        show_note(f"still failing: {', '.join(known)}", "`toolyard servers` shows the causes")
+        yield Notice(f"still failing: {', '.join(known)}", "`toolyard servers` shows the causes")
 
 
-def show_stale_listings_notice(tool_listing: ToolListing, server: str | None = None) -> None:
+def stale_listing_notices(tool_listing: ToolListing, server: str | None = None) -> Iterator[Notice]:
     """Report servers whose tools come from a stale listing."""
     old = {
         server_id: catalogue.age
@@ -117,29 +111,29 @@ def show_stale_listings_notice(tool_listing: ToolListing, server: str | None = N
     }
     if old:
         names = ", ".join(f"{server_id} {format_age(age)}" for server_id, age in old.items())
-        show_note(f"listed from the cache: {names}", "use --fresh to list again")
+        yield Notice(f"listed from the cache: {names}", "use --fresh to list again")
 
 
-def show_quarantined_tools_notice(
+def quarantined_tools_notices(
     tool_listing: ToolListing, server: str | None = None, memory: NoticeMemory | None = None
-) -> None:
+) -> Iterator[Notice]:
     """Report the tools that cannot be used, one line each, except those in ``memory``."""
     texts = [str(one) for one in tool_listing.quarantined() if server in (None, one.server_id)]
     for text in texts if memory is None else memory.take_new("quarantined", texts):
-        show_note(text)
+        yield Notice(text)
 
 
-def show_unaccepted_tools_notice(
+def unaccepted_tools_notices(
     tool_listing: ToolListing, locks: CombinedLocks, memory: NoticeMemory
-) -> None:
+) -> Iterator[Notice]:
     """Report the tools that a lock quarantines, once."""
     lock = locks.file
     if lock is not None and lock.problem is not None:
-        show_problems(lock.problem.problems)
+        yield from map(problem_notice, lock.problem.problems)
         return
     if locks.first_use is not None:
         while locks.first_use.notices:
-            show_note(one_line(locks.first_use.notices.popleft()), "see the setting pin_tools")
+            yield Notice(one_line(locks.first_use.notices.popleft()), "see the setting pin_tools")
     aside = [
         f"{server_id}/{tool}"
         for server_id, catalogue in tool_listing.catalogues.items()
@@ -152,21 +146,21 @@ def show_unaccepted_tools_notice(
         for text in memory.take_new(
             "unaccepted", [f"{format_count(len(aside), 'tool')} not as {where}: {shown}"]
         ):
-            show_note(text, hint)
+            yield Notice(text, hint)
 
 
-def show_hidden_tools_notice(hidden: Sequence[HiddenTool], *, are_shown: bool = False) -> None:
+def hidden_tools_notices(hidden: Sequence[HiddenTool], *, are_shown: bool = False) -> Iterator[Notice]:
     """Report how many tools are hidden, by which rules."""
     if hidden and not are_shown:
         verb, pronoun = ("is", "it") if len(hidden) == 1 else ("are", "them")
         rules = summarize_hiding_rules(each.rule for each in hidden)
-        show_note(f"{len(hidden)} more {verb} hidden ({rules}): --all shows {pronoun}")
+        yield Notice(f"{len(hidden)} more {verb} hidden ({rules}): --all shows {pronoun}")
 
 
-def show_agent_problems(problems: Iterable[Problem]) -> None:
+def agent_problem_notices(problems: Iterable[Problem]) -> Iterator[Notice]:
     """Report what is wrong with the tools of an agent. It can be used without them."""
     for problem in problems:
-        show_note(format_problem(problem), problem.hint)
+        yield Notice(format_problem(problem), problem.hint)
 
 
 def find_servers_without_tools(
@@ -187,12 +181,12 @@ def find_servers_without_tools(
         yield server, f"offers nothing: {count} hidden ({summarize_hiding_rules(rules)})", hint
 
 
-def show_servers_without_tools(
+def servers_without_tools_notices(
     tool_listing: ToolListing, hidden: Sequence[HiddenTool], configuration: Configuration
-) -> None:
+) -> Iterator[Notice]:
     """Report the servers whose tools are all hidden."""
     for server, text, hint in find_servers_without_tools(tool_listing, hidden, configuration):
-        show_note(f"server '{server.id}' {text}", hint)
+        yield Notice(f"server '{server.id}' {text}", hint)
 
 
 def find_disabled_server(tool_name: str, configuration: Configuration) -> Server | None:

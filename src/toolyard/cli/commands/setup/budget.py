@@ -17,8 +17,8 @@ from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.commands.setup.config_file import choose_target, find_stored_entry, save_plan
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import show_note
-from toolyard.cli.output.notices import show_failures
+from toolyard.cli.output.messages import show_note, show_notices
+from toolyard.cli.output.notices import failure_notices
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import format_count, one_line, print_json
 from toolyard.cli.output.tables import Column, show_table
@@ -124,7 +124,7 @@ async def _measure(
     async with open_yard(options) as yard, ProgressIndicator("listing tools", quiet=options.json):
         usage = await _read_usage(options, weeks)
         tools = await yard.tools(mode="direct")
-        show_failures(yard.known().failures, yard.configuration)
+        show_notices(failure_notices(yard.known().failures, yard.configuration))
         users = [client.title for client in clients if not client.scope]
         views = [ToolView(_EVERYTHING, count(tools), users)]
         scopes: dict[tuple[tuple[str, str], ...], list[str]] = {}

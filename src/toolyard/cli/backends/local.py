@@ -1,0 +1,338 @@
+"""The backend on a Toolyard object: of this process, or of a view in the background process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolyard.cli.backends.backend import (
+    Approve,
+    CallRequest,
+    EarlyServers,
+    EarlyTools,
+    OnCallProgress,
+    SearchReport,
+    SearchRequest,
+    ServersReport,
+    ServersRequest,
+    ToolsReport,
+    ToolsRequest,
+)
+from toolyard.cli.error_exit import Usage
+from toolyard.cli.input.arguments import coerce_key_values
+from toolyard.cli.output.messages import Notice
+from toolyard.cli.output.notice_memory import NoticeMemory
+from toolyard.cli.output.notices import (
+    agent_problem_notices,
+    clean_server_text,
+    disabled_server_notices,
+    explain_refusal,
+    failure_notices,
+    hidden_tools_notices,
+    no_servers_notices,
+    quarantined_tools_notices,
+    servers_without_tools_notices,
+    stale_listing_notices,
+    unaccepted_tools_notices,
+    unapproved_file_notices,
+)
+from toolyard.cli.output.progress import EARLY_OUTPUT_SECONDS
+from toolyard.cli.output.safe_text import format_age
+from toolyard.cli.output.servers import ServerSummary, describe_server_info
+from toolyard.clients.call_path import refuse_approval
+from toolyard.errors import CallTimeout, ServerError, ToolRefused, Unreachable
+from toolyard.results import ResultLimits
+from toolyard.types.call import ApprovalRequest
+from toolyard.types.catalog import Catalogue
+from toolyard.types.decision import HiddenTool
+from toolyard.types.result import Result
+from toolyard.types.server import Server, Timeouts
+from toolyard.types.status import State, Status
+from toolyard.yard import Toolyard
+
+__all__ = ["LocalBackend"]
+
+_MAX_STDERR_LINES = 5
+
+
+class LocalBackend:
+    """Works on an open Toolyard object."""
+
+    def __init__(self, yard: Toolyard, data_dir: Path, *, outlives_command: bool = False) -> None:
+        self._yard = yard
+        self._data_dir = data_dir
+        self._memory = NoticeMemory(data_dir, yard.configuration.file)
+        self.outlives_command = outlives_command
+
+    # Tools.
+
+    async def list_tools(
+        self, request: ToolsRequest, on_early: Callable[[EarlyTools], None] | None = None
+    ) -> ToolsReport:
+        """Return the tools, from the stored listings where there are some."""
+        yard = self._yard
+        if request.server is not None:
+            self._require_enabled_server(request.server)
+        options: dict[str, Any] = {
+            name: getattr(request, name)
+            for name in ("agent", "bundles", "server", "provider", "fresh", "mode")
+        }
+        listing = asyncio.ensure_future(_list_tools(yard, options))
+        try:
+            if on_early is not None and request.server is None and request.mode is None:
+                await asyncio.wait({listing}, timeout=EARLY_OUTPUT_SECONDS)
+                if not listing.done():
+                    known = await yard.search(
+                        "", limit=sys.maxsize, agent=request.agent, bundles=request.bundles
+                    )
+                    on_early(EarlyTools(known, self._find_unlisted_servers()))
+            tools = await listing
+        finally:
+            listing.cancel()
+        return self._build_tools_report(request, tools)
+
+    def _build_tools_report(self, request: ToolsRequest, tools: list[Any]) -> ToolsReport:
+        yard, server = self._yard, request.server
+        roster, configuration = yard.known(), yard.configuration
+        failures = {id: error for id, error in roster.failures.items() if server in (None, id)}
+        hidden = [
+            each
+            for each in yard.hidden(agent=request.agent, bundles=request.bundles)
+            if server in (None, each.server)
+        ]
+        invalid = {
+            one.id: one.problem_text
+            for one in configuration.servers.values()
+            if one.problems and server in (None, one.id)
+        }
+        return ToolsReport(
+            tools if request.provider is None else [],
+            None if request.provider is None else tools,
+            {id: round(one.age, 3) for id, one in roster.catalogues.items()},
+            {
+                id: clean_server_text(error.cause, configuration.servers.get(id))
+                for id, error in failures.items()
+            }
+            | invalid,
+            [str(one) for one in roster.quarantined()],
+            hidden,
+            list(self._find_tools_notices(request, failures, hidden)) if request.has_notices else [],
+        )
+
+    def _find_tools_notices(
+        self, request: ToolsRequest, failures: dict[str, ServerError], hidden: list[HiddenTool]
+    ) -> Iterator[Notice]:
+        yard, server = self._yard, request.server
+        roster, configuration = yard.known(), yard.configuration
+        if request.provider is None:
+            yield from no_servers_notices(configuration, self._data_dir)
+        yield from disabled_server_notices(configuration)
+        memory = self._memory if server is None and not request.shows_hidden else None
+        yield from quarantined_tools_notices(roster, server, memory)
+        yield from unaccepted_tools_notices(roster, yard.locks, self._memory)
+        yield from stale_listing_notices(roster, server)
+        yield from failure_notices(failures, configuration, memory)
+        if request.agent is not None:
+            yield from agent_problem_notices(yard.agent_problems(request.agent))
+        if request.agent is None and not request.bundles:
+            yield from servers_without_tools_notices(roster, hidden, configuration)
+        are_shown = request.shows_hidden or request.provider is not None
+        yield from hidden_tools_notices(hidden, are_shown=are_shown)
+
+    def _require_enabled_server(self, server_id: str) -> None:
+        servers = self._yard.configuration.servers
+        server = servers.get(server_id)
+        if server is None:
+            raise Usage(
+                f"unknown server '{server_id}'", hint=f"configured servers: {', '.join(servers) or 'none'}"
+            )
+        if not server.enabled:
+            if server.problems:
+                raise Unreachable(server.problem_text, server=server_id, hint=server.problem_hint)
+            cause = f"is disabled: {server.disabled_reason or 'turned off in its entry'}"
+            raise Unreachable(cause, server=server_id)
+
+    def _find_unlisted_servers(self) -> list[str]:
+        known = self._yard.known().catalogues
+        servers = self._yard.configuration.servers.values()
+        return [one.id for one in servers if one.enabled and one.id not in known]
+
+    async def search(self, request: SearchRequest) -> SearchReport:
+        """Search the stored listings. No server is started."""
+        yard = self._yard
+        tools = await yard.search(
+            request.query, limit=request.limit, agent=request.agent, bundles=request.bundles
+        )
+        notices = list(self._find_search_notices()) if request.has_notices else []
+        return SearchReport(tools, self._find_unlisted_servers(), notices)
+
+    def _find_search_notices(self) -> Iterator[Notice]:
+        yield from no_servers_notices(self._yard.configuration, self._data_dir)
+        yield from disabled_server_notices(self._yard.configuration)
+        yield from unaccepted_tools_notices(self._yard.known(), self._yard.locks, self._memory)
+
+    # Servers.
+
+    async def list_servers(
+        self, request: ServersRequest, on_early: Callable[[EarlyServers], None] | None = None
+    ) -> ServersReport:
+        """Connect to all enabled servers at once, list their tools, and return the state of each."""
+        yard = self._yard
+        if request.connects and any(server.enabled for server in yard.configuration.servers.values()):
+            listing = asyncio.ensure_future(yard.tools(fresh=True, retry=request.retries))
+            try:
+                if on_early is not None:
+                    await asyncio.wait({listing}, timeout=EARLY_OUTPUT_SECONDS)
+                    if not listing.done():
+                        await yard.search("")  # Loads the listings that have come so far.
+                        views = self._collect_views()
+                        done = [_summarize_view(one, request.connects) for one in views if one.is_done]
+                        on_early(EarlyServers(done, [one.server.id for one in views if not one.is_done]))
+                await listing
+            finally:
+                listing.cancel()
+        servers = [_summarize_view(one, request.connects) for one in self._collect_views()]
+        return ServersReport(servers, list(self._find_server_notices()) if request.has_notices else [])
+
+    def _find_server_notices(self) -> Iterator[Notice]:
+        yard = self._yard
+        yield from no_servers_notices(yard.configuration, self._data_dir)
+        yield from unapproved_file_notices(yard.configuration)
+        yield from quarantined_tools_notices(yard.known(), memory=self._memory)
+        yield from servers_without_tools_notices(yard.known(), yard.hidden(), yard.configuration)
+
+    def _collect_views(self) -> list[_ServerView]:
+        roster, servers = self._yard.known(), self._yard.configuration.servers
+        return [
+            _ServerView(
+                servers[status.server],
+                status,
+                roster.catalogues.get(status.server),
+                roster.failures.get(status.server),
+            )
+            for status in self._yard.servers()
+            if status.server in servers
+        ]
+
+    async def restart(self, server: str) -> ServerSummary:
+        """Restart a server, and list its tools again."""
+        self._require_enabled_server(server)
+        await self._yard.restart(server)
+        await self._yard.tools(server=server, fresh=True)
+        return next(_summarize_view(one, True) for one in self._collect_views() if one.server.id == server)
+
+    # Calls.
+
+    async def call(
+        self, request: CallRequest, on_progress: OnCallProgress, approve: Approve | None = None
+    ) -> Result:
+        """Call a tool. The result is not limited in length: the limit is for models."""
+        yard, seconds = self._yard, request.timeout
+        scope: dict[str, Any] = {"agent": request.agent, "bundles": request.bundles}
+
+        async def approve_call(question: ApprovalRequest) -> bool:
+            return await (approve(question.arguments) if approve is not None else refuse_approval(question))
+
+        try:
+            async with asyncio.timeout(seconds):
+                arguments = request.arguments
+                if arguments is None:
+                    tool = await yard.find(request.name, **scope)
+                    arguments = coerce_key_values(request.argument_words, tool.input_schema)
+                return await yard.call(
+                    request.name,
+                    arguments,
+                    **scope,
+                    on_progress=on_progress,
+                    timeouts=None if seconds is None else Timeouts(silence=seconds, call=seconds),
+                    approve=approve_call,
+                    result_limit=ResultLimits.UNLIMITED_CHARACTERS,
+                )
+        except TimeoutError:
+            raise CallTimeout(f"'{request.name}' took longer than {seconds:g} s") from None
+        except ToolRefused as error:
+            raise explain_refusal(error, request.name, yard, request.agent, request.bundles) from None
+
+
+async def _list_tools(yard: Toolyard, options: dict[str, Any]) -> list[Any]:
+    return [*await yard.tools(**options)]
+
+
+@dataclass(frozen=True, slots=True)
+class _ServerView:
+    """One server in the list."""
+
+    server: Server
+    status: Status
+    catalogue: Catalogue | None
+    failure: ServerError | None
+
+    @property
+    def state(self) -> State:
+        """Return the state; a server whose tools cannot be listed counts as failed, also if an earlier
+        command found that out."""
+        failed = self.failure is not None and self.status.state in (State.READY, State.IDLE)
+        return State.FAILED if failed else self.status.state
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether the server needs no further wait: it is listed, has failed or is disabled."""
+        listed = self.catalogue is not None and not self.catalogue.stale
+        return self.state not in (State.READY, State.IDLE, State.CONNECTING) or (
+            self.state is State.READY and listed
+        )
+
+    @property
+    def is_broken(self) -> bool:
+        failed = self.failure is not None or self.state is State.FAILED
+        return failed and (self.server.enabled or bool(self.server.problems))
+
+    @property
+    def cause(self) -> str | None:
+        found = self.status.cause or (self.failure.cause if self.failure is not None else None)
+        return None if found is None else clean_server_text(found, self.server)
+
+    @property
+    def hint(self) -> str | None:
+        return self.status.hint or (self.failure.hint if self.failure is not None else None)
+
+    @property
+    def stderr_lines(self) -> list[str]:
+        lines = [clean_server_text(line, self.server) for line in self.status.stderr]
+        return [line for line in lines if line][-_MAX_STDERR_LINES:]
+
+    @property
+    def protocol_version(self) -> str | None:
+        kept = self.catalogue.listing.protocol_version if self.catalogue is not None else None
+        return self.status.protocol_version or kept
+
+
+def _summarize_view(view: _ServerView, has_connected: bool) -> ServerSummary:
+    catalogue = view.catalogue
+    about = describe_server_info(view.status.server_info)
+    if not has_connected:
+        about = "never listed" if catalogue is None else f"listed {format_age(catalogue.age)}"
+    return ServerSummary(
+        server=view.server.id,
+        state=view.state.value,
+        enabled=view.server.enabled,
+        transport=view.server.transport.type,
+        trust=view.server.trust.value,
+        origin=str(view.server.provenance),
+        about=about,
+        is_broken=view.is_broken,
+        cause=view.cause,
+        hint=view.hint,
+        protocol_version=view.protocol_version,
+        server_info=view.status.server_info,
+        tool_count=None if catalogue is None else len(catalogue.definitions),
+        token_count=view.status.token_cost,
+        quarantined_tools=() if catalogue is None else tuple(str(each) for each in catalogue.quarantined),
+        listed_seconds_ago=None if catalogue is None else round(catalogue.age, 3),
+        stderr_lines=tuple(view.stderr_lines),
+        processes=view.status.processes,
+    )
