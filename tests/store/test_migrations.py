@@ -114,6 +114,22 @@ async def test_roles_that_were_granted_and_open_invites_survive_the_upgrade(
     await database.close()
 
 
+async def test_people_who_were_there_before_are_not_shown_the_first_steps(
+    old: str, database_url: str | None, tmp_path: Path
+) -> None:
+    database = await open_database(tmp_path, database_url)
+    hidden = {
+        user.name: user.first_steps_hidden_at is not None
+        for user in (
+            await database.accounts.get_user(old),
+            await database.accounts.add_user("Bob", Role.USER),
+        )
+        if user is not None
+    }
+    assert hidden == {"Ann": True, "Bob": False}
+    await database.close()
+
+
 async def test_of_many_who_open_it_at_once_one_changes_it(
     old: str, database_url: str | None, tmp_path: Path
 ) -> None:

@@ -207,7 +207,7 @@ async def test_nothing_at_all_yet_says_what_to_do_next(open_site: Opening) -> No
     admin = Browser((await local.person("ada", Role.ADMIN)).browser)
     user = Browser((await local.person("bob")).browser)
     for path, words, way in (
-        ("/ui/", "Add your first server", "/ui/admin/mcp/new"),
+        ("/ui/", "Add a server", "/ui/admin/mcp/new"),
         ("/ui/mcp", "The registry is empty", "/ui/admin/mcp/new"),
         ("/ui/mcp/new", "The registry is empty", "/ui/admin/mcp/new"),
         ("/ui/admin/mcp", "The registry is empty", "/ui/admin/mcp/new"),

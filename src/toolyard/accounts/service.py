@@ -211,6 +211,17 @@ class AccountService:
         cookie = await self.begin_session(user, address, user_agent)
         return await self._storage.get_user(user.id) or user, cookie
 
+    async def record_client(self, user: User) -> None:
+        """Remember that an MCP client of the user used the gateway."""
+        if user.client_seen_at is None:
+            await self._storage.set_client_seen(user.id, self._clock())
+            self._cached_local_user = None
+
+    async def hide_first_steps(self, user: User) -> None:
+        """Stop showing the first steps on the user's home page."""
+        await self._storage.set_first_steps_hidden(user.id, self._clock())
+        self._cached_local_user = None
+
     async def dismiss_notice(self, user: User) -> None:
         """Remove the user's notice after they have read it."""
         await self._storage.set_notice(user.id, None)

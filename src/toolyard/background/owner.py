@@ -24,6 +24,7 @@ from toolyard.background.runtime_dir import lock_file
 from toolyard.background.views import CLIENT_DIR_VARIABLE, View, Views
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import SETTINGS
+from toolyard.core.local_clients import record_local_client
 from toolyard.errors import ToolyardError
 from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
 from toolyard.transports.stdio.watchdog import MARKER_VARIABLE
@@ -273,6 +274,7 @@ class Owner:
             await writer.drain()
             return
         writer.write(b"ok\n")
+        record_local_client(self._data_dir)
         client = AttachedClient(endpoint, reader, writer, hello.replay)
         info = _AttachedClientInfo(client, hello, view, asyncio.create_task(client.serve()))
         self._clients.add(info)

@@ -84,6 +84,10 @@ class User:
     verified_email: str | None = None
     """Email address verified by the identity provider at the last sign-in, in lower case."""
     notice: Notice | None = None
+    client_seen_at: float | None = None
+    """Time at which an MCP client of this user first used the gateway."""
+    first_steps_hidden_at: float | None = None
+    """Time since which the home page no longer shows the first steps: all are done, or the user hid them."""
 
     @property
     def principal(self) -> Principal:

@@ -55,6 +55,7 @@ from toolyard.web.tool_acceptance import ToolAcceptance
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components.error_pages import render_error_page
 from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
+from toolyard.web.ui.first_steps import FirstSteps
 from toolyard.web.ui.tools.server_tools import ServerTools
 
 __all__ = ["VersionedStaticFiles", "make_app"]
@@ -128,6 +129,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         core.manager,
         services.instances,
         services.audit,
+        services.people,
         body_limits,
         stream_limits,
     )
@@ -213,6 +215,16 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         ),
         ServerPreviews(services.registry, services.issuers, services.instances, core.manager, services.net),
         ServerIcons(services.net),
+        FirstSteps(
+            services.config,
+            settings,
+            services.registry,
+            services.people,
+            database.accounts,
+            database.usage,
+            services.chats,
+            services.data_dir,
+        ),
         ServerTools(services.callers, core.tool_directory, core.call_path, core.locks),
     )
     set_services(app.state, {type(each): each for each in provided})

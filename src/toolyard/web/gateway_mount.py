@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from toolyard.accounts import AccountService
 from toolyard.accounts.api_tokens import is_token
 from toolyard.accounts.errors import NotAllowed, NotSignedIn, ProviderFailed
 from toolyard.clients import ConnectionManager
@@ -94,6 +95,7 @@ class GatewayMount:
         manager: ConnectionManager,
         instances: InstanceSync,
         audit: AuditRecorder,
+        people: AccountService,
         body_limits: RequestBodyLimits,
         stream_limits: StreamLimits,
     ) -> None:
@@ -104,6 +106,7 @@ class GatewayMount:
         self._manager = manager
         self._instances = instances
         self._audit = audit
+        self._people = people
         self._body_limits = body_limits
         self.http_gateway = HttpGateway(self.admit, stream_limits)
         self._endpoints: LruCache[tuple[object, ...], Endpoint] = LruCache(_ENDPOINT_CACHE_ENTRIES)
@@ -150,6 +153,7 @@ class GatewayMount:
         invalidation_count = self._invalidation_count
         try:
             request_user = await self._authenticate_request(scope)
+            await self._people.record_client(request_user.user)
             await self._instances.sync(request_user.principal)
         except DatabaseUnavailable as error:
             log.warning("gateway request refused: %s", error.cause)

@@ -13,6 +13,7 @@ from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import Settings
 from toolyard.core.call_approvals import CallApprovals, MemoryApprovalStore
 from toolyard.core.composition import build_core, make_shared_callbacks
+from toolyard.core.local_clients import record_local_client
 from toolyard.errors import Unreachable
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
 from toolyard.gateway.endpoint import Endpoint, make_endpoint
@@ -233,6 +234,7 @@ async def serve_local(
 ) -> None:
     """Serve until the client disconnects; then close every connection and end every child process."""
     local = LocalGateway(configuration, settings, data_dir, sole_client=SoleClient())
+    record_local_client(data_dir)
     try:
         await local.core.tool_directory.load_stored(caller.principal)
         await serve_streams(make_endpoint(local.gateway, caller, server, mode), source, sink)

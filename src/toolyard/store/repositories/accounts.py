@@ -65,6 +65,8 @@ _USER_COLUMNS = (
     users.c.last_seen,
     users.c.verified_email,
     users.c.notice,
+    users.c.client_seen_at,
+    users.c.first_steps_hidden_at,
 )
 _SESSION_COLUMNS = tuple(
     column.label(f"session_{column.name}") for column in sessions.c if column.name != "digest"
@@ -254,6 +256,16 @@ class SqlAccountStorage:
 
     async def set_notice(self, user_id: str, notice: Notice | None) -> None:
         await self._update_user(user_id, notice=_notice_text(notice))
+
+    async def set_client_seen(self, user_id: str, at: float) -> None:
+        await self._update_user(user_id, client_seen_at=at)
+
+    async def set_first_steps_hidden(self, user_id: str, at: float) -> None:
+        await self._update_user(user_id, first_steps_hidden_at=at)
+
+    async def has_several_users(self) -> bool:
+        query = select(users.c.id).limit(2)
+        return len(await self._executor.read(lambda connection: connection.execute(query).all())) > 1
 
     async def _find_user(self, condition: Any) -> User | None:
         query = select(*_USER_COLUMNS).where(condition)
@@ -507,6 +519,8 @@ def _user_from_row(row: Any) -> User:
         last_seen=row.last_seen,
         verified_email=row.verified_email,
         notice=_notice_from_text(row.notice),
+        client_seen_at=row.client_seen_at,
+        first_steps_hidden_at=row.first_steps_hidden_at,
     )
 
 

@@ -65,6 +65,13 @@ class SqlUsage:
         # PostgreSQL returns sums of integers as decimals.
         return [UsageSums(row.key, *(_as_number(each) for each in row[1:])) for row in rows]
 
+    async def has_calls(self, person: str) -> bool:
+        """Return whether a person ever called a tool with success."""
+        query = select(usage.c.day).where(usage.c.person == person, usage.c.calls > usage.c.failures).limit(1)
+        return await self._executor.read_or_default(
+            lambda connection: connection.execute(query).first() is not None, False
+        )
+
 
 def _as_number(value: Any) -> Any:
     return value if isinstance(value, float) else int(value)

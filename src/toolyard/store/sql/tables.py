@@ -111,6 +111,8 @@ users = Table(
     Column("last_seen", Seconds()),
     Column("verified_email", LimitedText(MAX_INDEXED_CHARACTERS), index=True),
     Column("notice", LimitedText()),
+    Column("client_seen_at", Seconds()),
+    Column("first_steps_hidden_at", Seconds()),
 )
 
 sessions = Table(

@@ -7,7 +7,7 @@ services and everything below them, never ``web.api`` routes except the shared e
 from __future__ import annotations
 
 from toolyard.web.routes import Routes
-from toolyard.web.ui import agents, documentation, home, usage
+from toolyard.web.ui import agents, documentation, first_steps, home, usage
 from toolyard.web.ui.account import approvals, budget, connect, sign_in, tokens
 from toolyard.web.ui.admin import audit, people
 from toolyard.web.ui.chat import console, manage, pages, stream
@@ -26,6 +26,7 @@ router = Routes(include_in_schema=False)
 # Routes with a fixed path come before routes with an id in the same place, because the first match wins.
 for _each in (
     home,
+    first_steps,
     console,
     pages,
     manage,

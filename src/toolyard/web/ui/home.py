@@ -29,6 +29,7 @@ from toolyard.web.service_dependencies import (
 )
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.first_steps import FirstStep, FirstStepsDep
 from toolyard.web.ui.instances.overview import InstanceRow, build_instance_row
 
 __all__ = ["router"]
@@ -65,6 +66,8 @@ class HomePage:
     instances: list[InstanceRow]
     more_instances: int
     files: list[ServerRecord]
+    first_steps: list[FirstStep]
+    """Steps of a new installation; none once they are done or hidden."""
     steps: list[NextStep]
     tools: int
     tokens: int
@@ -101,6 +104,7 @@ async def show_home(
     chats: ChatsDep,
     server_records: ServerRecordsDep,
     tool_acceptance: ToolAcceptanceDep,
+    first_steps: FirstStepsDep,
 ) -> Response:
     """Show the home page of the signed-in person."""
     caller = callers.get(me)
@@ -122,6 +126,7 @@ async def show_home(
         for instance, server in urgent
     ]
     records = [*files, *(server_records.build_instance_record(caller, *each) for each in instances)]
+    first = await first_steps.list(me, has_instances=bool(instances))
     # The number is only needed for the step that suggests the first instance.
     registered = 0 if instances else len(await registry.list_servers())
     page = HomePage(
@@ -130,10 +135,15 @@ async def show_home(
         instances=rows,
         more_instances=len(instances) - len(rows),
         files=[each for each in files if each.state != "disabled"][:_MAX_HOME_ENTRIES],
+        first_steps=first,
         steps=[
             *await _build_approval_steps(approvals, me),
             *_build_review_steps(me, changed, files, instances),
-            *_build_next_steps(me, rows, files, registered, bool(instances)),
+            *(
+                step
+                for step in _build_next_steps(me, rows, files, registered, bool(instances))
+                if step.href not in {each.href for each in first}
+            ),
         ],
         tools=sum(each.tool_count or 0 for each in records),
         tokens=sum(each.token_cost or 0 for each in records),
