@@ -40,6 +40,7 @@ OWN = {
     *("get_status", "list_servers", "get_server", "list_instances", "propose_slug", "create_instance"),
     *("list_tools", "list_tokens", "make_token", "get_me", "stream_events"),
     *("list_chats", "create_chat", "list_models", "list_approvals", "list_grants"),
+    "list_pending_items",
     *("list_agents", "list_agent_tools", "list_sessions", "end_sessions", "get_usage"),
 }
 """They work, and show nothing of anybody else."""

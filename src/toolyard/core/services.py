@@ -207,6 +207,7 @@ class Services:
             database.chats,
             database.usage,
             database.questions,
+            database.pending_items,
         )
 
     def apply_agents(self, loaded: LoadedAgents) -> None:

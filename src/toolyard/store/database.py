@@ -22,6 +22,7 @@ from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.chat_quota import ChatQuota
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.store.repositories.listings import SqlCatalogueStorage
+from toolyard.store.repositories.pending_items import SqlPendingItems
 from toolyard.store.repositories.pins import SqlPinStorage
 from toolyard.store.repositories.questions import SqlQuestionStore
 from toolyard.store.repositories.registry import SqlRegistryStorage
@@ -64,6 +65,7 @@ class Database:
         self.chats = SqlChatStore(executor, self.signals, clock)
         self.approvals = SqlApprovalStore(executor)
         self.agents = SqlAgentStorage(executor, self.signals)
+        self.pending_items = SqlPendingItems(executor)
         self.results = DatabaseResultStore(executor, clock)
         self.expiry = ExpiredRowCleanup(executor, clock)
         self.key_rotation = KeyRotation(executor, cipher, self.signals)

@@ -28,6 +28,7 @@ from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.chats import SqlChatStore
+from toolyard.store.repositories.pending_items import SqlPendingItems
 from toolyard.store.repositories.questions import SqlQuestionStore
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.store.repositories.usage import SqlUsage
@@ -66,6 +67,7 @@ __all__ = [
     "MarkdownDep",
     "MetricsDep",
     "NotifierDep",
+    "PendingItemsDep",
     "PeopleDep",
     "PreviewsDep",
     "QuestionsDep",
@@ -109,6 +111,7 @@ ManagerDep = Annotated[ConnectionManager, uses(ConnectionManager)]
 MarkdownDep = Annotated[MarkdownRenderer, uses(MarkdownRenderer)]
 MetricsDep = Annotated[Metrics, uses(Metrics)]
 NotifierDep = Annotated[ChangeNotifier, uses(ChangeNotifier)]
+PendingItemsDep = Annotated[SqlPendingItems, uses(SqlPendingItems)]
 PeopleDep = Annotated[AccountService, uses(AccountService)]
 PreviewsDep = Annotated[ServerPreviews, uses(ServerPreviews)]
 QuestionsDep = Annotated[SqlQuestionStore, uses(SqlQuestionStore)]

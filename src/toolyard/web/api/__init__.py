@@ -19,6 +19,7 @@ from toolyard.web.api import (
     instances,
     models,
     openapi,
+    pending,
     servers,
     sessions,
     status,
@@ -34,6 +35,6 @@ __all__ = ["router"]
 
 router = Routes("/api/v1")
 _SERVER_MODULES = (status, config_sign_ins, servers, instances, tool_changes, tools)
-_CHAT_MODULES = (agents, chats, chat_stream, chat_results, chat_export, models, approvals)
+_CHAT_MODULES = (agents, chats, chat_stream, chat_results, chat_export, models, approvals, pending)
 for _each in (*_SERVER_MODULES, *_CHAT_MODULES, tokens, sessions, users, audit, usage, events, openapi):
     router.include(_each.router)
