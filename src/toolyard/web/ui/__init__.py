@@ -7,7 +7,14 @@ services and everything below them, never ``web.api`` routes except the shared e
 from __future__ import annotations
 
 from toolyard.web.routes import Routes
-from toolyard.web.ui import agents, documentation, first_steps, home, usage
+from toolyard.web.ui import (
+    agents,
+    documentation,
+    first_steps,
+    home,
+    palette,
+    usage,
+)
 from toolyard.web.ui.account import approvals, budget, connect, sign_in, tokens
 from toolyard.web.ui.admin import audit, people
 from toolyard.web.ui.chat import console, manage, pages, stream
@@ -27,6 +34,7 @@ router = Routes(include_in_schema=False)
 for _each in (
     home,
     first_steps,
+    palette,
     console,
     pages,
     manage,

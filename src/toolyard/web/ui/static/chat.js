@@ -312,9 +312,6 @@ document.addEventListener("keydown", (event) => {
     if (typing(target) && target.id !== "text") return;
     event.preventDefault();
     $("#stop")?.click();
-  } else if (key === "k" && (event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey) {
-    event.preventDefault();
-    $("[data-new-chat]").click();
   } else if (key === "/" && plain && !typing(target)) {
     event.preventDefault();
     ($("#text") || $("#console input[type=search]") || $("#console a[data-console]"))?.focus();

@@ -1,0 +1,154 @@
+"""``/ui/search``: pages, chats, servers, tools and actions by name. The script shows it as a palette."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import quote, urlencode
+
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.agents.chat.chats import ChatService
+from toolyard.types.tool import Definition
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.routes import Routes
+from toolyard.web.server_status import ServerRecord
+from toolyard.web.service_dependencies import (
+    CallersDep,
+    CallPathDep,
+    ChatsDep,
+    ServerRecordsDep,
+    ToolDirectoryDep,
+)
+from toolyard.web.ui.components.render import render_page
+
+__all__ = ["router"]
+
+router = Routes()
+
+_MAX_ENTRIES = 8
+"""Entries per group, if there is a query."""
+_MAX_RECENT_CHATS = 5
+_MAX_QUERY_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PaletteEntry:
+    """One destination."""
+
+    title: str
+    href: str
+    icon: str
+    detail: str = ""
+    """Further searched text, such as the title of a tool."""
+    for_admins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PaletteGroup:
+    """Entries of one kind that match the query, best first."""
+
+    title: str
+    entries: Sequence[PaletteEntry]
+
+
+_ACTIONS = (
+    PaletteEntry("New chat", "/ui/chat", "plus"),
+    PaletteEntry("Run a tool", "/ui/chat?run=", "play"),
+    PaletteEntry("Connect to a server", "/ui/mcp/new", "plug"),
+    PaletteEntry("Create an API token", "/ui/tokens", "key"),
+    PaletteEntry("Connect an editor or agent", "/ui/connect", "globe"),
+    PaletteEntry("Add a server", "/ui/admin/mcp/new", "server", for_admins=True),
+    PaletteEntry("Invite a person", "/ui/admin/people", "people", for_admins=True),
+)
+_PAGES = (
+    PaletteEntry("Home", "/ui/", "home"),
+    PaletteEntry("Chat", "/ui/chat", "chat"),
+    PaletteEntry("Approvals", "/ui/approvals", "shield"),
+    PaletteEntry("Agents", "/ui/agents", "agent"),
+    PaletteEntry("Instances", "/ui/mcp", "plug"),
+    PaletteEntry("Clients", "/ui/connect", "globe"),
+    PaletteEntry("API tokens", "/ui/tokens", "key"),
+    PaletteEntry("Usage", "/ui/usage", "chart"),
+    PaletteEntry("Tool budget", "/ui/budget", "chart"),
+    PaletteEntry("Your account", "/ui/account", "people"),
+    PaletteEntry("Registry", "/ui/admin/mcp", "server", for_admins=True),
+    PaletteEntry("People", "/ui/admin/people", "people", for_admins=True),
+    PaletteEntry("Usage of everyone", "/ui/admin/usage", "chart", for_admins=True),
+    PaletteEntry("Audit log", "/ui/admin/audit", "list", for_admins=True),
+)
+
+
+@router.get("/ui/search")
+async def search_everything(
+    request: Request,
+    me: Annotated[RequestUser, Depends(require_user)],
+    callers: CallersDep,
+    chats: ChatsDep,
+    server_records: ServerRecordsDep,
+    tool_directory: ToolDirectoryDep,
+    call_path: CallPathDep,
+    q: str = "",
+) -> Response:
+    """Show what matches a query; without one, actions, recent chats and pages.
+
+    Contacts no server: tools are those of the known listings.
+    """
+    # PostgreSQL rejects NUL characters in text.
+    query = " ".join(q[:_MAX_QUERY_CHARACTERS].replace("\0", "").split())
+    caller = callers.get(me)
+    groups = [
+        PaletteGroup("Actions", _match_entries(_ACTIONS, query, me)),
+        PaletteGroup("Chats", await _find_chats(chats, me, query)),
+        PaletteGroup("Pages", _match_entries(_PAGES, query, me)),
+    ]
+    if query:
+        records = await server_records.list_server_records(caller)
+        tools = call_path.visible_tools(tool_directory.known_listing(caller.principal), caller)
+        # There may be tens of thousands of tools.
+        found = await asyncio.to_thread(_match_entries, _list_tool_entries(tools), query, me)
+        groups.insert(1, PaletteGroup("Tools", found))
+        servers = [_build_server_entry(each, is_admin=me.is_admin) for each in records]
+        groups.insert(1, PaletteGroup("Servers", _match_entries(servers, query, me)))
+    return render_page(
+        request, "search.html", query=query, groups=[group for group in groups if group.entries]
+    )
+
+
+def _match_entries(entries: Iterable[PaletteEntry], query: str, me: RequestUser) -> list[PaletteEntry]:
+    """Return the entries that contain all words, those whose title begins with the query first.
+
+    Without a query, return all.
+    """
+    folded, allowed = query.casefold(), (each for each in entries if me.is_admin or not each.for_admins)
+    if not folded:
+        return list(allowed)
+    words = folded.split()
+    found = [
+        each for each in allowed if all(word in f"{each.title} {each.detail}".casefold() for word in words)
+    ]
+    found.sort(key=lambda each: (not each.title.casefold().startswith(folded), len(each.title)))
+    return found[:_MAX_ENTRIES]
+
+
+async def _find_chats(chats: ChatService, me: RequestUser, query: str) -> list[PaletteEntry]:
+    limit = _MAX_ENTRIES if query else _MAX_RECENT_CHATS
+    found = await chats.list(me.user.id, search_text=query or None, limit=limit)
+    return [PaletteEntry(each.title or "New chat", f"/ui/chat/{each.id}", "chat") for each in found]
+
+
+def _build_server_entry(record: ServerRecord, *, is_admin: bool) -> PaletteEntry:
+    id_ = quote(record.id, safe="")
+    if record.kind == "instance":
+        return PaletteEntry(record.label, f"/ui/mcp/{id_}", "plug", record.slug or "")
+    place = "admin/mcp/files" if is_admin else "servers"
+    return PaletteEntry(record.label, f"/ui/{place}/{id_}", "server", record.id)
+
+
+def _list_tool_entries(tools: Mapping[str, Definition]) -> Iterator[PaletteEntry]:
+    for name, tool in tools.items():
+        yield PaletteEntry(name, f"/ui/chat?{urlencode({'run': '', 'tool': name})}", "tool", tool.title or "")
