@@ -12,6 +12,7 @@ from tests.web.conftest import Local, Opening
 from tests.web.scriptless_browser import Browser, read
 
 from toolyard.types.registry import ServerDraft
+from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
 
 GZIP = {"Accept-Encoding": "gzip"}
 HTML = {"Accept": "text/html,application/xhtml+xml"}
@@ -59,6 +60,27 @@ async def test_a_compressed_static_file_is_not_sent_again(alone: Local) -> None:
     _, headers, _ = await fetch(alone, "/static/app.css", GZIP)
     status, _, body = await fetch(alone, "/static/app.css", {**GZIP, "If-None-Match": headers["ETag"]})
     assert (status, body) == (304, b"")
+
+
+async def test_a_static_file_of_this_version_is_compressed_once_and_cached_for_a_year(alone: Local) -> None:
+    path, plain = static_url("app.css"), (STATIC_FOLDER / "app.css").read_bytes()
+    bodies = set[bytes]()
+    for _ in range(3):
+        status, headers, body = await fetch(alone, path, GZIP)
+        assert (status, headers["Content-Type"].partition(";")[0]) == (200, "text/css")
+        assert headers["Cache-Control"] == "public, max-age=31536000, immutable"
+        assert headers["Vary"] == "Accept-Encoding"
+        assert gzip.decompress(body) == plain
+        bodies.add(body)
+    # The first request reads the file; the others get the copy in memory, which is smaller.
+    assert len(bodies) == 2
+    _, headers, body = await fetch(alone, path, {})
+    assert ("Content-Encoding" in headers, body) == (False, plain)
+    status, _, body = await fetch(alone, path, {**GZIP, "Range": "bytes=0-9"})
+    assert (status, len(body)) == (206, 10)
+    status, headers, _ = await fetch(alone, "/static/app.css?v=other", GZIP)
+    assert (status, headers["Cache-Control"]) == (200, "no-cache")
+    assert (await fetch(alone, "/static/none.css?v=1", GZIP))[0] == 404
 
 
 async def test_a_long_answer_is_compressed_too(alone: Local) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs
+import gzip
 
 from fastapi import FastAPI, Request, Response
+from starlette.datastructures import Headers
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,7 +26,7 @@ from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.gateway_mount import GatewayMount, is_gateway_request
 from toolyard.web.live.notices import GatewayNotices
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
-from toolyard.web.middleware.compression import Compression
+from toolyard.web.middleware.compression import Compression, accepts_gzip
 from toolyard.web.middleware.head_requests import HeadRequests
 from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
@@ -64,22 +65,35 @@ __all__ = ["VersionedStaticFiles", "make_app"]
 class VersionedStaticFiles(StaticFiles):
     """Static files of the pages, cached for a year if the URL names the current version.
 
-    Files requested without the right ``?v=`` are revalidated each time, so that an old page never pins an old
-    script.
+    Such a file is sent from memory, compressed once: a page waits for several of them. Files requested
+    without the right ``?v=`` are revalidated each time, so that an old page never pins an old script.
     """
 
     def __init__(self) -> None:
         super().__init__(directory=STATIC_FOLDER)
+        self._responses: dict[str, Response] = {}
 
     async def get_response(self, path: str, scope: Scope) -> Response:
+        query, headers = scope["query_string"].decode("latin-1"), Headers(scope=scope)
+        url = f"{path}?{query}"
+        is_plain_get = scope["method"] == "GET" and not set(headers) & {"range", "if-none-match"}
+        if url in self._responses and is_plain_get and accepts_gzip(headers):
+            return self._responses[url]
         response = await super().get_response(path, scope)
         if response.status_code in (200, 304):
-            versions = parse_qs(scope["query_string"].decode("latin-1")).get("v")
-            is_current = versions and static_url(path).endswith(f"?v={versions[0]}")
+            is_current = static_url(path).endswith(f"/{url}")
             response.headers["Cache-Control"] = (
                 "public, max-age=31536000, immutable" if is_current else "no-cache"
             )
+            if is_current and response.status_code == 200:
+                self._responses[url] = _compress_file(path, response)
         return response
+
+
+def _compress_file(path: str, response: Response) -> Response:
+    headers = {name: response.headers[name] for name in ("content-type", "cache-control")}
+    headers |= {"content-encoding": "gzip", "vary": "Accept-Encoding"}
+    return Response(gzip.compress((STATIC_FOLDER / path).read_bytes(), mtime=0), headers=headers)
 
 
 class _Application(FastAPI):

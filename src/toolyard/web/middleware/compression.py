@@ -12,7 +12,7 @@ import zlib
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Compression"]
+__all__ = ["Compression", "accepts_gzip"]
 
 _MIN_BYTES = 1000
 _MAX_INLINE_BYTES = 100_000
@@ -30,13 +30,14 @@ class Compression:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _accepts_gzip(Headers(scope=scope).get("accept-encoding", "")):
+        if scope["type"] == "http" and accepts_gzip(Headers(scope=scope)):
             send = _CompressedResponse(send).send
         await self._app(scope, receive, send)
 
 
-def _accepts_gzip(header: str) -> bool:
-    for part in header.lower().split(","):
+def accepts_gzip(headers: Headers) -> bool:
+    """Return whether a request allows a response that is compressed with gzip."""
+    for part in headers.get("accept-encoding", "").lower().split(","):
         name, _, quality = part.partition(";")
         if name.strip() == "gzip":
             return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
