@@ -574,18 +574,20 @@ async def test_the_tools_of_a_chat_are_chosen_in_a_dialog(chromium: Browser, yar
 # What is long.
 
 
-async def test_a_long_chat_opens_at_its_end_and_goes_back_on_demand(
+async def test_a_long_chat_opens_at_its_end_and_goes_back_as_one_scrolls(
     chromium: Browser, yard: ChatYard
 ) -> None:
     async with looking_at(chromium, yard, f"/ui/chat/{yard.ids['long']}") as looking:
         page = looking.page
-        await expect(page.locator(".turn")).to_have_count(40)
         await expect(turn(page).locator(".md")).to_be_in_viewport()
-        for shown in (80, 120, 130):
+        assert await page.locator(".turn").count() == 14
+        for shown in (54, 94, 130):
             top = page.locator(".turn").first
-            await page.get_by_role("link", name="Show earlier turns").click()
+            key = await top.get_attribute("id")
+            await page.evaluate("scrollTo(0, 0)")
             await expect(page.locator(".turn")).to_have_count(shown)
-            await expect(top).to_be_attached()
+            # The reader stays at the turn that was read, below the new ones.
+            await expect(page.locator(f"#{key}")).to_be_in_viewport()
         await expect(page.get_by_role("link", name="Show earlier turns")).to_have_count(0)
         texts = await page.locator(".bubble").all_text_contents()
         assert texts == [f"Question {n}" for n in range(130)]

@@ -40,8 +40,10 @@ __all__ = [
 ]
 
 _MAX_TURNS = 40
-"""Number of turns on a page. Earlier ones are loaded on request."""
-_MAX_EVENTS = 400
+"""Number of turns on a page. Earlier ones are loaded as the reader scrolls, or by a link."""
+_MAX_EVENTS, _MAX_EVENTS_AT_END = 200, 40
+"""Number of events after which no further turn is added. The end of a chat has fewer, so that it opens
+quickly: about five turns with tool calls."""
 _MAX_LISTED_CHATS = 40
 
 
@@ -169,7 +171,8 @@ async def load_chat_view(
 ) -> tuple[ChatSnapshot, int | None]:
     """Return the last turns before an event number, and the number of the first of them if there are earlier
     ones."""
-    events = await chats.list_latest_events(chat.owner, chat.id, before=before, limit=_MAX_EVENTS)
+    limit = _MAX_EVENTS_AT_END if before is None else _MAX_EVENTS
+    events = await chats.list_latest_events(chat.owner, chat.id, before=before, limit=limit)
     shown = _limit_turns(events)
     first = shown[0].seq if shown else None
     more = first is not None and bool(

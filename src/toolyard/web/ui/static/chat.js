@@ -222,6 +222,32 @@ document.addEventListener("submit", (event) => {
   $("#console-list a")?.click();
 });
 
+async function loadEarlier(link) {
+  const fresh = await fetchPart(link.href, "earlier-turns"), first = $("#turns").firstElementChild;
+  const top = first.getBoundingClientRect().top;
+  $("#earlier").replaceWith(document.adoptNode($("#earlier", fresh)));
+  const turns = $$(":scope > .turn", fresh);
+  $("#turns").prepend(...turns);
+  turns.forEach(dress);
+  // The turns above push the page down: scroll by the same distance, so that the reader stays in place.
+  scrollBy(0, first.getBoundingClientRect().top - top);
+  say(`${turns.length} earlier turns`);
+  watchEarlier();
+}
+
+// Earlier turns are loaded before the reader reaches them. If that fails, the link is still there.
+const nearStart = new IntersectionObserver(async ([seen]) => {
+  const link = $("a", seen.target);
+  if (!seen.isIntersecting || !link || link.getAttribute("aria-busy")) return;
+  link.setAttribute("aria-busy", "true");
+  await loadEarlier(link).catch(() => link.removeAttribute("aria-busy"));
+}, { rootMargin: "800px 0px 0px" });
+
+function watchEarlier() {
+  nearStart.disconnect();
+  if ($("#earlier a")) nearStart.observe($("#earlier"));
+}
+
 const ASKED = {
   "a[data-console]": async (link) => {
     put($("#console"), await fetchPart(link.href, "console"));
@@ -234,17 +260,7 @@ const ASKED = {
     $("#dialog h1").id = "dialog-title";
     $("#dialog").showModal();
   },
-  "a[data-earlier]": async (link) => {
-    const fresh = await fetchPart(link.href, "earlier-turns"), first = $("#turns").firstElementChild;
-    const top = first.getBoundingClientRect().top;
-    $("#earlier").replaceWith(document.adoptNode($("#earlier", fresh)));
-    const turns = $$(":scope > .turn", fresh);
-    $("#turns").prepend(...turns);
-    turns.forEach(dress);
-    // The turns above push the page down: scroll by the same distance, so that the reader stays in place.
-    scrollBy(0, first.getBoundingClientRect().top - top);
-    say(`${turns.length} earlier turns`);
-  },
+  "a[data-earlier]": loadEarlier,
   "a[data-more]": async (link) => {
     const { page } = await ask(link.href, PART);
     const text = page.getElementById("more-text"), line = link.closest(".result-more"), rest = $(".result-more", page);
@@ -282,6 +298,8 @@ document.addEventListener("click", async (event) => {
 
 // Additions to the server's HTML: copy buttons for code, and times in the local time zone.
 
+const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
+
 function dress(root) {
   for (const pre of $$(".md pre", root)) {
     if (pre.parentElement.matches(".code-frame")) continue;
@@ -291,7 +309,7 @@ function dress(root) {
     frame.append(button, pre);
   }
   for (const time of $$("time.at", root)) {
-    time.textContent = new Date(time.dateTime).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    time.textContent = clock.format(new Date(time.dateTime));
   }
 }
 
@@ -325,4 +343,5 @@ dress(document);
 if (chat?.dataset.stream) {
   if (!location.hash || location.hash === "#end") toEnd();
   follow();
+  watchEarlier();
 }
