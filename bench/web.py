@@ -1,8 +1,10 @@
-"""Measure the web app: pages and API with 1 and 64 connections, CPU per request, memory.
+"""Measure the web app: pages and API with 1 and 64 connections, CPU per request, memory; and the weight and
+speed of a chat's page in Chromium.
 
-python bench/web.py [--quick] [--json FILE] [--write-docs] [--strict]
+python bench/web.py [--only routes|chat] [--base DIR] [--quick] [--json FILE] [--write-docs] [--strict]
 
-The floor is a bare ASGI application on the same uvicorn, with the same clients.
+The floor is a bare ASGI application on the same uvicorn, with the same clients. ``--base`` is a working copy
+of another version, whose chat page is measured beside this one's.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any
 import aiohttp
 import psutil
 
+from chat_page import measure_chat_pages, report
 from harness.machine import describe
 from harness.processes import ROOT
 from harness.report import replace_between
@@ -35,7 +38,10 @@ from toolyard.store import Database
 from toolyard.types.account import Role
 
 DOCS = ROOT / "docs" / "benchmarks.md"
-START, END = "<!-- bench/web.py: start -->", "<!-- bench/web.py: end -->"
+MARKERS = {
+    "routes": ("<!-- bench/web.py: start -->", "<!-- bench/web.py: end -->"),
+    "chat": ("<!-- bench/web.py chat: start -->", "<!-- bench/web.py chat: end -->"),
+}
 CONNECTIONS = 64
 SERVERS, INSTANCES = 500, 1_000
 LIMIT = 0.100
@@ -209,31 +215,54 @@ def table(measured: dict[str, Measured], memory: dict[str, float]) -> str:
     return "\n".join([*lines, "", said])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="shorter rounds")
-    parser.add_argument("--json", type=Path, help="write every number there")
-    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/benchmarks.md")
-    parser.add_argument("--strict", action="store_true", help="a missed bar fails the run")
-    given = parser.parse_args()
-    machine = describe()
-    measured, memory = asyncio.run(run(1.0 if given.quick else 5.0))
-    about = ", ".join(f"{what} {value}" for what, value in machine.items())
+def measure_routes(quick: bool, record: dict[str, Any]) -> tuple[str, bool]:
+    """Return the report of the routes, and whether all bars are met."""
+    measured, memory = asyncio.run(run(1.0 if quick else 5.0))
+    record |= {"memory": memory, "routes": {k: vars(v) for k, v in measured.items()}}
     bounds = [(route.says, measured[route.says].alone) for route in ROUTES if route.bound]
     verdicts = [
         f"- {says}: {1000 * took:.0f} ms at one connection, bar {1000 * LIMIT:.0f} ms, "
         f"{'met' if took <= LIMIT else 'missed'}"
         for says, took in bounds
     ]
+    return "\n".join([*verdicts, "", table(measured, memory)]), all(took <= LIMIT for _, took in bounds)
+
+
+def measure_chat(quick: bool, base: Path | None, record: dict[str, Any]) -> tuple[str, bool]:
+    """Return the report of the chat's page, and whether all bars are met."""
+    pages = asyncio.run(measure_chat_pages((free_port(), free_port()), 5 if quick else 20, base))
+    record["chat"] = {" ".join(key): [vars(each) for each in loads] for key, loads in pages.loads.items()}
+    return report(pages)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=tuple(MARKERS), help="measure this part only")
+    parser.add_argument("--base", type=Path, help="working copy of a version to compare the chat page with")
+    parser.add_argument("--quick", action="store_true", help="shorter rounds")
+    parser.add_argument("--json", type=Path, help="write every number there")
+    parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/benchmarks.md")
+    parser.add_argument("--strict", action="store_true", help="a missed bar fails the run")
+    given = parser.parse_args()
+    machine = describe()
+    about = ", ".join(f"{what} {value}" for what, value in machine.items())
     date = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
-    text = "\n".join([f"{date}. {about}.", "", *verdicts, "", table(measured, memory)])
-    print(text)
+    record: dict[str, Any] = {"machine": machine}
+    is_met = True
+    for part in MARKERS if given.only is None else (given.only,):
+        found, met = (
+            measure_routes(given.quick, record)
+            if part == "routes"
+            else measure_chat(given.quick, given.base, record)
+        )
+        is_met = is_met and met
+        text = f"{date}. {about}.\n\n{found}"
+        print(text)
+        if given.write_docs:
+            DOCS.write_text(replace_between(DOCS.read_text(), *MARKERS[part], text))
     if given.json:
-        record = {"machine": machine, "memory": memory, "routes": {k: vars(v) for k, v in measured.items()}}
         given.json.write_text(json.dumps(record, indent=1) + "\n")
-    if given.write_docs:
-        DOCS.write_text(replace_between(DOCS.read_text(), START, END, text))
-    return 1 if given.strict and any(took > LIMIT for _, took in bounds) else 0
+    return 1 if given.strict and not is_met else 0
 
 
 if __name__ == "__main__":

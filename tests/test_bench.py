@@ -22,6 +22,7 @@ BENCH = Path(__file__).resolve().parents[1] / "bench"
 sys.path.append(str(BENCH))
 
 import chat  # noqa: E402
+import chat_page  # noqa: E402
 import gateway  # noqa: E402
 from harness import gateways  # noqa: E402
 from harness.bars import BARS, Bar, judge  # noqa: E402
@@ -220,6 +221,16 @@ def test_a_token_that_is_lost_doubled_or_late_fails_the_benchmark_of_chats() -> 
         with pytest.raises(AssertionError):
             chat.Heard(numbers=numbers, seqs=seqs).check(3)
     chat.Heard(numbers=[0, 1], seqs=[1, 2], whole=[0, 1, 2]).check(3)
+
+
+def test_the_benchmark_of_chat_pages_compares_versions_and_judges_every_bar() -> None:
+    light, heavy = (chat_page.PageLoad(each, 1, 1, 1, 0.01, each, each) for each in (50_000, 100_000))
+    loads = {(version, chat): [light] for version in ("now", "base") for chat in chat_page.TURNS}
+    text, is_met = chat_page.report(chat_page.ChatPages(loads | {("base", "13 turns"): [heavy]}))
+    assert (is_met, text.count(" met |"), "2,000 events, base version" in text) == (True, 4, True)
+    for missed in (("now", "13 turns"), ("now", "2,000 events")):
+        text, is_met = chat_page.report(chat_page.ChatPages(loads | {missed: [heavy]}))
+        assert (is_met, "missed" in text) == (False, True)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
