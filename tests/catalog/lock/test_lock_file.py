@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -296,6 +297,35 @@ def test_the_keeper_says_what_is_set_aside_and_follows_the_file(tmp_path: Path) 
     assert keeper.problem is not None
     path.unlink()
     clock.now += 2
+    assert keeper.quarantine_reasons(now) == {}
+
+
+def test_a_large_file_that_changed_is_loaded_in_a_thread_while_the_former_one_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, path = Clock(), tmp_path / "mcp.lock"
+    now = contents(definition("a"), definition("b", "x" * 300_000))
+    write_lock(path, {"s": pins(definition("a"))})
+    keeper = LockFile(path, clock=clock)
+    assert not keeper.is_prepared(now)
+    assert set(keeper.quarantine_reasons(now)) == {"b"}
+    assert keeper.is_prepared(now)
+    write_lock(path, {"s": build_pins(now)})
+    may_load, threads = threading.Event(), list[threading.Thread]()
+
+    def read(file: Path) -> Any:
+        threads.append(threading.current_thread())
+        assert may_load.wait(20)
+        return read_lock(file)
+
+    monkeypatch.setattr(keeper_module, "read_lock", read)
+    clock.now += 2
+    assert set(keeper.quarantine_reasons(now)) == {"b"}
+    (thread,) = (each for each in threading.enumerate() if each.name == "lock file")
+    may_load.set()
+    thread.join(20)
+    assert threads == [thread]
+    assert keeper.is_prepared(now)
     assert keeper.quarantine_reasons(now) == {}
 
 

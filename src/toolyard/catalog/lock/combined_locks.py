@@ -60,6 +60,8 @@ class CombinedLocks:
     async def check_listing(self, server: Server, contents: ValidatedListing) -> None:
         """Compare a listing, fetched or loaded from storage, with the server's lock. Raise StoreError."""
         if server.instance is None:
+            if self.file is not None and not self.file.is_prepared(contents):
+                await asyncio.to_thread(self.file.quarantine_reasons, contents)
             await self.recheck_first_use(server, contents)
         elif self.registry is not None:
             await self.registry.check_listing(server, contents)

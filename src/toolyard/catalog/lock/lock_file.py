@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
+from threading import Lock, Thread
 from typing import TypeAlias
 from weakref import ref
 
@@ -151,6 +152,10 @@ def write_lock(path: Path, lock: PinsByServer) -> None:
 
 _RELOAD_INTERVAL_SECONDS = 1.0
 """Minimum time between two checks of whether the file has changed."""
+_MAX_INLINE_BYTES = 256 * 1024
+"""Size up to which a changed file is loaded at once."""
+_FileStamp: TypeAlias = tuple[int, int, int] | str
+"""Time, size and number of the file, or the name of the error."""
 _LockVerdict: TypeAlias = tuple[dict[str, Change], dict[str, str]]
 _NO_REASONS: Mapping[str, str] = {}
 
@@ -167,45 +172,49 @@ class LockFile:
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
         self._clock = clock
-        self._last_reload = -_RELOAD_INTERVAL_SECONDS
-        self._file_stamp: tuple[int, int, int] | str = ""
-        self._accepted_pins: PinsByServer | None = None
-        self._problem: ConfigError | None = None
-        self._verdict_by_contents: dict[int, tuple[ref[ValidatedListing], _LockVerdict]] = {}
+        self._last_check = 0.0
+        self._file_stamp: _FileStamp = ""
+        self._loaded: _LoadedLock | None = None
+        self._first_load = Lock()
+
+    def is_prepared(self, contents: ValidatedListing) -> bool:
+        """Return False if the next question about a listing takes long, because it has not been compared."""
+        if self._loaded is None:
+            return False
+        loaded = self._get_loaded()
+        return not loaded.exists or loaded.has_compared(contents)
 
     @property
     def problem(self) -> ConfigError | None:
         """Problem of a broken file; None if the file is valid or does not exist."""
-        self._reload_if_changed()
-        return self._problem
+        return self._get_loaded().problem
 
     @property
     def exists(self) -> bool:
         """True if there is a lock file, valid or broken."""
-        self._reload_if_changed()
-        return self._accepted_pins is not None or self._problem is not None
+        return self._get_loaded().exists
 
     def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
         """Return the reasons why tools are quarantined, by the tools' names on the server.
 
         Return the same object as long as nothing changes. Instances are not covered by the file.
         """
-        self._reload_if_changed()
-        if contents.server_id.startswith("@") or (self._accepted_pins is None and self._problem is None):
+        loaded = self._get_loaded()
+        if contents.server_id.startswith("@") or not loaded.exists:
             return _NO_REASONS
-        return self._verdict_for(contents)[1]
+        return loaded.compare(contents)[1]
 
     def change(self, contents: ValidatedListing, tool: str) -> Change | None:
         """Return the change for which a tool is quarantined, None if it is not."""
-        self._reload_if_changed()
-        return None if self._accepted_pins is None else self._verdict_for(contents)[0].get(tool)
+        loaded = self._get_loaded()
+        return None if loaded.pins is None else loaded.compare(contents)[0].get(tool)
 
     def has_accepted_instructions(self, contents: ValidatedListing) -> bool:
         """Return True if the server's instructions are the accepted ones."""
-        self._reload_if_changed()
-        if self._accepted_pins is None:
-            return self._problem is None
-        pins = self._accepted_pins.get(contents.server_id)
+        loaded = self._get_loaded()
+        if loaded.pins is None:
+            return loaded.problem is None
+        pins = loaded.pins.get(contents.server_id)
         return pins is not None and (pins.instructions or "") == (contents.listing.instructions or "")
 
     def changes(self, server: Server, contents: ValidatedListing) -> list[Change]:
@@ -233,9 +242,9 @@ class LockFile:
                 write_lock(self.path, {**(lock or {}), server.id: apply_changes(pins, current, accepted)})
         except OSError as error:
             raise self._unwritable_error(error) from error
-        # Reload at the next use, without waiting for the interval.
-        self._last_reload = -_RELOAD_INTERVAL_SECONDS
-        self._file_stamp = ""
+        # Reload now, without waiting for the interval.
+        self._file_stamp = self._read_stamp()
+        self._load(self._file_stamp)
         return accepted
 
     def _unwritable_error(self, error: OSError) -> LockUnwritable:
@@ -251,42 +260,81 @@ class LockFile:
             problem = error.problems[0]
             raise LockBroken(str(replace(problem, hint=None)), hint=problem.hint) from error
 
-    def _verdict_for(self, contents: ValidatedListing) -> _LockVerdict:
-        # Keyed by identity, because hashing a whole listing for each call would cost too much. The weak
-        # reference removes the entry with its listing, and detects an id that was reused for another object.
-        key = id(contents)
-        entry = self._verdict_by_contents.get(key)
-        if entry is None or entry[0]() is not contents:
-            reference = ref(contents, lambda _: self._verdict_by_contents.pop(key, None))
-            entry = self._verdict_by_contents[key] = (reference, self._compare_contents(contents))
-        return entry[1]
-
-    def _compare_contents(self, contents: ValidatedListing) -> _LockVerdict:
-        if self._problem is not None or self._accepted_pins is None:
-            first_line = str(self._problem.problems[0] if self._problem else "").split("\n", 1)[0]
-            reason = f"the lock cannot be used: {first_line}"
-            return {}, {definition.name: reason for definition in contents.definitions}
-        changes = compare_pins(
-            contents.server_id, build_pins(contents), self._accepted_pins.get(contents.server_id)
-        )
-        blocking = {change.tool: change for change in changes if change.blocks}
-        return blocking, {name: change.reason for name, change in blocking.items()}
-
-    def _reload_if_changed(self) -> None:
+    def _get_loaded(self) -> _LoadedLock:
+        """Return the loaded file. A large file that changed is loaded in a thread; until then, the loaded one
+        stays in use."""
+        if self._loaded is None:
+            with self._first_load:
+                if self._loaded is None:
+                    self._last_check, self._file_stamp = self._clock(), self._read_stamp()
+                    return self._load(self._file_stamp)
         now = self._clock()
-        if now - self._last_reload < _RELOAD_INTERVAL_SECONDS:
-            return
-        self._last_reload = now
+        if now - self._last_check >= _RELOAD_INTERVAL_SECONDS:
+            self._last_check = now
+            stamp = self._read_stamp()
+            if stamp != self._file_stamp:
+                self._file_stamp = stamp
+                if isinstance(stamp, str) or stamp[1] <= _MAX_INLINE_BYTES:
+                    return self._load(stamp)
+                Thread(target=self._load, args=(stamp,), daemon=True, name="lock file").start()
+        return self._loaded
+
+    def _read_stamp(self) -> _FileStamp:
         try:
             status = self.path.stat()
-            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         except OSError as error:
-            stamp = type(error).__name__
-        if stamp == self._file_stamp:
-            return
-        self._file_stamp = stamp
-        self._verdict_by_contents.clear()
+            return type(error).__name__
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    def _load(self, stamp: _FileStamp) -> _LoadedLock:
+        """Read the file and compare the listings in use with it."""
         try:
-            self._accepted_pins, self._problem = read_lock(self.path), None
+            loaded = _LoadedLock(read_lock(self.path), None)
         except ConfigError as error:
-            self._accepted_pins, self._problem = None, error
+            loaded = _LoadedLock(None, error)
+        if self._loaded is not None and loaded.exists:
+            for contents in self._loaded.compared_contents():
+                loaded.compare(contents)
+        if self._file_stamp == stamp:  # Otherwise another thread loads a newer file.
+            self._loaded = loaded
+        return loaded
+
+
+class _LoadedLock:
+    """The accepted pins of a file, or its problem, and the listings that were compared with them."""
+
+    def __init__(self, pins: PinsByServer | None, problem: ConfigError | None) -> None:
+        self.pins = pins
+        self.problem = problem
+        self.exists = pins is not None or problem is not None
+        # Keyed by identity, because hashing a whole listing for each call would cost too much. The weak
+        # reference removes the entry with its listing, and detects an id that was reused for another object.
+        self._verdicts: dict[int, tuple[ref[ValidatedListing], _LockVerdict]] = {}
+
+    def compared_contents(self) -> list[ValidatedListing]:
+        """Return the listings that were compared and are still in use."""
+        found = (reference() for reference, _ in list(self._verdicts.values()))
+        return [contents for contents in found if contents is not None]
+
+    def has_compared(self, contents: ValidatedListing) -> bool:
+        """Return True if the verdict about a listing is known."""
+        entry = self._verdicts.get(id(contents))
+        return entry is not None and entry[0]() is contents
+
+    def compare(self, contents: ValidatedListing) -> _LockVerdict:
+        """Return the verdict about a listing, which is computed once."""
+        key = id(contents)
+        entry = self._verdicts.get(key)
+        if entry is None or entry[0]() is not contents:
+            reference = ref(contents, lambda _: self._verdicts.pop(key, None))
+            entry = self._verdicts[key] = (reference, self._compare(contents))
+        return entry[1]
+
+    def _compare(self, contents: ValidatedListing) -> _LockVerdict:
+        if self.pins is None:
+            first_line = str(self.problem.problems[0] if self.problem else "").split("\n", 1)[0]
+            reason = f"the lock cannot be used: {first_line}"
+            return {}, {definition.name: reason for definition in contents.definitions}
+        changes = compare_pins(contents.server_id, build_pins(contents), self.pins.get(contents.server_id))
+        blocking = {change.tool: change for change in changes if change.blocks}
+        return blocking, {name: change.reason for name, change in blocking.items()}
