@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -10,12 +12,15 @@ import trustme
 from aiohttp import web
 from yarl import URL
 
-from toolyard.net import AddressRefused, OutboundHttp, is_same_origin
+from toolyard.clients.connector import Connector
+from toolyard.errors import ServerError
+from toolyard.net import AddressRefused, OutboundHttp, is_same_origin, outbound
+from toolyard.types.server import HttpSpec, Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.net.conftest import Server
+    from tests.net.conftest import Server as HttpServer
 
 
 async def get(net: OutboundHttp, url: URL, *, guarded: bool = False, **more: Any) -> tuple[int, str]:
@@ -34,6 +39,24 @@ def test_nothing_is_made_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) ->
     assert net.request_options(URL("http://example.com"), guarded=False) == {"allow_redirects": False}
 
 
+async def test_aiohttp_is_loaded_in_a_thread_before_the_first_request(
+    net: OutboundHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[tuple[str, bool]] = []
+
+    def load(name: str) -> None:
+        loaded.append((name, threading.current_thread() is threading.main_thread()))
+
+    monkeypatch.setattr(outbound, "import_module", load)
+    await net.load_library()
+    assert loaded == []  # It is loaded.
+    monkeypatch.delitem(sys.modules, "aiohttp")
+    server = Server("s", HttpSpec("http://127.0.0.1:9/"))
+    with pytest.raises(ServerError):
+        await Connector({}, net=net).connect(server, lambda session: None)
+    assert loaded == [("aiohttp", False)]
+
+
 async def test_a_session_is_made_once_and_shared(net: OutboundHttp) -> None:
     plain, guarded = net.session(guarded=False), net.session(guarded=True)
     assert plain is net.session(guarded=False)
@@ -42,7 +65,7 @@ async def test_a_session_is_made_once_and_shared(net: OutboundHttp) -> None:
     assert plain.connector is not guarded.connector
 
 
-async def test_after_a_close_a_new_session_is_made(server: Server, net: OutboundHttp) -> None:
+async def test_after_a_close_a_new_session_is_made(server: HttpServer, net: OutboundHttp) -> None:
     first = net.session(guarded=False)
     await net.close()
     assert first.closed
@@ -54,7 +77,7 @@ async def test_after_a_close_a_new_session_is_made(server: Server, net: Outbound
     await net.close()
 
 
-async def test_requests_after_another_use_the_same_connection(server: Server, net: OutboundHttp) -> None:
+async def test_requests_after_another_use_the_same_connection(server: HttpServer, net: OutboundHttp) -> None:
     for _ in range(3):
         await get(net, server.url)
     assert len({request.transport.get_extra_info("peername") for request in server.seen}) == 1
@@ -272,7 +295,7 @@ async def test_a_request_goes_through_the_proxy(
 
 
 async def test_a_session_takes_no_proxy_by_itself(
-    server: Server, serve: Callable[..., object], net: OutboundHttp, monkeypatch: pytest.MonkeyPatch
+    server: HttpServer, serve: Callable[..., object], net: OutboundHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serve() as proxy:
         monkeypatch.setenv("HTTP_PROXY", str(proxy.url))

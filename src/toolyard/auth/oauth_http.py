@@ -113,7 +113,8 @@ class OAuthHttpClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> tuple[OAuthHttpResponse, str | None]:
-        import aiohttp  # Imported late: slow to load, and needed for requests only.
+        await self._net.load_library()
+        import aiohttp  # Loaded by now.
 
         guarded = self.address_policy.is_guarded(url)
         session, options = self._net.session(guarded=guarded), self._net.request_options(url, guarded=guarded)

@@ -91,6 +91,8 @@ class Connector:
         """
         key = server_fingerprint(server)
         attempt = _first_attempt(server)
+        if not TRANSPORTS[attempt.transport].starts_process and server.id not in self.memory_servers:
+            await self._net.load_library()
         recalled = None
         if server.protocol is ProtocolEra.AUTO:
             recalled = _recalled_attempt(server, self.eras.recall(key))

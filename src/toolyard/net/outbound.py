@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+import sys
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -46,6 +49,11 @@ class OutboundHttp:
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._pools: WeakValueDictionary[tuple[object, ...], OriginPool] = WeakValueDictionary()
         self._tls: ssl.SSLContext | None = None
+
+    async def load_library(self) -> None:
+        """Load aiohttp, in a thread: it takes a fifth of a second. Await this before the first request."""
+        if "aiohttp" not in sys.modules:
+            await asyncio.to_thread(import_module, "aiohttp")
 
     def session(self, *, guarded: bool) -> aiohttp.ClientSession:
         """Return the session with the address guard, or the one without."""

@@ -84,7 +84,8 @@ class ServerIcons:
 
     async def _get(self, server: Server, address: str) -> bytes:
         """Return the body of a response, at most a byte more than is allowed. Redirects are not followed."""
-        import aiohttp  # Imported late: slow to load, and needed for requests only.
+        await self._net.load_library()
+        import aiohttp  # Loaded by now.
 
         url = parse_http_url(address, "the icon")
         guarded = _is_guarded(server, url)

@@ -155,7 +155,8 @@ class PageFetcher:
 
     async def _fetch_once(self, url: URL) -> _FetchedPage | str:
         """Return the page, or the target of its redirect."""
-        import aiohttp  # Imported late: slow to load, and needed for requests only.
+        await self._net.load_library()
+        import aiohttp  # Loaded by now.
 
         session, options = self._net.session(guarded=True), self._net.request_options(url, guarded=True)
         try:
