@@ -143,7 +143,7 @@ async def test_a_fence_holds_whatever_a_tool_says(open_site: Opening) -> None:
     local = await open_site({"chat": results_server()}, write_tools="allow")
     client = local.client()
     chat = await begin(client)
-    tricks = "x\n```\n# Not a heading\n`````\n<script>"
+    tricks = "x\n```\n# Not a heading\n`````\n``\n<script>"
     await result_of(client, chat, "chat_write", text=tricks)
     tokens = MarkdownIt().parse((await client.get(f"/api/v1/chats/{chat}/export")).text)
     headings = [tokens[n + 1].content for n, each in enumerate(tokens) if each.type == "heading_open"]

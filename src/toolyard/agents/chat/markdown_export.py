@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ from toolyard.types.chat import CallResult, Chat, ManualCall, TurnOutcome, UserM
 __all__ = ["FullTextReader", "export_file_name", "export_markdown"]
 
 _EVENTS_PER_PAGE = 200
+_PART_CHARACTERS = 1_000_000
+"""Maximum length of a part. To encode and send a long one would hold up other tasks."""
 
 FullTextReader: TypeAlias = Callable[[CallSnapshot, CallResult], Awaitable[str]]
 """Returns the full text of a call's result."""
@@ -49,7 +52,9 @@ async def export_markdown(
     async for turn in _read_turns(chats, chat):
         yield _render_start(turn)
         for item in turn.items:
-            yield await _render_item(item, reader)
+            text = await _render_item(item, reader)
+            for start in range(0, len(text), _PART_CHARACTERS):
+                yield text[start : start + _PART_CHARACTERS]
         yield _render_end(turn)
 
 
@@ -91,9 +96,11 @@ async def _render_item(item: TurnItem, read_full_text: FullTextReader) -> str:
             result = (
                 ""
                 if item.result is None
-                else _render_result(item.result, await read_full_text(item, item.result))
+                else await asyncio.to_thread(
+                    _render_result, item.result, await read_full_text(item, item.result)
+                )
             )
-            return _render_call(item) + result
+            return await asyncio.to_thread(_render_call, item) + result
         case QuestionSnapshot():
             return _render_question(item)
         case NoteSnapshot(note=note):
@@ -162,8 +169,19 @@ def _format_inline_code(text: object) -> str:
     return f"`{_collapse_whitespace(str(text)).replace('`', chr(39))}`"
 
 
+def _find_longest_run(text: str) -> int:
+    """Return the length of the longest run of backticks, without a list of runs, which may be millions."""
+    length, step = 0, 1
+    while "`" * (length + step) in text:
+        length, step = length + step, 2 * step
+    while step > 1:
+        step //= 2
+        if "`" * (length + step) in text:
+            length += step
+    return length
+
+
 def _format_code_fence(text: str, language: str = "") -> str:
     """Return untrusted text in a fence longer than any inside it, so that the text cannot close the fence."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = "`" * max(3, _find_longest_run(text) + 1)
     return f"\n{fence}{language}\n{text}\n{fence}\n"
