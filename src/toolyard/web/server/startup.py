@@ -34,6 +34,7 @@ from toolyard.web.public_urls import PublicUrls
 from toolyard.web.server.connection_limits import create_connection_limits, raise_descriptor_limit
 from toolyard.web.server.run import run_server
 from toolyard.web.server.socket import Listener
+from toolyard.web.ui.components.render import preload_templates
 
 __all__ = ["ServeOptions", "delete_expired_periodically", "serve"]
 
@@ -141,10 +142,11 @@ async def serve(
 
 
 async def _preload_libraries(services: Services) -> None:
-    """Import slow libraries in the background, shortly after the first requests could be served."""
+    """Load slow libraries and templates in the background, soon after the first requests could be served."""
     await asyncio.sleep(_PRELOAD_DELAY_SECONDS)
     with suppress(ModelFailed):
         await services.models.loader.load_in_thread(*_PRELOADED_LIBRARIES)
+    await asyncio.to_thread(preload_templates)
     await services.chats.preload()
     if services.models.default is not None:
         log.info("model clients are loaded")
