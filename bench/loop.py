@@ -11,15 +11,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from harness.processes import ROOT
 from harness.report import table
 from toolyard.agents.builtin_tools.web_fetch import decode_body
+from toolyard.agents.chat.markdown_export import _format_code_fence  # pyright: ignore[reportPrivateUsage]
 from toolyard.catalog.listing_codec import validate_listing
+from toolyard.catalog.lock import LOCK_FILE_NAME, LockFile, build_pins, write_lock
 from toolyard.catalog.lock.pins import Pin, ServerPins, pack_pins
 from toolyard.catalog.search import SearchIndex
+from toolyard.catalog.tool_validation import validate_tools
 from toolyard.protocol.codec import encode_large_members
 from toolyard.protocol.framing import SSE_STEP_BYTES, LineFramer, SseParser
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
@@ -27,7 +32,7 @@ from toolyard.results import ResultLimits
 from toolyard.results.redaction import redact_secrets
 from toolyard.results.result_store import MemoryResultStore
 from toolyard.results.shape import shape_and_store
-from toolyard.types.catalog import RawListing
+from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.server import Trust
 from toolyard.types.tool import Definition
 from toolyard.types.visible_text import visible
@@ -76,6 +81,17 @@ def index_tools() -> None:
     index.search("word17", 10)
 
 
+def load_lock(folder: Path) -> None:
+    contents = ValidatedListing("s", "h", RawListing(), validate_tools("s", TOOLS).definitions)
+    write_lock(folder / LOCK_FILE_NAME, {"s": build_pins(contents)})
+    LockFile(folder / LOCK_FILE_NAME).quarantine_reasons(contents)
+
+
+async def reload_lock() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        await asyncio.to_thread(load_lock, Path(folder))
+
+
 def pack_tools() -> None:
     pack_pins(ServerPins({each["name"]: Pin("", each) for each in TOOLS}))
 
@@ -91,6 +107,8 @@ CASES: dict[str, Callable[[], Awaitable[object]]] = {
         validate_listing, "s", RawListing(tools=tuple(TOOLS)), None
     ),
     "tools: 10,000 with long texts, index": lambda: asyncio.to_thread(index_tools),
+    "tools: 10,000 with long texts, mcp.lock": reload_lock,
+    "export: result of 40 MB with code": lambda: asyncio.to_thread(_format_code_fence, "` " * (20 * MB)),
     "tools: 10,000 with long texts, pin": lambda: asyncio.to_thread(pack_tools),
     "request body: escaped quotes, 8 MB": lambda: call(
         _has_too_many_values, b'["' + rb"\"," * (8 * MB // 3) + b'"]'

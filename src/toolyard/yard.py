@@ -80,7 +80,6 @@ class Toolyard:
         self._owner_pid = os.getpid()
         self._tasks = BackgroundTasks()
         self._open_guard = _OpenGuard()
-        self._token_costs: dict[str, int] = {}
         self._caller_cache: LruCache[tuple[str | None, tuple[str, ...], bool], Caller] = LruCache(
             _MAX_CACHED_CALLERS
         )
@@ -468,11 +467,7 @@ class Toolyard:
         for status in map(self._core.call_path.redact_status, statuses):
             if (catalogue := catalogues.get(status.server)) is not None:
                 tools = catalogue.definitions
-                cost = self._token_costs.get(catalogue.content_hash)
-                if cost is None:
-                    cost = self._token_costs[catalogue.content_hash] = sum(
-                        map(estimate_definition_tokens, tools)
-                    )
+                cost = sum(map(estimate_definition_tokens, tools))
                 status = replace(status, tool_count=len(tools), token_cost=cost)
             completed.append(status)
         return completed

@@ -14,12 +14,18 @@ import pytest
 from tests.gateway.conftest import LARGE, LONG_LIST_DEADLINE, Modern, Old
 from tests.loop_watch import LoopWatch
 
+from toolyard.clients.call_path import CallPath
+from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core import call_approvals
 from toolyard.gateway import endpoint, gateway
 from toolyard.gateway.surface import listing_cache, prompts, result_limits, tools
 from toolyard.gateway.surface.resource_uris import ResourceMap
 from toolyard.store.repositories import approvals
+from toolyard.types.agent import Agent
+from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.web import routes
+from toolyard.web.api import agents as api_agents
+from toolyard.web.api import chats as api_chats
 from toolyard.web.api import tools as api_tools
 from toolyard.web.ui.chat.fragments import FragmentContext
 from toolyard.web.ui.components import render
@@ -68,13 +74,17 @@ def note_threads(monkeypatch: pytest.MonkeyPatch, *functions: tuple[object, str]
     return calls
 
 
-@pytest.mark.parametrize("interface", ["gateway", "api"])
+@pytest.mark.parametrize("interface", ["gateway", "api", "agent", "chat"])
 async def test_thousands_of_tools_are_encoded_a_few_at_a_time(
     open_site: Any, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, interface: str
 ) -> None:
-    local = await open_site({"one": LISTING}, list_deadline=LONG_LIST_DEADLINE)
+    agent = Agent("all", "All", tools=("*",))
+    local = await open_site({"one": LISTING}, agents=[agent], list_deadline=LONG_LIST_DEADLINE)
+    client = local.client()
+    chat = (await client.post("/api/v1/chats", {})).json["id"]
     encoded_by_turn: Counter[int] = Counter()
-    owner: Any = gateway if interface == "gateway" else api_tools
+    owners: dict[str, Any] = {"gateway": gateway, "api": api_tools, "agent": api_agents, "chat": api_chats}
+    owner = owners[interface]
     real = owner.encode_fragment
     async with LoopWatch() as watch:
 
@@ -87,8 +97,10 @@ async def test_thousands_of_tools_are_encoded_a_few_at_a_time(
             listed = (await Modern(http, f"{local.url}/mcp").ask("tools/list")).result["tools"]
             assert len(listed) == 1_000
         else:
-            assert len((await local.client().get("/api/v1/tools")).json["items"]) == 4_000
-    assert encoded_by_turn.total() == 4_000
+            paths = {"api": "tools", "agent": "agents/all/tools", "chat": f"chats/{chat}/tools"}
+            items = (await client.get(f"/api/v1/{paths[interface]}")).json["items"]
+            assert sum(each["server"] == "one" for each in items) == 4_000
+    assert encoded_by_turn.total() >= 4_000
     assert max(encoded_by_turn.values()) <= 500
 
 
@@ -170,11 +182,40 @@ async def test_a_large_result_reaches_the_client_unchanged_and_its_parts_are_enc
 async def test_pages_with_texts_of_servers_are_rendered_in_threads(
     open_site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    local = await open_site({"one": LISTING})
+    agent = Agent("all", "All", tools=("*",))
+    local = await open_site({"one": LISTING}, agents=[agent])
+    chat = (await local.client().post("/api/v1/chats", {})).json["id"]
     calls = note_threads(monkeypatch, (render, "render_page"))
-    for path in ("/ui/admin/mcp/files/one/contents", "/ui/admin/mcp/files/one/changes", "/ui/approvals"):
+    server = "/ui/admin/mcp/files/one"
+    paths = (f"{server}/contents", f"{server}/changes", "/ui/approvals", "/ui/budget", "/ui/agents/all/tools")
+    for path in (*paths, "/ui/chat/console", f"/ui/chat/{chat}/tools", f"/ui/chat/{chat}/console"):
         assert (await local.client().get(path)).status == 200
-    assert calls == [("render_page", False)] * 3
+    assert calls == [("render_page", False)] * 8
+
+
+async def test_rows_of_thousands_of_tools_are_built_a_few_at_a_time(
+    open_site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent("all", "All", tools=("*",))
+    local = await open_site({"one": LISTING}, agents=[agent], list_deadline=LONG_LIST_DEADLINE)
+    client = local.client()
+    chat = (await client.post("/api/v1/chats", {})).json["id"]
+    explained: Counter[int] = Counter()
+    real = CallPath.explain
+    async with LoopWatch() as watch:
+
+        def explain(*arguments: Any) -> Any:
+            explained[watch.turns] += 1
+            return real(*arguments)
+
+        monkeypatch.setattr(CallPath, "explain", explain)
+        for path in ("/ui/admin/mcp/files/one/contents", "/ui/agents/all/tools", f"/ui/chat/{chat}/tools"):
+            assert (await client.get(path)).status == 200
+    assert explained.total() >= 3 * 4_000
+    assert max(explained.values()) <= 500
+    # Tokens are estimated with the listing, which is validated in a thread.
+    listing = local.part(ToolDirectory).known_listing(LOCAL_PRINCIPAL)
+    assert all(each.tokens for each in listing.tools.values() if each.server_id == "one")
 
 
 async def test_arguments_that_need_approval_are_decoded_compared_and_shown_in_threads(

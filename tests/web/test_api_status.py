@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from toolyard.types.call import Caller
-from toolyard.types.catalog import Catalogue, RawListing, ValidatedListing
-from toolyard.types.tool import Definition
-from toolyard.web.server_status import ServerRecords, TokenCostCache
+from toolyard.web.server_status import ServerRecords
 
 if TYPE_CHECKING:
     from tests.web.conftest import Local, Opening
@@ -139,19 +137,3 @@ async def test_only_admins_restart_and_only_what_there_is(team: Local) -> None:
     missing = await admin.token.post("/api/v1/servers/nothing/restart")
     assert missing.status == 404
     assert missing.json["hint"]
-
-
-def test_the_cost_of_very_many_long_tools_is_extrapolated_from_the_first_million_tokens() -> None:
-    class CountedSchema(dict[str, Any]):
-        estimates = 0
-
-        def keys(self) -> Any:
-            CountedSchema.estimates += 1
-            return super().keys()
-
-    definitions = tuple(
-        Definition("s", f"t{n}", None, "word " * 20_000, CountedSchema()) for n in range(1_000)
-    )
-    cost = TokenCostCache().get(Catalogue(ValidatedListing("s", "h", RawListing(), definitions), 0.0, 60.0))
-    assert CountedSchema.estimates < 100
-    assert 15_000_000 < cost < 30_000_000

@@ -50,6 +50,8 @@ def estimate_tokens(text: str) -> int:
 
 def estimate_definition_tokens(definition: Definition) -> int:
     """Return an estimate of the tokens of a tool's name, description and input schema."""
+    if definition.tokens is not None:
+        return definition.tokens
     return estimate_tool_tokens(definition.name, definition.description, definition.input_schema)
 
 

@@ -9,6 +9,7 @@ from typing import TypeAlias, cast
 
 import orjson
 
+from toolyard.catalog.token_estimate import estimate_tool_tokens
 from toolyard.types.catalog import QuarantinedTool, ToolRemark
 from toolyard.types.tool import Definition, JsonObject
 
@@ -123,7 +124,9 @@ def _parse_definition(server_id: str, tool: object, remarks: list[ToolRemark]) -
         remarks.append(ToolRemark(server_id, name, "it has no inputSchema, which counts as {}"))
     input_schema = cast("JsonObject", raw.get("inputSchema", {}))
     shape = cast("JsonObject | None", output_schema)
-    return Definition(server_id, name, title, description or "", input_schema, shape, hints, raw)
+    # Estimated here, where long lists are in a thread: ten thousand long definitions take half a second.
+    tokens = estimate_tool_tokens(name, description or "", input_schema)
+    return Definition(server_id, name, title, description or "", input_schema, shape, hints, raw, tokens)
 
 
 def _add_ignored_remark(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-__all__ = ["BackgroundTasks", "SingleFlight", "cancel_tasks"]
+__all__ = ["BackgroundTasks", "SingleFlight", "cancel_tasks", "iterate_in_steps"]
 
 _K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
+
+_ITEMS_PER_STEP = 200
 
 _log = logging.getLogger("toolyard.concurrency")
 
@@ -22,6 +24,14 @@ async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def iterate_in_steps(items: Iterable[_T]) -> AsyncGenerator[_T]:
+    """Yield the items of a long list, and let other tasks run in between."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _ITEMS_PER_STEP == 0:
+            await asyncio.sleep(0)
 
 
 class BackgroundTasks:

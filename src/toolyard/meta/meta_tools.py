@@ -165,9 +165,6 @@ class MetaTools:
         self._limits = limits
         self._unlisted_servers = UnlistedServers(tool_directory, call_path)
         self._meta_callers: LruCache[Caller, Caller] = LruCache(_MAX_CACHED_CALLERS)
-        self._token_costs: LruCache[Caller, tuple[Mapping[str, Definition], int]] = LruCache(
-            _MAX_CACHED_CALLERS
-        )
         self._handlers: Mapping[str, Callable[[ToolArguments, Caller], Awaitable[MetaToolReply]]] = {
             "result_read": self._read_result,
             "tools_describe": self._describe_tools,
@@ -185,8 +182,6 @@ class MetaTools:
         self._caller_search.forget_principal(principal_id)
         for caller in [each for each in self._meta_callers if each.principal.id == principal_id]:
             del self._meta_callers[caller]
-        for caller in [each for each in self._token_costs if each.principal.id == principal_id]:
-            del self._token_costs[caller]
 
     async def search(
         self, listing: ToolListing, query: str, caller: Caller, limit: int
@@ -230,19 +225,12 @@ class MetaTools:
         threshold = limits.threshold_tokens
         if threshold <= 0 or (not in_chat if agent is None else agent.mode is not None):
             return ""
-        tokens = self._estimate_tokens(caller, shown)
+        tokens = sum(map(estimate_definition_tokens, shown.values()))
         if tokens > threshold:
             return f"its tools would cost about {tokens:,} tokens, more than {threshold:,}"
         if in_chat and len(shown) > limits.chat_tools:
             return f"it has {len(shown):,} tools, more than the {limits.chat_tools} that providers accept"
         return ""
-
-    def _estimate_tokens(self, caller: Caller, shown: Mapping[str, Definition]) -> int:
-        cached = self._token_costs.get(caller)
-        if cached is None or cached[0] is not shown:
-            cached = (shown, sum(map(estimate_definition_tokens, shown.values())))
-        self._token_costs[caller] = cached
-        return cached[1]
 
     async def call(
         self,

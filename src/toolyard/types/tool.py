@@ -24,6 +24,8 @@ class Definition:
     output_schema: JsonObject | None = None
     annotations: JsonObject = field(default_factory=dict[str, Any])
     raw: JsonObject = field(default_factory=dict[str, Any])
+    tokens: int | None = field(default=None, compare=False)
+    """Estimated tokens of name, description and input schema; None if the tool is not from a listing."""
 
     @property
     def id(self) -> str:

@@ -12,6 +12,7 @@ from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.core.callers import CallerCache
 from toolyard.core.current_config import CurrentConfig
 from toolyard.core.instances import InstanceSync
@@ -142,7 +143,8 @@ class AgentDirectory:
             for id_, server in self._list_visible_servers(request_user).items()
             if scope_covers_server(caller.scope, server)
         }
-        tools = tuple(self._build_agent_tools(caller, meta_caller, listing, offer, servers))
+        found = self._build_agent_tools(caller, meta_caller, listing, offer, servers)
+        tools = tuple([tool async for tool in iterate_in_steps(found)])
         failures = [
             ListingFailure(id_, _get_server_label(servers[id_]), error)
             for id_, error in listing.failures.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -13,11 +13,9 @@ from toolyard.core.instances import InstanceSync
 from toolyard.core.server_updates import ServerUpdates
 from toolyard.policy.rules import scope_covers_server
 from toolyard.types.call import Caller
-from toolyard.types.catalog import Catalogue
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
 from toolyard.types.server import Server, TransportName
 from toolyard.types.status import ServerProcess, State, Status
-from toolyard.types.tool import Definition
 from toolyard.web.live.updates import LiveUpdates
 from toolyard.web.server_icons import find_icon_urls
 
@@ -28,9 +26,6 @@ __all__ = [
 ]
 
 _MAX_STDERR_LINES = 5
-_MAX_CACHED_COSTS = 4096
-_MAX_ESTIMATED_TOKENS = 1_000_000
-"""Tokens of one server after which the rest is extrapolated, because 10,000 long definitions take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +69,6 @@ class ServerRecord:
     """
 
 
-class TokenCostCache:
-    """Cache of estimated token costs of tool definitions, by content hash of the catalogue."""
-
-    def __init__(self) -> None:
-        self._cost_by_content_hash: dict[str, int] = {}
-
-    def get(self, catalogue: Catalogue) -> int:
-        """Return the estimated number of tokens of all definitions."""
-        cost = self._cost_by_content_hash.get(catalogue.content_hash)
-        if cost is None:
-            # Costs of outdated listings are not removed otherwise.
-            if len(self._cost_by_content_hash) > _MAX_CACHED_COSTS:
-                self._cost_by_content_hash.clear()
-            cost = _estimate_cost(catalogue.definitions)
-            self._cost_by_content_hash[catalogue.content_hash] = cost
-        return cost
-
-
-def _estimate_cost(definitions: Sequence[Definition], max_tokens: int = _MAX_ESTIMATED_TOKENS) -> int:
-    """Return the estimated number of tokens, extrapolated from the definitions that make up the first
-    ``max_tokens``."""
-    cost = 0
-    for number, definition in enumerate(definitions, 1):
-        cost += estimate_definition_tokens(definition)
-        if cost > max_tokens:
-            return round(cost * len(definitions) / number)
-    return cost
-
-
 class ServerRecords:
     """Builds status records of servers."""
 
@@ -117,7 +83,6 @@ class ServerRecords:
         self._manager = manager
         self._tool_directory = tool_directory
         self._updates = updates
-        self._token_costs = TokenCostCache()
 
     async def list_server_records(self, caller: Caller) -> list[ServerRecord]:
         """Return the configured servers, then the caller's instances, as far as their token covers them."""
@@ -233,7 +198,9 @@ class ServerRecords:
             server_name=_get_nonempty_text(info.get("title")) or _get_nonempty_text(info.get("name")),
             server_version=_get_nonempty_text(info.get("version")),
             tool_count=None if catalogue is None else len(catalogue.definitions),
-            token_cost=None if catalogue is None else self._token_costs.get(catalogue),
+            token_cost=None
+            if catalogue is None
+            else sum(map(estimate_definition_tokens, catalogue.definitions)),
             shared=server.shared,
             restarts=status.restarts,
             next_retry=status.next_retry,

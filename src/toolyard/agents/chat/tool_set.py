@@ -14,6 +14,7 @@ from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.manager import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.errors import ServerError, SignInNeeded, ToolRefused, ToolyardError
 from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, MetaTools
 from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
@@ -347,7 +348,8 @@ async def list_tool_views(tool_set: ToolSet, only: str | None = None) -> list[To
     listing = await tool_set.fetch_listing()
     tools = {name: each for name, each in listing.tools.items() if only in (None, name)}
     rejected = [each for each in _view_quarantined_tools(tool_set, listing) if only in (None, each.name)]
-    views = [*_view_listed_tools(tool_set, tools), *rejected]
+    listed = [each async for each in iterate_in_steps(_view_listed_tools(tool_set, tools))]
+    views = [*listed, *rejected]
     return sorted(views, key=lambda each: (each.name, each.id))
 
 

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
 from toolyard.catalog.tool_listing import ToolListing
+from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.errors import ApprovalNeeded, ToolRefused, ToolyardError
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.client_request import ClientRequest
@@ -39,10 +40,6 @@ from toolyard.types.tool import Definition
 __all__ = ["ToolHandlers"]
 
 _DefinitionMap: TypeAlias = Mapping[str, Definition]
-_ENCODED_TOOLS_PER_STEP = 500
-"""Tools that are encoded before other tasks run."""
-
-
 _SNAPSHOT_SECONDS = 30.0
 """Time for which the pages of a list come from the list as it was when the first page was requested."""
 
@@ -102,11 +99,9 @@ class ToolHandlers:
             only = self._view.only_server_id
             written = partial(self._view.gateway.encode_tool, era=era)
             tools: list[tuple[str, JsonFragment]] = []
-            for name, each in offer.direct.items():
+            async for name, each in iterate_in_steps(offer.direct.items()):
                 if only in (None, each.server_id):
                     tools.append((name, written(name if only is None else each.name, each)))
-                    if len(tools) % _ENCODED_TOOLS_PER_STEP == 0:
-                        await asyncio.sleep(0)
             tools += ((name, written(name, each)) for name, each in offer.meta.items())
             if offer.meta:
                 tools.sort(key=itemgetter(0))

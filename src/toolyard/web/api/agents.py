@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import Depends
+from fastapi import Depends, Response
 from pydantic import BaseModel, Field
 
+from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.errors import Problem
+from toolyard.protocol.codec import encode, encode_fragment
 from toolyard.types.agent import Agent
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.agent_tools import (
@@ -114,17 +116,22 @@ async def list_agents(
     )
 
 
-@router.get("/{id}/tools", responses=problem_responses(404), summary="List the tools of an agent")
+@router.get(
+    "/{id}/tools",
+    response_model=AgentToolList,
+    responses=problem_responses(404),
+    summary="List the tools of an agent",
+)
 async def list_agent_tools(
     agent_directory: AgentDirectoryDep, request_user: UserWithRead, id: PathId
-) -> AgentToolList:
+) -> Response:
     """Return all your tools, whether the agent can use them in a chat, and the reason for hidden ones. A
     token with limits shows only the tools that it covers."""
     resolved = await agent_directory.resolve_agent_tools(
         request_user, agent_directory.find_usable_agent(request_user, id)
     )
-    return AgentToolList(
-        items=[_build_agent_tool_model(each) for each in resolved.tools],
+    listed = AgentToolList(
+        items=[],
         because=resolved.because,
         unmatched=list(resolved.unmatched),
         failures=[
@@ -132,6 +139,13 @@ async def list_agent_tools(
             for each in resolved.failures
         ],
     )
+    # Encoded in steps, because a server may have ten thousand tools.
+    tools = [
+        encode_fragment(dict(_build_agent_tool_model(each)))
+        async for each in iterate_in_steps(resolved.tools)
+    ]
+    body = {**listed.model_dump(mode="json", by_alias=True), "items": tools}
+    return Response(encode(body), media_type=JSON_CONTENT_TYPE)
 
 
 def _build_agent_model(agent: Agent, request_user: RequestUser) -> AgentResponse:

@@ -7,7 +7,9 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Response
 
 from toolyard.agents.chat.chats import UNCHANGED
+from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.core.callers import CallerCache
+from toolyard.protocol.codec import encode, encode_fragment
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.chat_models import (
@@ -130,12 +132,18 @@ async def delete_chat(audit: AuditDep, chats: ChatsDep, request_user: ChatWriter
     await audit.record_change(request_user, "chat.delete", id)
 
 
-@router.get("/{id}/tools", responses=problem_responses(404, 409), summary="List the tools of a chat")
-async def list_chat_tools(chats: ChatsDep, request_user: ChatReader, id: PathId) -> ChatTools:
+@router.get(
+    "/{id}/tools",
+    response_model=ChatTools,
+    responses=problem_responses(404, 409),
+    summary="List the tools of a chat",
+)
+async def list_chat_tools(chats: ChatsDep, request_user: ChatReader, id: PathId) -> Response:
     """Return all your tools, whether the model of the chat can use them, and the reason for hidden ones."""
-    return ChatTools(
-        items=[build_chat_tool_model(each) for each in await chats.list_tools(request_user.user.id, id)]
-    )
+    tools = await chats.list_tools(request_user.user.id, id)
+    # Encoded in steps, because a server may have ten thousand tools.
+    items = [encode_fragment(dict(build_chat_tool_model(each))) async for each in iterate_in_steps(tools)]
+    return Response(encode({"items": items}), media_type=JSON_CONTENT_TYPE)
 
 
 # Turns.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Set
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -15,10 +14,11 @@ from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.core.callers import CallerCache
 from toolyard.errors import ServerError
 from toolyard.policy.rules import scope_covers_server
-from toolyard.protocol.codec import JsonFragment, encode, encode_fragment, encode_large_members
+from toolyard.protocol.codec import encode, encode_fragment, encode_large_members
 from toolyard.registry.errors import NotFound
 from toolyard.types.call import Caller
 from toolyard.types.decision import Decision
@@ -48,9 +48,6 @@ from toolyard.web.service_dependencies import (
 )
 
 __all__ = ["ToolList", "list_server_tools", "router"]
-
-_ENCODED_TOOLS_PER_STEP = 500
-"""Tools that are encoded before other tasks run."""
 
 router = Routes(
     prefix="/tools", tags=["tools"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
@@ -313,12 +310,11 @@ async def _respond_with_tools(
         ],
     )
     # Encoded in steps, because a server may have ten thousand tools.
-    tools: list[JsonFragment] = []
-    for name, each in shown.items():
-        if each.server_id in covered:
-            tools.append(encode_fragment(dict(_build_tool_model(name, each))))
-            if len(tools) % _ENCODED_TOOLS_PER_STEP == 0:
-                await asyncio.sleep(0)
+    tools = [
+        encode_fragment(dict(_build_tool_model(name, each)))
+        async for name, each in iterate_in_steps(shown.items())
+        if each.server_id in covered
+    ]
     body = {**listed.model_dump(mode="json", by_alias=True), "items": tools}
     return Response(encode(body), media_type=JSON_CONTENT_TYPE)
 

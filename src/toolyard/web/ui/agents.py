@@ -22,7 +22,7 @@ from toolyard.web.agent_tools import (
 )
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AgentDirectoryDep, ConfigDep
-from toolyard.web.ui.components.render import is_fragment_request, render_page
+from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
 
 __all__ = ["AgentToolGroup", "group_agent_tools", "router"]
 
@@ -137,7 +137,7 @@ async def show_agent_tools(
     page = _build_page(agent_directory, me, agent)
     if not page.problems:
         page = _build_page(agent_directory, me, agent, await agent_directory.resolve_agent_tools(me, agent))
-    return render_page(
+    return await render_large_page(
         request, "agent_tools.html" if is_fragment_request(request) else "agent.html", page=page
     )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolyard.catalog.token_estimate import estimate_tool_tokens
+from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_budget import ToolCost
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.routes import Routes
@@ -24,7 +25,7 @@ from toolyard.web.service_dependencies import (
     SettingsDep,
     ToolDirectoryDep,
 )
-from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components.render import render_large_page
 
 __all__ = ["router"]
 
@@ -34,7 +35,7 @@ _WEEKS = 4
 _SECONDS_PER_WEEK = 7 * 86_400
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServerBudget:
     """Costs of one server's tools. ``agents`` has the tokens that each agent's model gets."""
 
@@ -47,7 +48,7 @@ class ServerBudget:
         """Return the tokens of all definitions."""
         return sum(each.tokens for each in self.tools)
 
-    @property
+    @cached_property
     def unused(self) -> Sequence[ToolCost]:
         """Return the tools without a call, the largest first."""
         return sorted((each for each in self.tools if not each.calls), key=lambda each: -each.tokens)
@@ -89,7 +90,7 @@ async def show_budget(
     calls, oldest = await audit_log.count_calls(since, actor=me.user.id)
     costs: dict[str, list[ToolCost]] = {}
     for name, definition in call_path.visible_tools(listing, caller).items():
-        tokens = estimate_tool_tokens(name, definition.description, definition.input_schema)
+        tokens = estimate_definition_tokens(definition)
         cost = ToolCost(definition.server_id, name, tokens, calls.get(definition.id, 0))
         costs.setdefault(definition.server_id, []).append(cost)
     usable, find_problems = agent_directory.list_usable_agents(me), agent_directory.find_agent_problems
@@ -106,4 +107,4 @@ async def show_budget(
     ]
     begin = max(since, oldest or time.time())
     page = BudgetPage(servers, {agent.id: agent.name for agent in agents}, settings.meta_threshold, begin)
-    return render_page(request, "budget.html", page=page)
+    return await render_large_page(request, "budget.html", page=page)

@@ -22,7 +22,7 @@ from toolyard.types.tool import Definition, JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import ChatsDep
-from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components.render import render_large_page
 from toolyard.web.ui.tools.form import ToolForm
 
 __all__ = ["ChatToolGroup", "ToolConsole", "find_tool", "group_chat_tools", "router"]
@@ -88,7 +88,7 @@ async def show_new_console(
     request: Request, me: CurrentUser, chats: ChatsDep, find: str = "", tool: str = ""
 ) -> Response:
     """Show the tools of a new chat."""
-    return render_page(
+    return await render_large_page(
         request, "chat_console_page.html", page=await _build_console(request, chats, me, None, find, tool)
     )
 
@@ -99,7 +99,7 @@ async def show_console(
 ) -> Response:
     """Show the tools of a chat."""
     chat = await chats.get(me.user.id, chat_id)
-    return render_page(
+    return await render_large_page(
         request, "chat_console_page.html", page=await _build_console(request, chats, me, chat, find, tool)
     )
 

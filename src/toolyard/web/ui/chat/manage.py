@@ -22,7 +22,12 @@ from toolyard.web.ui.chat.page_context import build_chat_settings
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import one_line
 from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page
-from toolyard.web.ui.components.render import is_fragment_request, render_macro, render_page
+from toolyard.web.ui.components.render import (
+    is_fragment_request,
+    render_large_page,
+    render_macro,
+    render_page,
+)
 
 __all__ = ["router"]
 
@@ -101,7 +106,7 @@ async def show_result(request: Request, me: CurrentUser, chat_id: str, seq: int,
     start = min(int(offset), len(result.text)) if is_number else 0
     text = result.text[start : start + _RESULT_PAGE_CHARACTERS]
     page = ResultPage(chat, seq, text, start, start + len(text), len(result.text))
-    return render_page(request, "chat_result.html", page=page)
+    return await render_large_page(request, "chat_result.html", page=page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,7 @@ async def show_tool_picker(
         None if chat.choice is None else frozenset(chat.choice),
         sum(each.shown for each in tools),
     )
-    return render_page(request, "chat_tools.html", page=page)
+    return await render_large_page(request, "chat_tools.html", page=page)
 
 
 @router.post("/ui/chat/{chat_id}/tools")

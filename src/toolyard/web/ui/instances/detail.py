@@ -133,7 +133,7 @@ async def show_instance_tools(
             me,
             instance,
             server,
-            _build_tools(server_tools, me, instance, fetched, changes),
+            await _build_tools(server_tools, me, instance, fetched, changes),
         )
     return await render_large_page(
         request, "instance_tools.html" if is_fragment_request(request) else "instance.html", page=page
@@ -179,7 +179,7 @@ def _build_page(
     )
 
 
-def _build_tools(
+async def _build_tools(
     server_tools: ServerTools,
     me: RequestUser,
     instance: Instance,
@@ -189,7 +189,7 @@ def _build_tools(
     if fetched.catalogue is None:
         return InstanceTools(error=fetched.error, seconds=fetched.seconds)
     selection = instance.tool_filter
-    rows = server_tools.build_rows(
+    rows = await server_tools.build_rows(
         me, fetched.tool_listing, instance.core_id, f"/ui/mcp/{instance.id}", selection
     )
     offered = {row.name for row in rows}

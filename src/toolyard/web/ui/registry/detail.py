@@ -308,7 +308,7 @@ async def show_file_contents(
         contents = ServerContents(
             page.at,
             fetched.seconds,
-            server_tools.build_rows(me, fetched.tool_listing, page.server.id, page.at),
+            await server_tools.build_rows(me, fetched.tool_listing, page.server.id, page.at),
             tuple(str(each) for each in fetched.catalogue.quarantined),
             capabilities=listing.capabilities,
             protocol_version=listing.protocol_version,

@@ -13,6 +13,7 @@ from toolyard.catalog.token_estimate import estimate_definition_tokens
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.core.callers import CallerCache
 from toolyard.errors import ServerError, Unreachable
 from toolyard.registry.errors import NotFound
@@ -141,7 +142,7 @@ class ServerTools:
             exposed, definition, decision, definition.name in self._quarantined(listing, server.id)
         )
 
-    def build_rows(
+    async def build_rows(
         self,
         me: RequestUser,
         tool_listing: ToolListing,
@@ -159,7 +160,7 @@ class ServerTools:
         listed.sort(key=lambda pair: pair[1].name)
         schemas = len(listed) <= _MAX_TOOLS_WITH_SCHEMAS
         quarantined = self._quarantined(tool_listing, server_id)
-        rows = (
+        rows = [
             _build_row(
                 name,
                 each,
@@ -168,8 +169,8 @@ class ServerTools:
                 tool_filter,
                 schemas,
             )
-            for name, each in listed
-        )
+            async for name, each in iterate_in_steps(listed)
+        ]
         return [replace(row, review=f"{page}/changes") if row.name in quarantined else row for row in rows]
 
     def _quarantined(self, listing: ToolListing, server_id: str) -> Iterable[str]:
