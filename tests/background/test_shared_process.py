@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
+import pytest
 from tests import prefork
 from tests.background.conftest import wait_until
 from tests.processes import lives
@@ -380,9 +382,20 @@ def test_open_brings_up_the_pages_on_this_machine(machine: Machine) -> None:
     assert (first.returncode, first.stderr) == (0, "")
     url = first.stdout.strip()
     assert url.startswith("http://127.0.0.1:")
-    assert second.stdout == first.stdout
-    with urllib.request.urlopen(f"{url}api/v1/status", timeout=60) as answer:
+    address = url.partition("/open/")[0]
+    assert second.stdout.startswith(f"{address}/open/")
+    assert second.stdout != first.stdout
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(f"{address}/api/v1/status", timeout=60)
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(url, timeout=60) as answer:
+        assert answer.url.startswith(f"{address}/ui")
+    with browser.open(f"{address}/api/v1/status", timeout=60) as answer:
         assert b'"demo"' in answer.read()
+    # The link works once, and again only for the browser that opened it.
+    browser.open(url, timeout=60).close()
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(url, timeout=60)
     assert client.weekday() == "Tuesday"
     client.close()
     wait_until(lambda: not machine.backgrounds)

@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from toolyard.background.attached_client import AttachedClient
 from toolyard.background.hello import MAX_HELLO_BYTES, PROTOCOL, Hello, environment_id
 from toolyard.background.listener import Listener
+from toolyard.background.pages import Pages
 from toolyard.background.runtime_dir import lock_file
 from toolyard.background.views import CLIENT_DIR_VARIABLE, View, Views
 from toolyard.concurrency.tasks import BackgroundTasks
@@ -30,9 +31,6 @@ from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
 from toolyard.transports.stdio.watchdog import MARKER_VARIABLE
 from toolyard.types.version import __version__
 from toolyard.web.server.logs import start_logging
-
-if TYPE_CHECKING:
-    from toolyard.background.pages import Pages
 
 __all__ = ["OperationServer", "Owner", "run_owner"]
 
@@ -78,20 +76,19 @@ class Owner:
         data_dir: Path,
         views: Views,
         serve_operation: OperationServer,
-        *,
-        is_background: bool,
+        pages: Pages | None = None,
     ) -> None:
-        """``serve_operation`` carries out the operations of commands. ``is_background``: the process has no
-        other purpose, and ends when it is idle."""
+        """``serve_operation`` carries out the operations of commands. With ``pages`` of its own, the process
+        has no other purpose, and ends when it is idle."""
         self._listener = listener
         self._data_dir = data_dir
         self._views = views
         self._serve_operation = serve_operation
-        self._is_background = is_background
+        self._is_background = pages is not None
         self._operation_count = 0
         self._clients: set[_AttachedClientInfo] = set()
         self._tasks = BackgroundTasks()
-        self._pages: Pages | None = None
+        self._pages = pages
         self._ended = asyncio.Event()
         self._drain_task: asyncio.Task[None] | None = None
         self._idle_since = time.monotonic()
@@ -111,9 +108,9 @@ class Owner:
                 idle_check.cancel()
             self._listener.close()
             await self._tasks.close()
+            await self._views.close()
             if self._pages is not None:
                 await self._pages.close()
-            await self._views.close()
 
     def restore_socket(self) -> None:
         """Listen again if the socket was deleted."""
@@ -224,12 +221,8 @@ class Owner:
             await writer.drain()
 
     async def _open_pages(self) -> bytes:
-        if not self._is_background:
-            return b"no its address is in the output of `toolyard serve`"
         if self._pages is None:
-            from toolyard.background.pages import Pages  # loads the web app
-
-            self._pages = Pages(self._data_dir)
+            return b"no its address is in the output of `toolyard serve`"
         try:
             return f"ok {await self._pages.open()}".encode()
         except (ToolyardError, OSError) as error:
@@ -367,9 +360,10 @@ async def run_owner(listener: Listener, data_dir: Path, serve_operation: Operati
     """Run the background process of a data directory until it ends."""
     loop = asyncio.get_running_loop()
     _forget_other_variables()
-    views = Views(data_dir)
+    pages = Pages(data_dir)
+    views = Views(data_dir, pages)
     start_logging(views.settings.log_level, views.settings.log_format)
-    owner = Owner(listener, data_dir, views, serve_operation, is_background=True)
+    owner = Owner(listener, data_dir, views, serve_operation, pages)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, owner.stop)
     loop.add_signal_handler(signal.SIGUSR1, owner.restore_socket)

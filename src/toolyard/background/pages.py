@@ -1,33 +1,55 @@
-"""The pages of the background process, on a loopback address, from the first time that they are needed."""
+"""The pages of the background process, on a loopback address, from the first time that they are needed.
+
+Where nobody signs in, every user of the machine could open a loopback address. So these pages are for the
+browsers that have opened one of our links, each of which works once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
+from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.config import load_config, load_settings
-from toolyard.web.server.socket import CannotListen, open_listener
-from toolyard.web.server.startup import ServeOptions, serve
+from toolyard.config.settings.choices import PeopleMode
+from toolyard.store.lazy_database import LazyDatabase
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from toolyard.store import Database
 
 __all__ = ["Pages"]
 
 log = logging.getLogger("toolyard.background")
 
 _LOOPBACK_ADDRESS = "127.0.0.1"
+_LINK_PREFIX = "/open/"
+_COOKIE_NAME = "toolyard_background"
+_MAX_UNUSED_LINKS = 1_000
+_REFUSAL = b"These pages are open to the person who runs this Toolyard. Open them with `toolyard open`.\n"
 
 
 class Pages:
-    """The web app of one data directory, started by ``open``."""
+    """The web app of one data directory, started by ``open`` or the first link."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
+        self._settings = load_settings(data_dir)
+        self._needs_link = self._settings.people_mode is PeopleMode.NONE
+        """Whether the local user uses the pages, without a sign-in."""
+        self._lazy_database = LazyDatabase(self._settings, data_dir)
+        self._database: asyncio.Future[Database] = asyncio.get_running_loop().create_future()
+        self._cookie = secrets.token_urlsafe(32)
+        self._unused_links: LruCache[str, None] = LruCache(_MAX_UNUSED_LINKS)
         self._open_requests = 0
-        self._last_request = time.monotonic()
+        self._last_request = 0.0
         self._url = ""
         self._invitation: str | None = None
         self._ready = asyncio.Event()
@@ -38,8 +60,36 @@ class Pages:
         """Time of the last request on the monotonic clock; None while one is open, as by a page in a tab."""
         return None if self._open_requests else self._last_request
 
+    # Access of the views.
+
+    async def open_database(self, *, create: bool) -> Database | None:
+        """Return the database of the local user; None if there is none. Raises StoreError."""
+        if not self._needs_link:
+            return None
+        database = await self._lazy_database.open_if_exists(create=create)
+        if database is not None and not self._database.done():
+            self._database.set_result(database)
+        return database
+
+    async def wait_for_database(self) -> Database:
+        """Return the database of the local user once there is one."""
+        return await asyncio.shield(self._database)
+
+    async def make_link(self, path: str) -> str | None:
+        """Return a link to a page that works once; None if the local user has no pages.
+
+        Raises ToolyardError or OSError.
+        """
+        return await self._open_link(path) if self._needs_link else None
+
+    # The web app.
+
     async def open(self) -> str:
-        """Return the address of the pages, or an invitation if no admin exists yet. Raises ToolyardError."""
+        """Return a link to the pages, or an invitation if no admin exists yet. Raises ToolyardError."""
+        link = await self._open_link("/")
+        return self._invitation or link
+
+    async def _open_link(self, path: str) -> str:
         if self._task is None or self._task.done():
             self._ready.clear()
             self._task = asyncio.create_task(self._serve())
@@ -48,10 +98,18 @@ class Pages:
         waiting.cancel()
         if self._task.done():
             self._task.result()
+        await self.open_database(create=False)
         self._last_request = time.monotonic()
-        return self._invitation or f"{self._url}/"
+        if not self._needs_link:
+            return f"{self._url}{path}"
+        token = secrets.token_urlsafe(24)
+        self._unused_links[token] = None
+        return f"{self._url}{_LINK_PREFIX}{token}{path}"
 
     async def _serve(self) -> None:
+        from toolyard.web.server.socket import CannotListen, open_listener  # loads the web app
+        from toolyard.web.server.startup import ServeOptions, serve
+
         settings = load_settings(self._data_dir)
         configuration = load_config(cwd=self._data_dir, data_dir=self._data_dir)
         try:
@@ -66,20 +124,59 @@ class Pages:
             self._ready.set()
 
         options = ServeOptions(configuration, settings, self._data_dir)
-        await serve(options, listener, announce, wrap_app=self._count_requests, handles_signals=False)
+        await serve(options, listener, announce, wrap_app=self._guard, handles_signals=False)
 
-    def _count_requests(self, app: ASGIApp) -> ASGIApp:
-        async def count_requests(scope: Scope, receive: Receive, send: Send) -> None:
+    def _guard(self, app: ASGIApp) -> ASGIApp:
+        """Return the app behind the check of links and cookies, with its requests counted."""
+
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             self._open_requests += 1
             try:
-                await app(scope, receive, send)
+                if scope["type"] != "http" or not self._needs_link:
+                    await app(scope, receive, send)
+                elif scope["path"].startswith(_LINK_PREFIX):
+                    await self._follow_link(scope, send)
+                elif self._has_cookie(scope):
+                    await app(scope, receive, send)
+                else:
+                    await _respond(send, 403, [(b"content-type", b"text/plain; charset=utf-8")], _REFUSAL)
             finally:
                 self._open_requests -= 1
                 self._last_request = time.monotonic()
 
-        return count_requests
+        return guarded
+
+    async def _follow_link(self, scope: Scope, send: Send) -> None:
+        token, slash, page = scope["path"].removeprefix(_LINK_PREFIX).partition("/")
+        is_unused = scope["method"] == "GET" and self._unused_links.pop(token, token) is None
+        if not is_unused and not self._has_cookie(scope):
+            await _respond(send, 403, [(b"content-type", b"text/plain; charset=utf-8")], _REFUSAL)
+            return
+        # Our own path, and no address of another site such as "//example.org".
+        target = f"{slash}{page}" if not page.startswith("/") else "/"
+        cookie = f"{_COOKIE_NAME}={self._cookie}; Path=/; HttpOnly; SameSite=Lax"
+        await _respond(
+            send, 303, [(b"location", target.encode("latin-1", "replace")), (b"set-cookie", cookie.encode())]
+        )
+
+    def _has_cookie(self, scope: Scope) -> bool:
+        text = b"; ".join(value for name, value in scope["headers"] if name == b"cookie")
+        try:
+            found = SimpleCookie(text.decode("latin-1")).get(_COOKIE_NAME)
+        except CookieError:
+            return False
+        return found is not None and secrets.compare_digest(found.value.encode(), self._cookie.encode())
 
     async def close(self) -> None:
-        """End the web app."""
+        """End the web app, and close the database."""
         if self._task is not None:
             await cancel_tasks([self._task])
+        self._database.cancel()
+        await self._lazy_database.close()
+
+
+async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:
+    safe = [(b"cache-control", b"no-store"), (b"referrer-policy", b"no-referrer")]
+    size = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *safe, size]})
+    await send({"type": "http.response.body", "body": body})

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from toolyard.background.listener import Listener, open_listener
@@ -17,8 +18,12 @@ from toolyard.background.owner import OperationServer, Owner
 from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, lock_file
 from toolyard.background.shim import Attachment, NotAttached, read_line
 from toolyard.background.views import Views
+from toolyard.clients.process_pool import ProcessPool
+from toolyard.config.settings.choices import PeopleMode
+from toolyard.config.settings.table import Settings
+from toolyard.store import Database
 
-__all__ = ["serve_local_clients"]
+__all__ = ["LocalClients", "ServedPages", "serve_local_clients"]
 
 log = logging.getLogger("toolyard.background")
 
@@ -26,8 +31,44 @@ _TAKEOVER_TIMEOUT_SECONDS = 4.0
 """Shorter than the time for which clients wait for a process that answers."""
 
 
+class ServedPages:
+    """The pages of ``toolyard serve``, for the local clients that it serves, once they are open."""
+
+    def __init__(self, people_mode: PeopleMode) -> None:
+        self._are_for_local_user = people_mode is PeopleMode.NONE
+        self._opened: asyncio.Future[tuple[Database, str]] = asyncio.get_running_loop().create_future()
+
+    def use(self, database: Database, url: str) -> None:
+        """Take the database of the pages, and their address."""
+        self._opened.set_result((database, url))
+
+    async def open_database(self, *, create: bool) -> Database | None:
+        """Return the database of the pages; None if they are not for the local user."""
+        return await self.wait_for_database() if self._are_for_local_user else None
+
+    async def wait_for_database(self) -> Database:
+        """Return the database of the pages; waits forever if they are not for the local user."""
+        if not self._are_for_local_user:
+            await asyncio.get_running_loop().create_future()
+        return (await asyncio.shield(self._opened))[0]
+
+    async def make_link(self, path: str) -> str | None:
+        """Return the address of a page; None if the pages are not for the local user."""
+        return f"{(await asyncio.shield(self._opened))[1]}{path}" if self._are_for_local_user else None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalClients:
+    """What ``toolyard serve`` shares with the local clients that it serves."""
+
+    pages: ServedPages
+    processes: ProcessPool
+
+
 @asynccontextmanager
-async def serve_local_clients(data_dir: Path, serve_operation: OperationServer) -> AsyncGenerator[None]:
+async def serve_local_clients(
+    data_dir: Path, settings: Settings, serve_operation: OperationServer
+) -> AsyncGenerator[LocalClients]:
     """Own the data directory in this process, and serve the clients of ``toolyard stdio`` meanwhile.
 
     If another ``toolyard serve`` owns it, nothing happens.
@@ -35,17 +76,18 @@ async def serve_local_clients(data_dir: Path, serve_operation: OperationServer) 
     loop = asyncio.get_running_loop()
     owners: list[Owner] = []
     loop.add_signal_handler(signal.SIGUSR1, lambda: [owner.restore_socket() for owner in owners])
+    shared = LocalClients(ServedPages(settings.people_mode), ProcessPool(settings.max_stdio_servers))
 
     async def run() -> None:
         listener = await asyncio.to_thread(_take_over, str(data_dir))
         if listener is not None:
-            views = Views(data_dir)
-            owners.append(Owner(listener, data_dir, views, serve_operation, is_background=False))
+            views = Views(data_dir, shared.pages, shared.processes)
+            owners.append(Owner(listener, data_dir, views, serve_operation))
             await owners[0].run()
 
     task = asyncio.create_task(run())
     try:
-        yield
+        yield shared
     finally:
         for owner in owners:
             owner.stop()
@@ -53,6 +95,7 @@ async def serve_local_clients(data_dir: Path, serve_operation: OperationServer) 
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+        await shared.processes.close()
         loop.remove_signal_handler(signal.SIGUSR1)
 
 

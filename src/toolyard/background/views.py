@@ -5,20 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from toolyard.agents.definitions.agents_md import find_agents_file, read_agents
 from toolyard.background.hello import Hello
+from toolyard.background.page_access import (
+    APPROVALS_PATH,
+    LazyApprovalStore,
+    LazyPageQuestions,
+    LazyRegistryPins,
+    PageAccess,
+)
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.config.sources.discovery import ConfigFile, choose_config_file
 from toolyard.config.watch import ConfigBroken, watch_config
+from toolyard.core.call_approvals import CallApprovals
 from toolyard.errors import ToolyardError
 from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.stdio.local_gateway import LocalGateway, resolve_caller
@@ -28,6 +39,10 @@ from toolyard.types.config import Configuration
 from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.types.server import Server, StdioSpec
 from toolyard.yard import Toolyard
+
+if TYPE_CHECKING:
+    from toolyard.core.instances import InstanceSync
+    from toolyard.store import Database
 
 __all__ = ["CLIENT_DIR_VARIABLE", "View", "Views"]
 
@@ -89,6 +104,7 @@ class View:
         cwd: str,
         data_dir: Path,
         processes: ProcessPool,
+        pages: PageAccess,
     ) -> None:
         self.key = key
         self.configuration = configuration
@@ -97,13 +113,65 @@ class View:
         self.client_count = 0
         self._cwd = cwd
         self.data_dir = data_dir
-        self.local = LocalGateway(self._with_environment(configuration), key.settings, data_dir, processes)
+        self._pages = pages
+        self.local = LocalGateway(
+            self._with_environment(configuration),
+            key.settings,
+            data_dir,
+            processes,
+            approvals=CallApprovals(
+                LazyApprovalStore(pages), find_page_url=partial(pages.make_link, APPROVALS_PATH)
+            ),
+            page=LazyPageQuestions(pages, key.settings.ask_wait),
+            registry_pins=LazyRegistryPins(pages),
+        )
         self._tasks = BackgroundTasks()
 
     async def open(self, path: str | None) -> None:
         """Load stored listings, and follow the configuration file from now on."""
+        try:
+            database = await self._pages.open_database(create=False)
+        except (ToolyardError, OSError) as error:
+            log.warning("the servers that were added in the pages are not available: %s", error)
+            database = None
+        # The first list of a client has the instances, too: many clients ask for it only once.
+        sync = None if database is None else await self._sync_instances(database)
         await self.local.core.tool_directory.load_stored(LOCAL_PRINCIPAL)
         self._tasks.spawn(self._apply_changes(path), name="configuration of a view")
+        self._tasks.spawn(self._follow_instances(sync), name="instances of a view")
+
+    async def _sync_instances(self, database: Database) -> InstanceSync:
+        """Let clients use the servers that the local user added in the pages."""
+        from toolyard.core.instances import InstanceSync  # only with a database
+        from toolyard.registry import Registry
+
+        core = self.local.core
+        sync = InstanceSync(
+            Registry(database.registry, self.key.settings, clock=time.time),
+            core.manager,
+            core.tool_directory,
+            core.updates,
+            database.auth,
+            self.local.gateway.on_servers_changed,
+        )
+        try:
+            await sync.sync(LOCAL_PRINCIPAL)
+        except ToolyardError as error:
+            log.warning("the servers that were added in the pages cannot be read: %s", error)
+        return sync
+
+    async def _follow_instances(self, sync: InstanceSync | None) -> None:
+        """Apply what the local user changes in the pages, also if they are opened later."""
+        database = await self._pages.wait_for_database()
+        sync = sync or await self._sync_instances(database)
+        from toolyard.store.change_feed.signals import REGISTRY_CHANNEL  # loads the database library
+
+        async with aclosing(database.signals.listen(REGISTRY_CHANNEL)) as listening:
+            async for _ in listening:
+                try:
+                    await sync.sync(LOCAL_PRINCIPAL)
+                except ToolyardError as error:
+                    log.warning("the servers that were added in the pages cannot be read: %s", error)
 
     def make_endpoint(self, arguments: Mapping[str, str]) -> Endpoint:
         """Return what a client with these options of ``toolyard stdio`` sees. Raises ToolyardError."""
@@ -188,12 +256,14 @@ def _depends_on_folder(server: Server) -> bool:
 class Views:
     """The views of one data directory."""
 
-    def __init__(self, data_dir: Path) -> None:
-        """Raises ConfigError."""
+    def __init__(self, data_dir: Path, pages: PageAccess, processes: ProcessPool | None = None) -> None:
+        """``processes`` are shared with others, who close them. Raises ConfigError."""
         self._data_dir = data_dir
+        self._pages = pages
         self._settings_signature = self._sign_settings()
         self.settings = load_settings(data_dir)
-        self._processes = ProcessPool(self.settings.max_stdio_servers)
+        self._owns_processes = processes is None
+        self._processes = processes or ProcessPool(self.settings.max_stdio_servers)
         self.views: list[View] = []
         self._opening = asyncio.Lock()
 
@@ -226,7 +296,7 @@ class Views:
             if any(_depends_on_folder(server) for server in configuration.servers.values()):
                 env[CLIENT_DIR_VARIABLE]
             key = _ViewKey(file, self.settings, inherited, env.values_by_name)
-            view = View(key, configuration, hello.cwd, self._data_dir, self._processes)
+            view = View(key, configuration, hello.cwd, self._data_dir, self._processes, self._pages)
             await view.open(path)
             self.views.append(view)
             return view
@@ -256,4 +326,5 @@ class Views:
         views, self.views = self.views, []
         for view in views:
             await view.close()
-        await self._processes.close()
+        if self._owns_processes:
+            await self._processes.close()

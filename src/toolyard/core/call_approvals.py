@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
@@ -50,11 +50,20 @@ class CallApprovals:
     """
 
     def __init__(
-        self, store: ApprovalStore, page_url: str | None = None, *, clock: Callable[[], float] = time.time
+        self,
+        store: ApprovalStore,
+        page_url: str | None = None,
+        *,
+        find_page_url: Callable[[], Awaitable[str | None]] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """``page_url`` is the address of the approvals page; None if there is none."""
+        """``page_url`` is the address of the approvals page; None if there is none.
+
+        ``find_page_url`` returns the address of a page that is opened only if the client cannot be asked.
+        """
         self._store = store
         self._page_url = page_url
+        self._find_page_url = find_page_url
         self._clock = clock
         self._create_lock = asyncio.Lock()
         self._approver = Approver(store, fallback=self._require_approval, clock=clock)
@@ -90,12 +99,23 @@ class CallApprovals:
     async def _require_approval(self, question: ApprovalRequest) -> bool:
         approval = await self._find_or_create(question)
         cause = f"'{approval.name}' needs an approval: {approval.reason}"
-        if self._page_url is None:
-            hint = "use a client that can ask you (elicitation), or set write_tools to 'allow'"
-            raise ApprovalNeeded(cause, approval=approval.id, hint=hint)
-        link = f"{self._page_url}#{approval.id}"
-        hint = f"approve it at {link}, then make the same call again"
-        raise ApprovalNeeded(cause, approval=approval.id, link=link, hint=hint)
+        hint = "use a client that can ask you (elicitation), or set write_tools to 'allow'"
+        needed = ApprovalNeeded(cause, approval=approval.id, hint=hint)
+        if self._page_url is not None:
+            _set_link(needed, self._page_url)
+        raise needed
+
+    @property
+    def has_page(self) -> bool:
+        """Whether there is a page for approvals, or one that can be opened."""
+        return self._page_url is not None or self._find_page_url is not None
+
+    async def add_link(self, needed: ApprovalNeeded) -> None:
+        """Add the link to the page, for a person who could not be asked otherwise."""
+        if needed.link is None and self._find_page_url is not None:
+            page_url = await self._find_page_url()
+            if page_url is not None:
+                _set_link(needed, page_url)
 
     async def _find_or_create(self, question: ApprovalRequest) -> Approval:
         """Return the open approval of this call, and record one if there is none."""
@@ -133,6 +153,11 @@ class CallApprovals:
             reason="" if decision.decisive is None else decision.decisive.reason,
             asked_at=self._clock(),
         )
+
+
+def _set_link(needed: ApprovalNeeded, page_url: str) -> None:
+    needed.link = f"{page_url}#{needed.approval}"
+    needed.hint = f"approve it at {needed.link}, then make the same call again"
 
 
 def _encode_arguments(arguments: dict[str, object]) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toolyard.auth import AuthProvider
 from toolyard.catalog.cache import CatalogueCache
@@ -62,15 +62,23 @@ from toolyard.types.tool import JsonObject
 if TYPE_CHECKING:
     from toolyard.agents.builtin_tools.server_factory import NativeServerSetup
     from toolyard.agents.chat.elicitation import ServerQuestions
-    from toolyard.core.page_questions import PageQuestions
 
 __all__ = [
     "Core",
+    "SharedQuestions",
     "auth_providers_from_database",
     "build_core",
     "make_chat_callbacks",
     "make_shared_callbacks",
 ]
+
+
+class SharedQuestions(Protocol):
+    """Answers questions of servers that several clients share, where no single client can be asked."""
+
+    async def answer(
+        self, owner: str, server_id: str, method: str, params: JsonObject, calls: Sequence[UnansweredCall]
+    ) -> JsonObject: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +291,7 @@ def _build_meta_limits(settings: Settings) -> MetaToolLimits:
 
 
 def make_chat_callbacks(
-    questions: Callable[[], ServerQuestions], page: PageQuestions | None = None, *, sampling: bool
+    questions: Callable[[], ServerQuestions], page: SharedQuestions | None = None, *, sampling: bool
 ) -> CallbacksFor:
     """Return callbacks that forward elicitation of servers to the user's chat, and ``sampling`` to the model.
 
@@ -304,7 +312,7 @@ def make_chat_callbacks(
     return callbacks_for
 
 
-def make_shared_callbacks(page: PageQuestions | None) -> CallbacksFor:
+def make_shared_callbacks(page: SharedQuestions | None) -> CallbacksFor:
     """Return callbacks for servers that only gateway clients use.
 
     A question that cannot be attributed to one client goes to the ``page``; without one it is cancelled.

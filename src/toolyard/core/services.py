@@ -14,6 +14,7 @@ from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.agents.models.available_models import Models
 from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.clients.process_pool import ProcessPool
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import Settings
 from toolyard.core.audit import AuditRecorder
@@ -54,6 +55,7 @@ class Services:
         *,
         database: Database,
         links: InterfaceLinks,
+        processes: ProcessPool | None = None,
     ) -> None:
         self.settings = settings
         self.data_dir = data_dir
@@ -81,7 +83,7 @@ class Services:
         self.approvals = CallApprovals(database.approvals, links.approvals_url, clock=time.time)
         self.audit = AuditRecorder(database.audit, settings)
         self.models = Models.from_settings(settings, self.tracer)
-        self.core = self._build_core(links)
+        self.core = self._build_core(links, processes)
         core = self.core
         self.instances = InstanceSync(
             self.registry,
@@ -125,18 +127,23 @@ class Services:
         data_dir: Path,
         agents: LoadedAgents,
         links: InterfaceLinks,
+        processes: ProcessPool | None = None,
     ) -> Services:
         """Open the database and create all services, without connecting to any server.
+
+        ``processes`` are those of stdio servers, which others share and close.
 
         Raises ToolyardError.
         """
         database = await Database.open_from_settings(settings, data_dir, migrates=True)
-        services = cls(configuration, settings, data_dir, agents, database=database, links=links)
+        services = cls(
+            configuration, settings, data_dir, agents, database=database, links=links, processes=processes
+        )
         await services.chats.open(resume_any_chat=True)
         services.tasks.spawn(database.watch_key())
         return services
 
-    def _build_core(self, links: InterfaceLinks) -> Core:
+    def _build_core(self, links: InterfaceLinks, processes: ProcessPool | None) -> Core:
         database, settings = self.database, self.settings
         return build_core(
             self.config.configuration,
@@ -162,6 +169,7 @@ class Services:
             ),
             on_list_changed=self._on_list_changed,
             with_native_tools=True,
+            processes=processes,
         )
 
     def _record_call(self, record: CallRecord) -> None:

@@ -17,7 +17,7 @@ __all__ = ["LazyDatabase"]
 
 
 class LazyDatabase:
-    """Database for the library and the command line, which often need none. Never creates one."""
+    """Database for processes that often need none. It is created only where that is asked for."""
 
     def __init__(self, settings: Settings, data_dir: Path | None) -> None:
         """Use the database of a server with these settings and this data directory."""
@@ -31,14 +31,18 @@ class LazyDatabase:
         database = await self.open_if_exists()
         return None if database is None else database.auth
 
-    async def open_if_exists(self) -> Database | None:
-        """Return the database; None if there is none. Concurrent callers share one. Raises StoreError."""
+    async def open_if_exists(self, *, create: bool = False) -> Database | None:
+        """Return the database; None if there is none, and ``create`` is false. Concurrent callers share one.
+
+        Raises StoreError.
+        """
         async with self._open_lock:
             if self._database is None:
                 # Opening SQLite would create the file, so look for it first.
                 if self._data_dir is None:
                     return None
-                if self._settings.database_url is None and not (self._data_dir / DATABASE_FILE_NAME).exists():
+                is_there = self._settings.database_url or (self._data_dir / DATABASE_FILE_NAME).exists()
+                if not is_there and not create:
                     return None
                 from toolyard.store import Database  # loads SQLAlchemy, which is slow
 

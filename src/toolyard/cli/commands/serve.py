@@ -80,8 +80,14 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
     async def run() -> None:
         from toolyard.background.takeover import serve_local_clients  # loads the gateway
 
-        async with serve_local_clients(folder, serve_operation):
-            await serve(ServeOptions(configuration, settings, folder, options.config), listener, announce)
+        async with serve_local_clients(folder, settings, serve_operation) as local:
+            await serve(
+                ServeOptions(configuration, settings, folder, options.config),
+                listener,
+                announce,
+                processes=local.processes,
+                on_open=local.pages.use,
+            )
 
     run_async(run())
     return 0

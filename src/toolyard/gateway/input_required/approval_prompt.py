@@ -98,7 +98,7 @@ class ApprovalPrompt:
             return None
         message = _build_message(needed, arguments, self._max_characters)
         if message is None or len(message) > self._max_characters:
-            if needed.link is None:
+            if not self._approvals.has_page:
                 raise _too_long_error(needed, self._max_characters)
             return None
         if request.era.asks_in_results:
@@ -108,6 +108,11 @@ class ApprovalPrompt:
             return None
         await self._record_answer(needed.approval, answer, _target_tool_name(request))
         return await retry_call()
+
+    async def add_link(self, needed: ApprovalNeeded) -> None:
+        """Add a link for the person to an approval that the client was not asked for."""
+        if self._approvals is not None:
+            await self._approvals.add_link(needed)
 
     def _build_question(self, request: ClientRequest, approval: str, message: str) -> dict[str, Any]:
         state = self._runner.seal_state(request, {"approval": approval, "message": message})

@@ -6,13 +6,14 @@ import asyncio
 import select
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
+from toolyard.catalog.lock.storage import RegistryPinStorage
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import Settings
 from toolyard.core.call_approvals import CallApprovals, MemoryApprovalStore
-from toolyard.core.composition import build_core, make_shared_callbacks
+from toolyard.core.composition import SharedQuestions, build_core, make_shared_callbacks
 from toolyard.core.local_clients import record_local_client
 from toolyard.errors import Unreachable
 from toolyard.gateway.caller_view import gateway_caller, limit_scope_to_server
@@ -28,9 +29,6 @@ from toolyard.protocol.pending import Message
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
-
-if TYPE_CHECKING:
-    from toolyard.core.page_questions import PageQuestions
 
 __all__ = [
     "DRAIN_TIMEOUT_SECONDS",
@@ -181,12 +179,14 @@ class LocalGateway:
         processes: ProcessPool | None = None,
         *,
         sole_client: SoleClient | None = None,
-        page: PageQuestions | None = None,
+        approvals: CallApprovals | None = None,
+        page: SharedQuestions | None = None,
+        registry_pins: RegistryPinStorage | None = None,
     ) -> None:
         """Servers are told what the ``sole_client`` can do. Without one several clients share them, and
         questions that cannot be attributed to one go to the ``page``, if there is one."""
         self._tasks = BackgroundTasks()
-        approvals = CallApprovals(MemoryApprovalStore())
+        approvals = approvals or CallApprovals(MemoryApprovalStore())
         self.core = core = build_core(
             configuration,
             settings,
@@ -195,6 +195,7 @@ class LocalGateway:
             approve=approvals,
             on_list_changed=self._handle_list_changed,
             processes=processes,
+            registry_pins=registry_pins,
         )
         self.gateway = Gateway(
             core.manager,

@@ -184,8 +184,11 @@ class ToolHandlers:
             asked = await self._approval_prompt.ask_client(needed, request, call.arguments, again)
         except ToolRefused as error:
             return self._refusal_result(error, name, exposed)
+        if asked is not None:
+            return asked
+        await self._approval_prompt.add_link(needed)
         # Not raised again: the error and a frame that both holds and raised it would form a reference cycle.
-        return self._refusal_result(needed, name, exposed) if asked is None else asked
+        return self._refusal_result(needed, name, exposed)
 
     async def _call_meta_tool(self, call: ToolCall, request: ClientRequest) -> dict[str, Any]:
         """Return a meta tool's answer. Results of called tools are shaped for a model; media are added beside
@@ -206,11 +209,10 @@ class ToolHandlers:
                 asked = await self._approval_prompt.ask_client(
                     needed, request, as_object(call.arguments.get("arguments")), made
                 )
-                return (
-                    _build_meta_result(meta.build_error_result(needed, caller), request)
-                    if asked is None
-                    else asked
-                )
+                if asked is not None:
+                    return asked
+                await self._approval_prompt.add_link(needed)
+                return _build_meta_result(meta.build_error_result(needed, caller), request)
         except ToolRefused as error:
             return _build_meta_result(meta.build_error_result(error, caller), request)
 

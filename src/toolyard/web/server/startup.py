@@ -18,12 +18,14 @@ from toolyard.accounts.startup import create_first_admin_link
 from toolyard.agents.definitions.agent_tools import find_tool_problems
 from toolyard.agents.definitions.watch import LoadedAgents, load_agents, watch_agents
 from toolyard.agents.models.errors import ModelFailed
+from toolyard.clients.process_pool import ProcessPool
 from toolyard.config.file_writer import remove_stale_temporary_files
 from toolyard.config.settings.table import Settings
 from toolyard.config.watch import ConfigBroken, watch_config
 from toolyard.core.services import Services
 from toolyard.errors import ConfigError, ToolyardError
 from toolyard.policy import select_bundles
+from toolyard.store import Database
 from toolyard.store.errors import StoreError
 from toolyard.types.audit import AuditEntry
 from toolyard.types.call import Caller
@@ -85,10 +87,13 @@ async def serve(
     *,
     wrap_app: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     handles_signals: bool = True,
+    processes: ProcessPool | None = None,
+    on_open: Callable[[Database, str], None] = lambda database, url: None,
 ) -> None:
     """Serve until a stop signal, or until cancelled.
 
     ``announce`` is called once requests are accepted, with an invitation link if no admin exists yet.
+    ``processes`` are shared with others, who close them. ``on_open`` gets the database and the address.
     Raises ToolyardError if the server cannot start.
     """
     async with AsyncExitStack() as closing:
@@ -102,10 +107,12 @@ async def serve(
             options.data_dir,
             agents,
             PublicUrls(options.settings).build_links(listener.address),
+            processes,
         )
         closing.push_async_callback(services.close)
         _apply_agents(services, agents)
         public = options.settings.public_url or listener.address
+        on_open(services.database, public.rstrip("/"))
         invitation = await create_first_admin_link(services.people, options.settings, public.rstrip("/"))
         if invitation is not None:
             await services.database.audit.write(
