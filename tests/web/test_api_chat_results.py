@@ -18,6 +18,8 @@ from tests.web.chat_client import (
     streaming,
 )
 
+from toolyard.agents.chat.markdown_export import _find_longest_run  # pyright: ignore[reportPrivateUsage]
+
 if TYPE_CHECKING:
     from tests.conftest import Listening
     from tests.web.conftest import Opening
@@ -150,6 +152,11 @@ async def test_a_fence_holds_whatever_a_tool_says(open_site: Opening) -> None:
     assert headings == ["chat_write", "You ran `chat_write`", "`chat_write` (chat)"]
     assert [each.content for each in tokens if each.type == "fence"][-1] == f"wrote {tricks}\n"
     assert not [each for each in tokens if each.type == "html_block"]
+
+
+@pytest.mark.parametrize("before", [0, 999_997, 1_000_000, 2_999_999])
+def test_a_fence_is_longer_than_a_run_that_crosses_parts(before: int) -> None:
+    assert _find_longest_run("x" * before + "`" * 7 + "x`` " * 10) == 7
 
 
 async def test_a_question_and_its_answer_are_in_it_without_what_was_answered(local: Any) -> None:

@@ -170,15 +170,16 @@ def _format_inline_code(text: object) -> str:
 
 
 def _find_longest_run(text: str) -> int:
-    """Return the length of the longest run of backticks, without a list of runs, which may be millions."""
-    length, step = 0, 1
-    while "`" * (length + step) in text:
-        length, step = length + step, 2 * step
-    while step > 1:
-        step //= 2
-        if "`" * (length + step) in text:
-            length += step
-    return length
+    """Return the length of the longest run of backticks. In parts: there may be millions of runs."""
+    longest = current = 0
+    for start in range(0, len(text), _PART_CHARACTERS):
+        part = text[start : start + _PART_CHARACTERS]
+        rest = part.lstrip("`")
+        current += len(part) - len(rest)
+        longest = max(longest, current, *map(len, re.findall("`+", rest)))
+        if rest:
+            current = len(rest) - len(rest.rstrip("`"))
+    return longest
 
 
 def _format_code_fence(text: str, language: str = "") -> str:
