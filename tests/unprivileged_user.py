@@ -6,14 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from tests.conftest import ROOT
 
-__all__ = ["run_as_user"]
+__all__ = ["PACKAGE_PATH", "run_as_user"]
+
+PACKAGE_PATH = f"{ROOT / 'src'}{os.pathsep}{Path(orjson.__file__).parent.parent}"
+"""PYTHONPATH of this checkout and its dependencies, for interpreters that do not have them installed."""
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _UID = 65534
@@ -27,11 +30,10 @@ def run_as_user(folder: Path, *arguments: object, **env: str) -> subprocess.Comp
     interpreter of this version can be run by that user: root's own is often out of reach.
     """
     options: dict[str, Any] = {"cwd": folder, "capture_output": True, "text": True, "timeout": 100}
-    packages = f"{ROOT / 'src'}{os.pathsep}{sysconfig.get_path('purelib')}"
     options["env"] = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": str(folder),
-        "PYTHONPATH": packages,
+        "PYTHONPATH": PACKAGE_PATH,
         **env,
     }
     if os.getuid() == 0:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unprivileged_user import run_as_user
+from tests.unprivileged_user import PACKAGE_PATH, run_as_user
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -53,7 +53,7 @@ def test_a_server_of_the_same_user_reads_neither_environment_nor_memory(spying: 
 
 def test_the_environment_block_holds_no_values_even_for_root(spying: Path) -> None:
     words = [sys.executable, "-m", "toolyard", "servers", "--config", "mcp.json", "--data-dir", "data"]
-    env = {"PATH": os.environ["PATH"], "HOME": str(spying), **SECRETS}
+    env = {"PATH": os.environ["PATH"], "HOME": str(spying), "PYTHONPATH": PACKAGE_PATH, **SECRETS}
     subprocess.run(words, cwd=spying, env=env, timeout=100, capture_output=True)
     environ = json.loads((spying / "found.json").read_text())["environ"]
     assert environ == "PermissionError" or "TOOLYARD_SECRET_KEY=" in environ
@@ -78,7 +78,7 @@ def test_the_marker_of_a_nested_toolyard_stays_readable() -> None:
         "from pathlib import Path\nfrom toolyard.cli.process_setup import erase_environment_block\n"
         "erase_environment_block()\nprint(Path('/proc/self/environ').read_bytes())"
     )
-    env = {"TOOLYARD_CHILD": "1:2:3:4:5", "OTHER": "gone"}
+    env = {"TOOLYARD_CHILD": "1:2:3:4:5", "OTHER": "gone", "PYTHONPATH": PACKAGE_PATH}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=env)
     assert "TOOLYARD_CHILD=1:2:3:4:5" in done.stdout
     assert "OTHER=" in done.stdout
