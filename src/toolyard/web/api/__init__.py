@@ -10,12 +10,12 @@ from toolyard.web.api import (
     agents,
     approvals,
     audit,
-    chat_export,
     chat_results,
     chat_stream,
     chats,
     config_sign_ins,
     events,
+    exports,
     instances,
     models,
     openapi,
@@ -35,6 +35,6 @@ __all__ = ["router"]
 
 router = Routes("/api/v1")
 _SERVER_MODULES = (status, config_sign_ins, servers, instances, tool_changes, tools)
-_CHAT_MODULES = (agents, chats, chat_stream, chat_results, chat_export, models, approvals, pending)
+_CHAT_MODULES = (agents, chats, chat_stream, chat_results, exports, models, approvals, pending)
 for _each in (*_SERVER_MODULES, *_CHAT_MODULES, tokens, sessions, users, audit, usage, events, openapi):
     router.include(_each.router)

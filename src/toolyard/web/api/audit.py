@@ -13,6 +13,7 @@ from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
+from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.types.audit import AuditEntry
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
@@ -25,11 +26,12 @@ from toolyard.web.api.dependencies import (
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AuditDep, AuditLogDep
 
-__all__ = ["router"]
+__all__ = ["export_person_entries", "router"]
 
 router = Routes(prefix="/audit", tags=["audit"])
 
 _CONTENT_TYPE_BY_FORMAT = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
+_ENTRIES_PER_PAGE = 500
 _CSV_COLUMNS = ("id", "at", "action", "actor", "actor_name", "target", "outcome", "address", "details")
 
 
@@ -124,7 +126,20 @@ async def export_audit(
 
 async def _export_jsonl(entries: AsyncIterator[AuditEntry]) -> AsyncGenerator[bytes]:
     async for each in entries:
-        yield orjson.dumps(_build_entry_model(each).model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE)
+        yield _encode_line(each)
+
+
+async def export_person_entries(audit_log: SqlAuditLog, person: str) -> AsyncGenerator[bytes]:
+    """Yield the entries of one person's actions as JSON lines, newest first."""
+    before: int | None = None
+    while page := await audit_log.entries(before=before, limit=_ENTRIES_PER_PAGE, action=None, actor=person):
+        for each in page:
+            yield _encode_line(each)
+        before = page[-1].id
+
+
+def _encode_line(entry: AuditEntry) -> bytes:
+    return orjson.dumps(_build_entry_model(entry).model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE)
 
 
 async def _export_csv(entries: AsyncIterator[AuditEntry]) -> AsyncGenerator[str]:

@@ -62,6 +62,7 @@ _ACTIONS = (
     PaletteEntry("Connect to a server", "/ui/mcp/new", "plug"),
     PaletteEntry("Create an API token", "/ui/tokens", "key"),
     PaletteEntry("Connect an editor or agent", "/ui/connect", "globe"),
+    PaletteEntry("Download your data", "/ui/account", "save"),
     PaletteEntry("Add a server", "/ui/admin/mcp/new", "server", for_admins=True),
     PaletteEntry("Invite a person", "/ui/admin/people", "people", for_admins=True),
 )

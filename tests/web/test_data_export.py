@@ -1,0 +1,65 @@
+"""The archive of all data of a person."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import time
+import zipfile
+
+from tests.web.conftest import Local, Person
+
+from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
+
+LONG_TEXT = "a line of a long message\n" * 20_000
+
+
+async def add_chat(team: Local, owner: str, chat_id: str, text: str) -> None:
+    store = team.services.database.chats
+    await store.create(Chat(chat_id, owner, f"About {chat_id}!", time.time(), time.time()))
+    message = NewChatEvent(Kind.USER, {"text": text, "model": None, "agent": None, "again": None})
+    assert await store.claim(chat_id, "runner", TurnState.IDLE, [message], new_turn=True)
+    end = NewChatEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
+    await store.append(chat_id, "runner", [end], next_state=TurnState.IDLE)
+
+
+async def download(person: Person) -> zipfile.ZipFile:
+    answer = await person.browser.get("/api/v1/me/export")
+    assert answer.status == 200
+    assert answer.headers["Content-Disposition"].startswith('attachment; filename="toolyard-data-')
+    return await asyncio.to_thread(zipfile.ZipFile, io.BytesIO(answer.body))
+
+
+async def test_the_archive_has_all_chats_of_the_person_and_of_nobody_else(team: Local) -> None:
+    ann, bob = await team.person("ann"), await team.person("bob")
+    await add_chat(team, ann.user.id, "first", "Hello there")
+    await add_chat(team, ann.user.id, "second", LONG_TEXT)
+    await add_chat(team, bob.user.id, "other", "Private")
+    archive = await download(ann)
+    assert archive.testzip() is None
+    assert sorted(archive.namelist()) == [
+        "account.json",
+        "audit.jsonl",
+        "chats/first-about-first.jsonl",
+        "chats/first-about-first.md",
+        "chats/second-about-second.jsonl",
+        "chats/second-about-second.md",
+        "instances.json",
+        "standing-approvals.json",
+        "tokens.json",
+        "usage.json",
+    ]
+    assert "Hello there" in archive.read("chats/first-about-first.md").decode()
+    events = [json.loads(line) for line in archive.read("chats/second-about-second.jsonl").splitlines()]
+    assert [each["kind"] for each in events] == ["user", "end"]
+    assert events[0]["body"]["text"] == LONG_TEXT
+    assert json.loads(archive.read("account.json"))["name"] == "ann"
+
+
+async def test_the_archive_contains_no_secret_of_a_token(team: Local) -> None:
+    ann = await team.person("ann")
+    archive = await download(ann)
+    assert json.loads(archive.read("tokens.json"))["items"][0]["name"] == "test"
+    secret = ann.secret.encode()
+    assert all(secret not in archive.read(name) for name in archive.namelist())
