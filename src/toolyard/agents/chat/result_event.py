@@ -8,6 +8,7 @@ from typing import Any, cast
 import orjson
 
 from toolyard.agents.chat.sanitize import sanitize_text
+from toolyard.results.untrusted_text import unfence_text
 from toolyard.types.chat import CallResult, NewChatEvent, ResultMedia
 from toolyard.types.result import Media, Result
 
@@ -15,6 +16,8 @@ __all__ = ["MAX_PREVIEW_CHARACTERS", "FullResult", "failure_event", "read_full_r
 
 MAX_PREVIEW_CHARACTERS = 4_000
 """Characters of a result that the event's body contains."""
+_MAX_STRUCTURED_BYTES = 1_000_000
+"""Maximum size of structured content that is stored beside the text of a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,8 @@ class FullResult:
 
     text: str
     media: tuple[Media, ...] = ()
+    structured: str = ""
+    """Structured content as JSON, if the text is not the same JSON."""
 
 
 def result_event(
@@ -41,7 +46,9 @@ def result_event(
         result.handle,
         reconnect_instance_id,
     )
-    kept = _encode_full_result(text, media) if media or len(text) > MAX_PREVIEW_CHARACTERS else b""
+    structured = _encode_structured(result)
+    is_longer = media or structured or len(text) > MAX_PREVIEW_CHARACTERS
+    kept = _encode_full_result(text, media, structured) if is_longer else b""
     return NewChatEvent.from_data(data, call_id, kept)
 
 
@@ -55,9 +62,30 @@ def read_full_result(result: CallResult, kept_data: bytes | None) -> FullResult:
     if not kept_data:
         return FullResult(result.text)
     decoded = cast("dict[str, Any]", orjson.loads(kept_data))
-    return FullResult(decoded["text"], tuple(Media(**each) for each in decoded["media"]))
+    media = tuple(Media(**each) for each in decoded["media"])
+    return FullResult(decoded["text"], media, decoded.get("structured", ""))
 
 
-def _encode_full_result(text: str, media: tuple[Media, ...]) -> bytes:
+def _encode_structured(result: Result) -> str:
+    """Return the structured content as JSON; empty if the text has it, too, or if it is too long."""
+    if result.structured is None:
+        return ""
+    try:
+        encoded = orjson.dumps(result.structured)
+    except orjson.JSONEncodeError:
+        return ""
+    if len(encoded) > _MAX_STRUCTURED_BYTES:
+        return ""
+    try:
+        # Servers should send the same JSON as text, for clients that do not know structured content.
+        is_same = bool(orjson.loads(unfence_text(result.text)) == result.structured)
+    except orjson.JSONDecodeError:
+        is_same = False
+    return "" if is_same else encoded.decode()
+
+
+def _encode_full_result(text: str, media: tuple[Media, ...], structured: str) -> bytes:
     media_rows = [{key: value for key, value in asdict(each).items() if value is not None} for each in media]
-    return orjson.dumps({"text": text, "media": media_rows})
+    # Absent in most rows, and in those of earlier versions.
+    extra = {"structured": structured} if structured else {}
+    return orjson.dumps({"text": text, "media": media_rows, **extra})
