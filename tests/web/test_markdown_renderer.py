@@ -111,7 +111,7 @@ async def test_a_page_has_a_budget(in_process: list[str]) -> None:
 
 async def test_a_child_that_is_gone_is_replaced(renderer: MarkdownRenderer) -> None:
     assert await renderer.render([LONG]) == [render_markdown(LONG)]
-    child: Any = renderer._child  # pyright: ignore[reportPrivateUsage]
+    child: Any = renderer._process._child  # pyright: ignore[reportPrivateUsage]
     child._process.kill()
     await child._process.wait()
     assert await renderer.render([LONG + "x"]) == [render_markdown(LONG + "x")]

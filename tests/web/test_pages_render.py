@@ -251,7 +251,7 @@ def check(page: Page) -> None:
                 continue
             assert not re.match(r"(?i)(https?:)?//|javascript:", address), f"{page.path}: {address}"
     for script in root.all("script"):
-        assert re.match(r"/static/(requests|app|chat)\.js\?v=", script.attrs["src"])
+        assert re.match(r"/static/[a-z_-]+\.js\?v=", script.attrs["src"])
         assert not script.text
     assert not root.all("style")
     for form in root.all("form"):

@@ -40,7 +40,9 @@ from toolyard.web.problem_details import (
 from toolyard.web.protected_resource import ResourceServer
 from toolyard.web.protected_resource import router as resource_routes
 from toolyard.web.public_urls import PublicUrls
+from toolyard.web.rendering.child import RenderingProcess
 from toolyard.web.rendering.renderer import MarkdownRenderer
+from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.server.health import router as health
 from toolyard.web.server.invalidation import (
     handle_credential_changes,
@@ -150,9 +152,9 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
     notices = GatewayNotices(gateway, services.instances, core.manager, core.tool_directory, core.locks)
     records = ServerRecords(services.instances, core.manager, core.tool_directory, core.updates)
     live_updates = StatusUpdates(records)
-    markdown = MarkdownRenderer()
+    rendering = RenderingProcess()
     services.stop_callbacks += [live_updates.close, mount.stop]
-    services.end_callbacks += [mount.close, markdown.close]
+    services.end_callbacks += [mount.close, rendering.close]
     for work in (
         handle_token_changes(database.signals, mount),
         handle_credential_changes(database.signals, core.updates),
@@ -192,7 +194,8 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         notices,
         records,
         live_updates,
-        markdown,
+        MarkdownRenderer(rendering),
+        ResultRenderer(rendering),
         CsrfKey(database.cipher.derive_key("csrf")),
         DeviceCookies(database.cipher.derive_key("device cookies")),
         AccountAdmin(

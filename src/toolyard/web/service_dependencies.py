@@ -38,6 +38,7 @@ from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.rendering.renderer import MarkdownRenderer
+from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.server.metrics import Metrics
 from toolyard.web.server_icons import ServerIcons
 from toolyard.web.server_preview import ServerPreviews
@@ -72,6 +73,7 @@ __all__ = [
     "PreviewsDep",
     "QuestionsDep",
     "RegistryDep",
+    "ResultRendererDep",
     "ServerIconsDep",
     "ServerRecordsDep",
     "ServerSignInsDep",
@@ -116,6 +118,7 @@ PeopleDep = Annotated[AccountService, uses(AccountService)]
 PreviewsDep = Annotated[ServerPreviews, uses(ServerPreviews)]
 QuestionsDep = Annotated[SqlQuestionStore, uses(SqlQuestionStore)]
 RegistryDep = Annotated[Registry, uses(Registry)]
+ResultRendererDep = Annotated[ResultRenderer, uses(ResultRenderer)]
 ServerIconsDep = Annotated[ServerIcons, uses(ServerIcons)]
 ServerRecordsDep = Annotated[ServerRecords, uses(ServerRecords)]
 ServerSignInsDep = Annotated[ConfigServerSignIns, uses(ConfigServerSignIns)]

@@ -9,27 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
 from markupsafe import Markup
 
-from toolyard.agents.builtin_tools.tool_error import NativeToolError
-from toolyard.agents.builtin_tools.worker_process import WorkerProcess
+from toolyard.web.rendering.child import ChildUnavailable, RenderingProcess
 from toolyard.web.rendering.markdown import render_markdown, render_preformatted
 
 __all__ = ["DeferredMarkdown", "MarkdownRenderer"]
 
-log = logging.getLogger("toolyard.web")
-
-_CHILD_START_SECONDS = 60.0
 _PLACEHOLDER_PATTERN = re.compile("\x00([0-9]+)\x00")
-
-
-class _ChildUnavailable(Exception):
-    """Raised if the child process cannot be started."""
 
 
 class MarkdownRenderer:
@@ -37,6 +28,7 @@ class MarkdownRenderer:
 
     def __init__(
         self,
+        process: RenderingProcess | None = None,
         *,
         inline_characters: int = 1_500,
         batch_characters: int = 16_000,
@@ -45,7 +37,7 @@ class MarkdownRenderer:
         page_seconds: float = 5.0,
         cache_characters: int = 8_000_000,
     ) -> None:
-        """Create a renderer; the child process is started on first use.
+        """Create a renderer. The child process, its own if none is given, is started on first use.
 
         A page with at most ``inline_characters`` of missing texts is rendered in this process. ``batch_…``
         limit each request to the child, ``page_…`` the work for one page: texts beyond are shown unrendered.
@@ -58,10 +50,7 @@ class MarkdownRenderer:
         self._cache_characters = cache_characters
         self._cache: OrderedDict[str, Markup] = OrderedDict()
         self._cached_characters = 0
-        self._child: WorkerProcess | None = None
-        self._start_task: asyncio.Task[WorkerProcess] | None = None
-        # The child handles one request at a time, and responses carry no ids.
-        self._lock = asyncio.Lock()
+        self._process = process or RenderingProcess()
         self.texts_sent = 0
         """Number of texts sent to the child so far."""
 
@@ -80,8 +69,7 @@ class MarkdownRenderer:
 
     async def close(self) -> None:
         """End the child process."""
-        async with self._lock:
-            await self._end_child()
+        await self._process.close()
 
     def _take_within_page_limit(self, texts: Iterable[str]) -> Iterator[str]:
         remaining = self._page_characters
@@ -103,7 +91,7 @@ class MarkdownRenderer:
                             html_by_text |= self._cache_batch([text], await self._render_batch([text]))
                     else:
                         html_by_text |= self._cache_batch(batch, rendered)
-        except (TimeoutError, _ChildUnavailable):
+        except (TimeoutError, ChildUnavailable):
             # The time of the page is over, or the next page may find a child that starts. Texts without a
             # result are shown unrendered.
             pass
@@ -132,58 +120,11 @@ class MarkdownRenderer:
     async def _render_batch(self, texts: Sequence[str]) -> list[str] | None:
         """Render texts in the child. Return None if it failed or took too long.
 
-        Raises _ChildUnavailable.
+        Raises ChildUnavailable.
         """
-        message = json.dumps(list(texts)).encode()
-        async with self._lock:
-            # An idle child exits after a while, so that a lost child is replaced once.
-            for is_new in (self._child is None, True):
-                child = await self._ensure_child()
-                if child is None:
-                    raise _ChildUnavailable
-                self.texts_sent += len(texts)
-                try:
-                    async with asyncio.timeout(self._batch_seconds):
-                        return json.loads(await child.send_request(message))
-                except NativeToolError:
-                    await self._end_child()
-                    if is_new:
-                        return None
-                except TimeoutError:
-                    await self._end_child()
-                    return None
-                except BaseException:
-                    # Cancelled: the late response must not be taken for that to the next request.
-                    await self._end_child()
-                    raise
-        return None
-
-    async def _ensure_child(self) -> WorkerProcess | None:
-        """Return the child, starting it if necessary, or None if it cannot be started.
-
-        Cancellation of the caller does not interrupt the start, which the next caller continues to await.
-        """
-        if self._child is None:
-            if self._start_task is None:
-                self._start_task = asyncio.create_task(_start_child())
-            try:
-                self._child = await asyncio.shield(self._start_task)
-            except (NativeToolError, OSError, TimeoutError) as error:
-                log.warning(
-                    "Markdown is shown unrendered, because the rendering process failed to start: %s", error
-                )
-            if self._start_task.done():
-                self._start_task = None
-        return self._child
-
-    async def _end_child(self) -> None:
-        start_task, self._start_task = self._start_task, None
-        if start_task is not None:
-            start_task.cancel()
-            await asyncio.gather(start_task, return_exceptions=True)
-        child, self._child = self._child, None
-        if child is not None:
-            await child.__aexit__(None, None, None)
+        self.texts_sent += len(texts)
+        response = await self._process.request({"markdown": list(texts)}, self._batch_seconds)
+        return None if response is None else json.loads(response)
 
     def _cache_html(self, text: str, html: Markup) -> Markup:
         if text not in self._cache:
@@ -193,19 +134,6 @@ class MarkdownRenderer:
             old_text, old_html = self._cache.popitem(last=False)
             self._cached_characters -= len(old_text) + len(old_html)
         return html
-
-
-async def _start_child() -> WorkerProcess:
-    """Start the child and wait until it has loaded its modules."""
-    child = WorkerProcess("toolyard.web.rendering.worker", with_site_packages=True)
-    await child.__aenter__()
-    try:
-        async with asyncio.timeout(_CHILD_START_SECONDS):
-            await child.send_request(b"[]")
-    except BaseException:
-        await child.__aexit__(None, None, None)
-        raise
-    return child
 
 
 class DeferredMarkdown:

@@ -25,7 +25,7 @@ from toolyard.web.ui.registry import config_server, new_server, tool_changes
 from toolyard.web.ui.registry import detail as registry_view
 from toolyard.web.ui.registry import form as registry_form
 from toolyard.web.ui.registry import overview as registry_list
-from toolyard.web.ui.tools import page
+from toolyard.web.ui.tools import page, results
 
 __all__ = ["router"]
 
@@ -38,6 +38,7 @@ for _each in (
     console,
     pages,
     manage,
+    results,
     stream,
     tool_picker,
     approvals,

@@ -4,7 +4,6 @@ Pages and the stream both render with this module, so that they always show the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -26,12 +25,13 @@ from toolyard.types.chat import CallProgress, CallResult
 from toolyard.web.rendering.highlighting import highlight_code
 from toolyard.web.rendering.markdown import render_markdown
 from toolyard.web.rendering.markdown_blocks import split_blocks
+from toolyard.web.rendering.result_view import render_result, summarize_result
 from toolyard.web.ui.components.formatting import extract_host, one_line, pretty_json, visible
 from toolyard.web.ui.components.render import render_macro
 from toolyard.web.ui.tools.form import ToolForm
+from toolyard.web.ui.tools.results import INLINE_IMAGE_TYPES, build_result_query
 
 __all__ = [
-    "INLINE_IMAGE_TYPES",
     "FragmentContext",
     "question_form",
     "render_block",
@@ -42,11 +42,9 @@ __all__ = [
     "render_turn_footer",
 ]
 
-INLINE_IMAGE_TYPES = frozenset(
-    ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "image/svg+xml")
-)
-"""MIME types that pages display as images."""
+_MAX_OPEN_PREVIEW_CHARACTERS = 1_000
 _TEMPLATE_NAME = "chat_parts.html"
+_LATER_HTML = Markup('<div class="result-view code" id="{}" data-later="{}">{}{}</div>')
 _BLOCK_HTML = Markup('<div class="block" id="{}-b{}">{}</div>')
 
 
@@ -94,16 +92,25 @@ class FragmentContext:
             return None
         return round(100 * min(max(progress.progress / progress.total, 0.0), 1.0))
 
+    def result(self, card: CallSnapshot, outcome: CallResult, *, is_open: bool) -> Markup:
+        """Return the view of a result if it is open and short, else a placeholder that is loaded when it
+        comes into view."""
+        query = build_result_query(self.chat, card.result_seq, outcome, card.request.arguments)
+        is_whole = outcome.length <= len(outcome.text) and not card.has_kept
+        if is_open and is_whole:
+            return render_result(query)
+        peek = Markup('<pre tabindex="0" aria-label="The result"><code>{}</code></pre>').format(
+            visible(outcome.text[:_MAX_OPEN_PREVIEW_CHARACTERS])
+        )
+        href = Markup(query.link())
+        link = Markup('<p><a href="{}">Show result</a></p>').format(href)
+        return _LATER_HTML.format(query.id, href, peek if is_open else "", link)
+
     @staticmethod
-    def result(outcome: CallResult) -> Markup:
-        """Return the beginning of a result. JSON that is complete is indented."""
-        # A truncated text is not valid JSON, and parsing other text would be wasted.
-        if outcome.length <= len(outcome.text) and outcome.text.lstrip()[:1] in ("{", "["):
-            try:
-                return FragmentContext.coloured(json.loads(outcome.text))
-            except (ValueError, RecursionError):
-                pass
-        return Markup.escape(visible(outcome.text))
+    def peek(outcome: CallResult) -> str:
+        """Return a result in one line."""
+        is_whole = outcome.length <= len(outcome.text)
+        return one_line((summarize_result(outcome.text) if is_whole else "") or outcome.text, 100)
 
     @staticmethod
     def summarize_arguments(arguments: object) -> str:

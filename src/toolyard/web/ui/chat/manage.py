@@ -1,4 +1,4 @@
-"""Renaming and deleting chats, reading long results, and the page that selects the tools of a chat."""
+"""Renaming and deleting chats, and the page that selects the tools of a chat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from toolyard.agents.chat.chats import ToolView
-from toolyard.registry.errors import NotFound
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser, require_user
@@ -35,21 +34,7 @@ __all__ = ["router"]
 router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
-_RESULT_PAGE_CHARACTERS = 200_000
-"""Maximum number of characters of a result on one page."""
 _MAX_TITLE_CHARACTERS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class ResultPage:
-    """Content of a page of a long result: its characters ``start`` to ``end``."""
-
-    chat: Chat
-    seq: int
-    text: str
-    start: int
-    end: int
-    length: int
 
 
 @router.get("/ui/chat/{chat_id}/rename")
@@ -92,21 +77,6 @@ async def delete_chat(
     await chats.delete(me.user.id, chat_id)
     await audit.record_change(me, "chat.delete", chat_id)
     return redirect_with_message("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” is deleted.")
-
-
-@router.get("/ui/chat/{chat_id}/results/{seq}")
-async def show_result(request: Request, me: CurrentUser, chat_id: str, seq: int, chats: ChatsDep) -> Response:
-    """Show a part of a long result, starting at the character ``from``."""
-    chat = await chats.get(me.user.id, chat_id)
-    result = await chats.get_full_result(me.user.id, chat_id, seq)
-    if result is None:
-        raise NotFound("result not found", hint="it may have been deleted with its chat")
-    offset = request.query_params.get("from", "")
-    is_number = offset.isascii() and offset.isdigit() and len(offset) < 12
-    start = min(int(offset), len(result.text)) if is_number else 0
-    text = result.text[start : start + _RESULT_PAGE_CHARACTERS]
-    page = ResultPage(chat, seq, text, start, start + len(text), len(result.text))
-    return await render_large_page(request, "chat_result.html", page=page)
 
 
 @dataclass(frozen=True, slots=True)

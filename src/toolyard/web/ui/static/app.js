@@ -290,9 +290,9 @@ document.addEventListener("change", ({ target }) => {
 
 // Parts that are loaded after the page, so that a slow server does not block it.
 
-async function load(part) {
+async function load(part, url = part.dataset.load) {
   try {
-    const fresh = (await ask(part.dataset.load, PART)).page.getElementById(part.id);
+    const fresh = (await ask(url, PART)).page.getElementById(part.id);
     if (part.isConnected) put(part, fresh);
   } catch {
     part.removeAttribute("aria-busy");
@@ -300,9 +300,16 @@ async function load(part) {
   }
 }
 
+// Parts that are loaded when they come into view, such as those of closed details.
+const seenParts = new IntersectionObserver((entries) => entries.filter((one) => one.isIntersecting).forEach(({ target }) => {
+  seenParts.unobserve(target);
+  load(target, target.dataset.later);
+}), { rootMargin: "200px" });
+
 function ready(root) {
   const all = (selector) => [...(root.matches?.(selector) ? [root] : []), ...$$(selector, root)];
-  all("[data-load]").forEach(load);
+  all("[data-load]").forEach((part) => load(part));
+  all("[data-later]").forEach((part) => seenParts.observe(part));
   all("a[data-navigate]").forEach((link) => location.replace(link.href));
 }
 

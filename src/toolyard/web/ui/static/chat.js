@@ -229,6 +229,7 @@ async function loadEarlier(link) {
   const turns = $$(":scope > .turn", fresh);
   $("#turns").prepend(...turns);
   turns.forEach(dress);
+  turns.forEach(ready);
   // The turns above push the page down: scroll by the same distance, so that the reader stays in place.
   scrollBy(0, first.getBoundingClientRect().top - top);
   say(`${turns.length} earlier turns`);
@@ -261,12 +262,6 @@ const ASKED = {
     $("#dialog").showModal();
   },
   "a[data-earlier]": loadEarlier,
-  "a[data-more]": async (link) => {
-    const { page } = await ask(link.href, PART);
-    const text = page.getElementById("more-text"), line = link.closest(".result-more"), rest = $(".result-more", page);
-    $("code", line.previousElementSibling).append(text.textContent);
-    rest ? line.replaceWith(document.adoptNode(rest)) : line.remove();
-  },
   "[data-to-end]": () => {
     following = true;
     toEnd();

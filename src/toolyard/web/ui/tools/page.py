@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import Depends
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.clients.call_path import CallPath
 from toolyard.core.current_config import CurrentConfig
 from toolyard.core.instances import InstanceSync
 from toolyard.core.user_tools import UserTools
@@ -22,11 +24,20 @@ from toolyard.types.result import Media, Result
 from toolyard.types.server import Server
 from toolyard.types.tool import Definition
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
+from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import ConfigDep, InstanceSyncDep, RegistryDep, UserToolsDep
+from toolyard.web.service_dependencies import (
+    CallPathDep,
+    ConfigDep,
+    InstanceSyncDep,
+    RegistryDep,
+    ResultRendererDep,
+    UserToolsDep,
+)
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.tools.form import ToolForm
+from toolyard.web.ui.tools.results import INLINE_IMAGE_TYPES, render_call_result
 from toolyard.web.ui.tools.schema_form import BadArguments
 from toolyard.web.ui.tools.server_tools import ServerTools, ServerToolsDep
 
@@ -35,16 +46,6 @@ __all__ = ["router"]
 
 router = Routes()
 
-_INLINE_IMAGE_TYPES = (
-    "image/png",
-    "image/jpeg",
-    "image/gif",
-    "image/webp",
-    "image/avif",
-    "image/bmp",
-    "image/svg+xml",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class CallAttempt:
@@ -52,13 +53,14 @@ class CallAttempt:
 
     seconds: float
     result: Result | None = None
+    view: Markup | None = None
     error: ToolyardError | None = None
 
     @property
     def pictures(self) -> list[Media]:
         """Images of the result that browsers can display."""
         media = self.result.media if self.result is not None else ()
-        return [each for each in media if each.kind == "image" and each.mime in _INLINE_IMAGE_TYPES]
+        return [each for each in media if each.kind == "image" and each.mime in INLINE_IMAGE_TYPES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +117,13 @@ async def try_instance_tool(
     registry: RegistryDep,
     server_tools: ServerToolsDep,
     user_tools: UserToolsDep,
+    call_path: CallPathDep,
+    results: ResultRendererDep,
     name: str = "",
 ) -> Response:
     """Call a tool of an instance and show the result."""
     place = await _locate_in_instance(instance_sync, registry, me, instance_id)
-    return await _try_tool(request, server_tools, user_tools, me, place, name)
+    return await _try_tool(request, server_tools, user_tools, call_path, results, me, place, name)
 
 
 @router.get("/ui/admin/mcp/files/{server_id}/tool")
@@ -144,11 +148,13 @@ async def try_config_tool(
     config: ConfigDep,
     server_tools: ServerToolsDep,
     user_tools: UserToolsDep,
+    call_path: CallPathDep,
+    results: ResultRendererDep,
     name: str = "",
 ) -> Response:
     """Call a tool of a server from a file and show the result."""
     place = _locate_in_file(config, server_id)
-    return await _try_tool(request, server_tools, user_tools, me, place, name)
+    return await _try_tool(request, server_tools, user_tools, call_path, results, me, place, name)
 
 
 async def _locate_in_instance(
@@ -186,6 +192,8 @@ async def _try_tool(
     request: Request,
     server_tools: ServerTools,
     user_tools: UserTools,
+    call_path: CallPath,
+    results: ResultRenderer,
     me: RequestUser,
     place: _ToolLocation,
     name: str,
@@ -206,7 +214,9 @@ async def _try_tool(
     began = time.perf_counter()
     try:
         result = await user_tools.call(me, page.exposed, arguments)
-        attempt = CallAttempt(time.perf_counter() - began, result)
+        seconds = time.perf_counter() - began
+        view = await render_call_result(call_path, results, me, place.server, result, arguments)
+        attempt = CallAttempt(seconds, result, view)
     except ToolyardError as error:
         attempt = CallAttempt(time.perf_counter() - began, error=error)
     return render_page(request, "tool.html", page=replace(page, form=filled, tried=attempt))

@@ -1,0 +1,177 @@
+"""Pages of results: of a call in a chat, and of a call on the page of a tool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import orjson
+from fastapi import Depends
+from markupsafe import Markup
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.clients.call_path import CallPath
+from toolyard.registry.errors import NotFound
+from toolyard.results.result_store import StoredResult, make_handle
+from toolyard.types.chat import CallResult
+from toolyard.types.result import Result
+from toolyard.types.server import Server
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.api.chat_results import SANDBOX_POLICY, load_full_text
+from toolyard.web.rendering.result_renderer import ResultRenderer
+from toolyard.web.rendering.result_view import ResultQuery, find_path_hint
+from toolyard.web.routes import Routes
+from toolyard.web.service_dependencies import CallPathDep, ChatsDep, ResultRendererDep
+from toolyard.web.ui.components.formatting import one_line
+from toolyard.web.ui.components.render import render_page
+
+__all__ = ["INLINE_IMAGE_TYPES", "build_result_query", "chat_result_key", "render_call_result", "router"]
+
+router = Routes()
+
+CurrentUser = Annotated[RequestUser, Depends(require_user)]
+INLINE_IMAGE_TYPES = frozenset(
+    ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "image/svg+xml")
+)
+"""MIME types that pages display as images."""
+_NOT_FOUND_HINT = "it may have been deleted, or have expired"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPage:
+    """Content of a page of a result."""
+
+    html: Markup
+    back: str
+    back_text: str
+
+
+@router.get("/ui/chat/{chat_id}/results/{seq}")
+async def show_chat_result(
+    request: Request,
+    me: CurrentUser,
+    chat_id: str,
+    seq: int,
+    call_path: CallPathDep,
+    chats: ChatsDep,
+    results: ResultRendererDep,
+) -> Response:
+    """Show a part of the result of a call in a chat."""
+    chat = await chats.get(me.user.id, chat_id)
+    events = await chats.list_events(me.user.id, chat_id, after=seq - 1, limit=1) if 0 < seq < 2**62 else ()
+    data = events[0].data if events and events[0].seq == seq else None
+    full = await chats.get_full_result(me.user.id, chat_id, seq) if isinstance(data, CallResult) else None
+    if full is None or not isinstance(data, CallResult):
+        raise NotFound("result not found", hint=_NOT_FOUND_HINT)
+    text = await load_full_text(call_path, chats, me, chat_id, seq, data)
+    query = _read_query(
+        request.query_params, request.url.path, chat_result_key(chat_id, seq), text, full.structured
+    )
+    title = one_line(chat.title or "Chat", 60)
+    return await _respond(request, results, query, f"/ui/chat/{chat.id}", title)
+
+
+@router.get("/ui/results/{handle}")
+async def show_stored_result(
+    request: Request, me: CurrentUser, handle: str, call_path: CallPathDep, results: ResultRendererDep
+) -> Response:
+    """Show a part of a stored result of a call on the page of a tool."""
+    stored = await call_path.result_store(me.principal).read(handle)
+    if stored is None or stored.text is None:
+        raise NotFound("result not found", hint=_NOT_FOUND_HINT)
+    query = _read_query(request.query_params, request.url.path, handle, stored.text, "")
+    return await _respond(request, results, query, "/ui/mcp", "Instances")
+
+
+async def render_call_result(
+    call_path: CallPath,
+    results: ResultRenderer,
+    me: RequestUser,
+    server: Server,
+    result: Result,
+    arguments: object,
+) -> Markup:
+    """Render the result of a call on the page of a tool, and store it, so that its parts have a URL."""
+    store = call_path.result_store(me.principal)
+    stored = await store.read(result.handle) if result.handle else None
+    body = result.text if stored is None or stored.text is None else stored.text
+    if result.structured is not None:
+        body = _encode_structured(result.structured) or body
+    kept = StoredResult(body, server.trust, server.id)
+    handle = make_handle(kept)
+    await store.save(handle, kept)
+    query = ResultQuery(f"/ui/results/{handle}", handle, body, path_hint=find_path_hint(arguments))
+    return await results.render(query)
+
+
+def _encode_structured(structured: object) -> str:
+    try:
+        return orjson.dumps(structured).decode()
+    except orjson.JSONEncodeError:
+        return ""
+
+
+def chat_result_key(chat_id: str, seq: int) -> str:
+    """Return the id of the element that shows a result of a chat."""
+    return f"v{chat_id[:12]}-{seq}"
+
+
+def build_result_query(chat_id: str, seq: int, result: CallResult, arguments: object) -> ResultQuery:
+    """Return the query for the preview of a result that its event contains."""
+    return ResultQuery(
+        f"/ui/chat/{chat_id}/results/{seq}",
+        chat_result_key(chat_id, seq),
+        result.text,
+        path_hint=find_path_hint(arguments),
+    )
+
+
+def _read_query(params: QueryParams, url: str, key: str, text: str, structured: str) -> ResultQuery:
+    return ResultQuery(
+        url,
+        key,
+        text,
+        structured,
+        view=params.get("view", "")[:20],
+        path=params.get("path", "")[:2_000],
+        start=_read_number(params.get("from")) or 0,
+        sort=_read_number(params.get("sort")),
+        descending=params.get("order") == "desc",
+        path_hint=params.get("file", "")[:200],
+    )
+
+
+def _read_number(text: str | None) -> int | None:
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 12
+    return int(text) if is_number and text is not None else None
+
+
+async def _respond(
+    request: Request, results: ResultRenderer, query: ResultQuery, back: str, back_text: str
+) -> Response:
+    if query.view == "csv":
+        return await _respond_with_csv(results, query)
+    if query.view == "file":
+        return _respond_with_file(query.text.encode(errors="replace"), "text/plain", f"{query.key}.txt")
+    page = ResultPage(await results.render(query), back, back_text)
+    return render_page(request, "result.html", page=page)
+
+
+async def _respond_with_csv(results: ResultRenderer, query: ResultQuery) -> Response:
+    table = await results.write_csv(query)
+    if not table:
+        raise NotFound("this result is not a table, or too large for one", hint="download it as text instead")
+    # The mark tells spreadsheets the encoding.
+    return _respond_with_file(b"\xef\xbb\xbf" + table, "text/csv", f"{query.key}.csv")
+
+
+def _respond_with_file(content: bytes, kind: str, name: str) -> Response:
+    headers = {
+        "Content-Disposition": f'attachment; filename="result-{name}"',
+        "Content-Security-Policy": SANDBOX_POLICY,
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+    }
+    return Response(content, headers=headers, media_type=f"{kind}; charset=utf-8")
