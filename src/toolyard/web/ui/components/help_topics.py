@@ -40,5 +40,6 @@ HELP_TOPICS = {
     "server_form.html": "guides/sign-in-to-servers#in-the-web-app-for-a-team",
     "tokens.html": "people#api-tokens",
     "tool.html": "guides/agents#2-find-out-why-a-tool-is-missing",
+    "search.html": "chat#search-and-shortcuts",
     "usage.html": "deploying#monitoring",
 }
