@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ADMINS_ONLY = {
     *("add_server", "edit_server", "delete_server", "enable_server", "disable_server", "preview_server"),
-    *("list_issuers", "confirm_server_issuer"),
+    *("list_issuers", "confirm_server_issuer", "add_known_server"),
     *("restart_server", "list_users", "add_user", "get_user", "edit_user", "delete_user", "invite_user"),
     *("list_audit", "export_audit", "list_server_changes", "accept_server_changes"),
 }
@@ -43,6 +43,7 @@ OWN = {
     *("list_tools", "list_tokens", "make_token", "get_me", "stream_events"),
     *("list_chats", "create_chat", "list_models", "list_approvals", "list_grants"),
     *("list_pending_items", "export_my_data"),
+    "list_catalog",
     *("list_agents", "list_agent_tools", "list_sessions", "end_sessions", "get_usage"),
 }
 """They work, and show nothing of anybody else."""
@@ -51,6 +52,7 @@ BROWSERS_ONLY = {"delete_token", "make_token", "list_sessions", "end_session", "
 BODIES: dict[str, Any] = {
     "add_server": {"name": "N", "url": "https://x.example"},
     "edit_server": {"name": "N"},
+    "add_known_server": {},
     "edit_instance": {"name": "mine now"},
     "call_tool": {"arguments": {}},
     "add_user": {"name": "mallory"},

@@ -107,13 +107,17 @@ CASES = {
     ("POST", "/ui/admin/mcp/files/{server_id}/tool"): Case({"path": "x"}, of_files=True, query="?name=count"),
 }
 COVERED = {
+    ("POST", "/ui/catalog"),
+    ("POST", "/ui/catalog/{known_id}"),
+    ("POST", "/api/v1/catalog/{id}"),
     ("POST", "/ui/admin/mcp/{server_id}/changes"),
     ("POST", "/ui/admin/mcp/{server_id}/connect"),
     ("POST", "/api/v1/servers/{id}/issuer"),
     ("POST", "/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer"),
 }
 """Routes that need more than an admin, each with its audit entry in a test of its own: the first needs
-somebody's instance (``test_tool_acceptance.py``), the others an authorization server
+somebody's instance (``test_tool_acceptance.py``), those of the
+catalogue a server that answers (``test_server_catalog.py``), the others an authorization server
 (``test_pages_registry.py``, ``test_confirm_issuer.py``)."""
 
 

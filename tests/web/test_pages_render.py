@@ -40,6 +40,8 @@ PAGES = (
     "/ui/mcp/{instance}/tool?name=echo",
     "/ui/mcp/{waiting}",
     "/ui/mcp/{waiting}/edit",
+    "/ui/catalog",
+    "/ui/catalog?q=git",
     "/ui/tokens",
     "/ui/connect",
     "/ui/connect?client=codex&offer=instance%2Fwords",
@@ -207,7 +209,7 @@ async def test_nothing_at_all_yet_says_what_to_do_next(open_site: Opening) -> No
     admin = Browser((await local.person("ada", Role.ADMIN)).browser)
     user = Browser((await local.person("bob")).browser)
     for path, words, way in (
-        ("/ui/", "Add a server", "/ui/admin/mcp/new"),
+        ("/ui/", "Add a server", "/ui/catalog"),
         ("/ui/mcp", "The registry is empty", "/ui/admin/mcp/new"),
         ("/ui/mcp/new", "The registry is empty", "/ui/admin/mcp/new"),
         ("/ui/admin/mcp", "The registry is empty", "/ui/admin/mcp/new"),

@@ -40,7 +40,7 @@ ACCEPTED = {
 }
 ROUTES_THAT_SHOW = {
     "ServerShown": "list_servers get_server add_server edit_server enable_server disable_server "
-    "confirm_server_issuer",
+    "confirm_server_issuer add_known_server",
     "InstanceShown": "list_instances get_instance create_instance edit_instance enable_instance "
     "disable_instance test_instance",
 }

@@ -85,6 +85,17 @@ class KnownServer:
         package = next((word for word in words if not word.startswith("-")), "")
         return f"{self.entry.get('command')} {package}"
 
+    @property
+    def is_remote(self) -> bool:
+        """Return whether it has an address, and need not be started."""
+        return "url" in self.entry
+
+    @property
+    def address_variables(self) -> tuple[KnownVariable, ...]:
+        """Return the variables of its address. Secrets are entered by each person instead."""
+        url = str(self.entry.get("url", ""))
+        return tuple(each for each in self.variables if not each.secret and f"${{{each.name}}}" in url)
+
     def fill_entry(self, values: Mapping[str, str]) -> dict[str, JsonValue]:
         """Return the entry with these values in place of its variables; others stay as ``${NAME}``."""
         return {key: _replace_variables(value, values) for key, value in self.entry.items()}

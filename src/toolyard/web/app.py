@@ -31,6 +31,7 @@ from toolyard.web.middleware.head_requests import HeadRequests
 from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
 from toolyard.web.middleware.tracing import TraceContextMiddleware, TracingMiddleware
+from toolyard.web.new_servers import NewServers
 from toolyard.web.problem_details import (
     PROBLEM_TYPE_PREFIX,
     ProblemDetails,
@@ -51,6 +52,7 @@ from toolyard.web.server.invalidation import (
     recheck_listeners_periodically,
 )
 from toolyard.web.server.metrics import Metrics, MetricsMiddleware
+from toolyard.web.server_catalog import ServerCatalog
 from toolyard.web.server_icons import ServerIcons
 from toolyard.web.server_preview import ServerPreviews
 from toolyard.web.server_status import ServerRecords, StatusUpdates
@@ -59,6 +61,7 @@ from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components.error_pages import render_error_page
 from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
 from toolyard.web.ui.first_steps import FirstSteps
+from toolyard.web.ui.registry.new_server import NewServerForm
 from toolyard.web.ui.tools.server_tools import ServerTools
 
 __all__ = ["VersionedStaticFiles", "make_app"]
@@ -174,6 +177,10 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         services.audit,
         services.tasks,
     )
+    previews = ServerPreviews(
+        services.registry, services.issuers, services.instances, core.manager, services.net
+    )
+    new_servers = NewServers(services.registry, previews, services.audit)
     app = _Application(
         title="Toolyard",
         version=__version__,
@@ -230,7 +237,10 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             core.call_path,
             server_sign_ins,
         ),
-        ServerPreviews(services.registry, services.issuers, services.instances, core.manager, services.net),
+        previews,
+        new_servers,
+        NewServerForm(new_servers, settings, urls, database.auth, services.instances),
+        ServerCatalog(services.registry, services.config),
         ServerIcons(services.net),
         FirstSteps(
             services.config,

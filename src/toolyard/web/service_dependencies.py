@@ -36,10 +36,12 @@ from toolyard.web.access.services import uses
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.config_sign_ins import ConfigServerSignIns
+from toolyard.web.new_servers import NewServers
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.server.metrics import Metrics
+from toolyard.web.server_catalog import ServerCatalog
 from toolyard.web.server_icons import ServerIcons
 from toolyard.web.server_preview import ServerPreviews
 from toolyard.web.server_status import ServerRecords, StatusUpdates
@@ -67,6 +69,7 @@ __all__ = [
     "ManagerDep",
     "MarkdownDep",
     "MetricsDep",
+    "NewServersDep",
     "NotifierDep",
     "PendingItemsDep",
     "PeopleDep",
@@ -74,6 +77,7 @@ __all__ = [
     "QuestionsDep",
     "RegistryDep",
     "ResultRendererDep",
+    "ServerCatalogDep",
     "ServerIconsDep",
     "ServerRecordsDep",
     "ServerSignInsDep",
@@ -112,6 +116,7 @@ LocksDep = Annotated[CombinedLocks, uses(CombinedLocks)]
 ManagerDep = Annotated[ConnectionManager, uses(ConnectionManager)]
 MarkdownDep = Annotated[MarkdownRenderer, uses(MarkdownRenderer)]
 MetricsDep = Annotated[Metrics, uses(Metrics)]
+NewServersDep = Annotated[NewServers, uses(NewServers)]
 NotifierDep = Annotated[ChangeNotifier, uses(ChangeNotifier)]
 PendingItemsDep = Annotated[SqlPendingItems, uses(SqlPendingItems)]
 PeopleDep = Annotated[AccountService, uses(AccountService)]
@@ -119,6 +124,7 @@ PreviewsDep = Annotated[ServerPreviews, uses(ServerPreviews)]
 QuestionsDep = Annotated[SqlQuestionStore, uses(SqlQuestionStore)]
 RegistryDep = Annotated[Registry, uses(Registry)]
 ResultRendererDep = Annotated[ResultRenderer, uses(ResultRenderer)]
+ServerCatalogDep = Annotated[ServerCatalog, uses(ServerCatalog)]
 ServerIconsDep = Annotated[ServerIcons, uses(ServerIcons)]
 ServerRecordsDep = Annotated[ServerRecords, uses(ServerRecords)]
 ServerSignInsDep = Annotated[ConfigServerSignIns, uses(ConfigServerSignIns)]

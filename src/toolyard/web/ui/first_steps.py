@@ -85,9 +85,10 @@ class FirstSteps:
         if me.is_admin:
             add_server = FirstStep(
                 "Add a server",
-                "Enter a URL, or bring the servers of your other clients with the command toolyard import.",
-                "/ui/admin/mcp/new",
-                "Add a server",
+                "Choose one of the catalogue, paste a URL, or bring those of your other clients with the"
+                " command toolyard import.",
+                "/ui/catalog",
+                "Open catalogue",
                 has_registry_servers or _has_own_server(self._config.configuration.servers.values()),
             )
             steps[1:1] = [add_server, self._build_model_step()]

@@ -41,7 +41,7 @@ from toolyard.web.service_dependencies import (
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import render_page
 
-__all__ = ["router"]
+__all__ = ["build_program_words", "router"]
 
 router = Routes()
 
@@ -194,21 +194,22 @@ async def _render_connect_page(
     if mode is PeopleMode.NONE and chosen.kind != "instance":
         program = build_snippet(
             client,
-            ConnectionMethod((*find_program(), *_build_location_options(config), "stdio", *chosen.words)),
+            ConnectionMethod((*build_program_words(config), "stdio", *chosen.words)),
         )
     here = _build_url_snippet(
         client, ConnectionMethod(url=url, needs_token=mode is not PeopleMode.NONE, token=secret)
     )
-    here_too = shlex.join((*find_program(), *_build_location_options(config)))
+    here_too = shlex.join(build_program_words(config))
     page = ConnectPage(client, offers, chosen, url, here, program, mode, here_too, new_token, secret, error)
     return render_page(request, "connect.html", status=status, page=page)
 
 
-def _build_location_options(config: CurrentConfig) -> tuple[str, ...]:
-    """Return options with absolute paths, because a client starts the command in another folder and with
-    another environment."""
+def build_program_words(config: CurrentConfig) -> tuple[str, ...]:
+    """Return the command that runs this Toolyard, with absolute paths, because it may be started in another
+    folder and with another environment."""
     folder, file = os.path.abspath(config.data_dir), config.configuration.file
-    return ("--data-dir", folder, *(() if file is None else ("--config", os.path.abspath(file))))
+    options = () if file is None else ("--config", os.path.abspath(file))
+    return (*find_program(), "--data-dir", folder, *options)
 
 
 def _resolve_client(requested: str) -> str:

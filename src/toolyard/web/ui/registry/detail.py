@@ -33,6 +33,7 @@ from toolyard.web.service_dependencies import (
     ConfigDep,
     InstanceSyncDep,
     IssuersDep,
+    NewServersDep,
     PreviewsDep,
     RegistryDep,
     ServerRecordsDep,
@@ -48,7 +49,6 @@ from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
 from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
 from toolyard.web.ui.instances.oauth import connect_instance
-from toolyard.web.ui.registry.new_server import create_own_instance
 from toolyard.web.ui.tools.server_tools import ServerToolsDep, ToolRow, build_plain_row
 
 __all__ = ["router"]
@@ -208,6 +208,7 @@ async def connect_own_instance(
     config: ConfigDep,
     urls: UrlsDep,
     registry: RegistryDep,
+    new_servers: NewServersDep,
     instance_sync: InstanceSyncDep,
     sign_ins: SignInsDep,
 ) -> Response:
@@ -219,7 +220,7 @@ async def connect_own_instance(
         for instance, of in await registry.list_instances(me.user.id)
         if of.id == server.id and instance.choice_id in oauth
     ]
-    instance_id = own[0] if own else await create_own_instance(registry, audit, me, server)
+    instance_id = own[0] if own else await new_servers.create_own_instance(me, server)
     return await connect_instance(
         request, browser_user, instance_id, audit, config, urls, registry, instance_sync, sign_ins
     )

@@ -28,14 +28,11 @@ from toolyard.web.ui.components.forms import (
 )
 from toolyard.web.ui.components.render import render_page
 
-__all__ = ["AUTOMATIC", "FormNotice", "ServerForms", "read_draft", "router"]
+__all__ = ["FormNotice", "ServerForms", "read_draft", "router"]
 
 router = Routes()
 
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
-
-AUTOMATIC = "auto"
-"""Kind of a sign-in method in the form that stands for the one that the server asks for."""
 
 _SERVER_SPECS = form_specs(RegistryServer)
 _CHOICE_SPECS = form_specs(AuthChoice)
@@ -78,6 +75,8 @@ class ServerForm:
     server: RegistryServer | None = None
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
     notice: FormNotice | None = None
+    carried: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Hidden fields."""
     added: bool = False
     """True if a sign-in method was just added, which then gets the focus."""
 

@@ -5,6 +5,7 @@ In the mode ``none``, the server's only user gets an instance of it at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -12,170 +13,137 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolyard.auth.errors import AuthUnavailable
-from toolyard.config.settings.table import PeopleMode
-from toolyard.core.audit import AuditRecorder
-from toolyard.errors import PrivateAddress, ServerError, SignInNeeded
-from toolyard.registry import Registry
-from toolyard.registry.field_validation import TEXT_FAULTS
-from toolyard.registry.service import propose
-from toolyard.types.registry import (
-    AuthKind,
-    ChoiceDraft,
-    InstanceDraft,
-    RegistryServer,
-    ServerDraft,
-    TextRule,
-)
+from toolyard.config.settings.table import PeopleMode, Settings
+from toolyard.core.instances import InstanceSync
+from toolyard.store.repositories.sign_ins import SqlAuthStorage
+from toolyard.types.registry import AuthKind, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web.access.services import uses
+from toolyard.web.new_servers import AUTOMATIC, NewServers, Obstacle, ObstacleKind, fill_draft
+from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
-from toolyard.web.server_preview import ServerPreview, ServerPreviews
-from toolyard.web.service_dependencies import (
-    AuditDep,
-    AuthStorageDep,
-    InstanceSyncDep,
-    PreviewsDep,
-    RegistryDep,
-    SettingsDep,
-    UrlsDep,
-)
+from toolyard.web.server_preview import ServerPreview
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import extract_host
 from toolyard.web.ui.components.forms import FORM_ERRORS, read_submitted_form
 from toolyard.web.ui.components.render import render_page
-from toolyard.web.ui.registry.form import (
-    AUTOMATIC,
-    FormNotice,
-    ServerForms,
-    read_draft,
-)
+from toolyard.web.ui.registry.form import FormNotice, ServerForms, read_draft
 
-__all__ = ["create_own_instance", "router"]
+__all__ = ["OWN_INSTANCE", "NewServerForm", "NewServerFormDep", "router"]
 
 router = Routes()
 
 AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
-_KEY_HEADER = "Authorization"
+OWN_INSTANCE = "own_instance"
+"""Hidden field of forms after which the admin gets an instance, also with accounts."""
+_CARRIED_FIELDS = (OWN_INSTANCE,)
+"""Hidden fields that the form keeps while it is shown again."""
+
+
+class NewServerForm:
+    """The form to add a server, empty or filled, and the handling of what it submits."""
+
+    def __init__(
+        self,
+        new_servers: NewServers,
+        settings: Settings,
+        urls: PublicUrls,
+        auth_storage: SqlAuthStorage,
+        instance_sync: InstanceSync,
+    ) -> None:
+        self._new_servers = new_servers
+        self._settings = settings
+        self._urls = urls
+        self._auth_storage = auth_storage
+        self._instance_sync = instance_sync
+
+    async def show(
+        self,
+        request: Request,
+        draft: ServerDraft,
+        carried: Mapping[str, str],
+        *,
+        notice: FormNotice | None = None,
+    ) -> Response:
+        """Show the form with these values."""
+        forms = ServerForms(request, self._urls, self._auth_storage)
+        page = replace(await forms.build(draft, notice=notice), carried=carried)
+        return render_page(request, "server_form.html", page=page)
+
+    async def submit(
+        self,
+        request: Request,
+        me: RequestUser,
+        draft: ServerDraft,
+        carried: Mapping[str, str],
+        pressed: str = "save",
+    ) -> Response:
+        """Add the server, and redirect to its page or to that of the user's instance. If something has to be
+        decided or corrected first, show the form."""
+        forms = ServerForms(request, self._urls, self._auth_storage)
+        if (changed := await forms.apply_choice_button(pressed, draft)) is not None:
+            return render_page(request, "server_form.html", page=replace(changed, carried=carried))
+        if pressed == "allow-private":
+            draft = replace(draft, private_addresses=True)
+        try:
+            if pressed == "add-anyway":
+                draft = fill_draft(draft, AuthKind.OAUTH, ServerPreview())
+            draft, obstacle = await self._new_servers.find_sign_in(me, draft)
+            if obstacle is not None:
+                return await self.show(request, draft, carried, notice=_build_notice(draft, obstacle))
+            server = await self._new_servers.add(me, draft)
+        except FORM_ERRORS as error:
+            page = replace(await forms.build(draft, error=error), carried=carried)
+            return render_page(request, "server_form.html", status=422, page=page)
+        return await self._redirect(me, server, bool(carried.get(OWN_INSTANCE)))
+
+    async def _redirect(self, me: RequestUser, server: RegistryServer, with_instance: bool) -> Response:
+        if self._settings.people_mode is not PeopleMode.NONE and not with_instance:
+            message = f"“{server.name}” was added to the registry."
+            return redirect_with_message(f"/ui/admin/mcp/{server.id}", message)
+        if any(choice.kind is AuthKind.HEADER for choice in server.choices):
+            message = f"“{server.name}” was added. Enter your key to use it."
+            return redirect_with_message(f"/ui/mcp/new?server={server.id}", message)
+        instance_id = await self._new_servers.create_own_instance(me, server)
+        await self._instance_sync.sync(me.principal)
+        return redirect_with_message(f"/ui/mcp/{instance_id}", f"“{server.name}” was added.")
+
+
+NewServerFormDep = Annotated[NewServerForm, uses(NewServerForm)]
 
 
 @router.get("/ui/admin/mcp/new")
-async def show_new_server_form(
-    request: Request, me: AdminUser, urls: UrlsDep, auth_storage: AuthStorageDep
-) -> Response:
+async def show_new_server_form(request: Request, me: AdminUser, new_server: NewServerFormDep) -> Response:
     """Show an empty form."""
-    draft = ServerDraft("", "", choices=(ChoiceDraft(AUTOMATIC),))
-    forms = ServerForms(request, urls, auth_storage)
-    return render_page(request, "server_form.html", page=await forms.build(draft))
+    return await new_server.show(request, ServerDraft("", "", choices=(ChoiceDraft(AUTOMATIC),)), {})
 
 
 @router.post("/ui/admin/mcp/new")
-async def add_server(
-    request: Request,
-    me: AdminUser,
-    audit: AuditDep,
-    urls: UrlsDep,
-    settings: SettingsDep,
-    registry: RegistryDep,
-    auth_storage: AuthStorageDep,
-    previews: PreviewsDep,
-    instance_sync: InstanceSyncDep,
-) -> Response:
-    """Add the server, and redirect to its page or to that of the user's instance."""
+async def add_server(request: Request, me: AdminUser, new_server: NewServerFormDep) -> Response:
+    """Add the server of the form."""
     form = await read_submitted_form(request)
-    draft, pressed = read_draft(form), form.text("do", "save")
-    forms = ServerForms(request, urls, auth_storage)
-    if (changed := await forms.apply_choice_button(pressed, draft)) is not None:
-        return render_page(request, "server_form.html", page=changed)
-    if pressed == "allow-private":
-        draft = replace(draft, private_addresses=True)
-    try:
-        if pressed == "add-anyway":
-            draft = _fill_draft(draft, AuthKind.OAUTH, ServerPreview())
-        draft, notice = await _find_sign_in(previews, registry, me, draft)
-        if notice is not None:
-            return render_page(request, "server_form.html", page=await forms.build(draft, notice=notice))
-        server = await registry.add_server(draft)
-    except FORM_ERRORS as error:
-        page = await forms.build(draft, error=error)
-        return render_page(request, "server_form.html", status=422, page=page)
-    await audit.record_change(me, "server.add", server.id, name=server.name, url=server.url)
-    if settings.people_mode is not PeopleMode.NONE:
-        message = f"“{server.name}” was added to the registry."
-        return redirect_with_message(f"/ui/admin/mcp/{server.id}", message)
-    if any(choice.kind is AuthKind.HEADER for choice in server.choices):
-        message = f"“{server.name}” was added. Enter your key to use it."
-        return redirect_with_message(f"/ui/mcp/new?server={server.id}", message)
-    instance_id = await create_own_instance(registry, audit, me, server)
-    await instance_sync.sync(me.principal)
-    return redirect_with_message(f"/ui/mcp/{instance_id}", f"“{server.name}” was added.")
+    carried = {name: form.text(name) for name in _CARRIED_FIELDS if form.text(name)}
+    return await new_server.submit(request, me, read_draft(form), carried, form.text("do", "save"))
 
 
-async def create_own_instance(
-    registry: Registry, audit: AuditRecorder, me: RequestUser, server: RegistryServer
-) -> str:
-    """Create an instance for the request's user that needs no input, and return its id.
-
-    It uses OAuth if the server offers that.
-    """
-    choice = next((each for each in server.choices if each.kind is AuthKind.OAUTH), server.choices[0])
-    made = await registry.create_instance(me.user.id, InstanceDraft(server.id, choice.id))
-    await audit.record_change(me, "instance.create", made.id, slug=made.slug, server=server.id)
-    return made.id
-
-
-async def _find_sign_in(
-    previews: ServerPreviews, registry: Registry, me: RequestUser, draft: ServerDraft
-) -> tuple[ServerDraft, FormNotice | None]:
-    """Replace an automatic sign-in method by the one that the server asks for.
-
-    The notice says what is missing if the server cannot be added yet. Raises Invalid.
-    """
-    if all(choice.kind != AUTOMATIC for choice in draft.choices):
-        return draft, None
-    checked = registry.check_server(replace(draft, name=draft.name.strip() or "-", choices=()))
-    preview = await previews.fetch_server_preview(me, checked)
-    error, offered = preview.error, preview.offered_issuer
-    if isinstance(error, PrivateAddress):
-        return draft, FormNotice(
+def _build_notice(draft: ServerDraft, obstacle: Obstacle) -> FormNotice:
+    error = obstacle.error
+    if obstacle.kind is ObstacleKind.PRIVATE_ADDRESS:
+        return FormNotice(
             f"{extract_host(draft.url)} is a private address",
             "Toolyard connects to servers in your own network only if you allow it for each of them.",
             "Allow it only for a server that you run: addresses that it refers to may then be private, too.",
             "Allow and add",
             "allow-private",
         )
-    if isinstance(error, SignInNeeded) and offered is not None:
-        if offered.issuer:
-            return _fill_draft(draft, AuthKind.OAUTH, preview), None
-        if isinstance(offered.error, AuthUnavailable):
-            return draft, _build_failure_notice(offered.error)
-        return _fill_draft(draft, AuthKind.HEADER, preview), FormNotice(
+    if obstacle.kind is ObstacleKind.NEEDS_KEY:
+        return FormNotice(
             "The server needs an API key",
             f"It {error.cause}. It does not offer OAuth.",
             "Enter the name of the header or query parameter that carries the key. Each person enters their"
             " own key.",
         )
-    if error is None or preview.protocol_version is not None:
-        return _fill_draft(draft, AuthKind.PUBLIC, preview), None
-    return draft, _build_failure_notice(error)
-
-
-def _build_failure_notice(error: ServerError) -> FormNotice:
     return FormNotice(
         "Couldn’t find out how to sign in", error.cause, error.hint or "", "Add anyway", "add-anyway"
     )
-
-
-def _fill_draft(draft: ServerDraft, kind: AuthKind, preview: ServerPreview) -> ServerDraft:
-    """Return the draft with the sign-in method that was found, and a name."""
-    found = ChoiceDraft(kind.value, key=_KEY_HEADER if kind is AuthKind.HEADER else None)
-    choices = tuple(found if choice.kind == AUTOMATIC else choice for choice in draft.choices)
-    return replace(draft, choices=choices, name=draft.name.strip() or _choose_name(draft.url, preview))
-
-
-def _choose_name(url: str, preview: ServerPreview) -> str:
-    """Return the name that the server reports, if it is usable, else one from its address."""
-    for reported in (preview.server_info.get("title"), preview.server_info.get("name")):
-        if isinstance(reported, str) and TEXT_FAULTS[TextRule.NAME](reported.strip()) is None:
-            return reported.strip()
-    return propose(url)

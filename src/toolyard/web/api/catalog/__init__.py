@@ -1,0 +1,1 @@
+"""Routes for well-known servers, and for servers that people propose."""

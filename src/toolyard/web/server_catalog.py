@@ -1,0 +1,129 @@
+"""The catalogue of well-known servers in the web app: search, and what of it was added already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+from urllib.parse import urlsplit
+
+from toolyard.config.importers.formats import read_pasted_servers
+from toolyard.config.known_servers import KnownServer, read_known_servers, search_known_servers
+from toolyard.core.current_config import CurrentConfig
+from toolyard.errors import ConfigError, Problem
+from toolyard.registry import Registry
+from toolyard.registry.entry_drafts import EntryDraft, build_entry_draft
+from toolyard.registry.errors import Invalid, NotFound
+from toolyard.types.registry import ChoiceDraft, ServerDraft
+from toolyard.types.server import HttpSpec, TransportSpec
+from toolyard.web.new_servers import AUTOMATIC
+
+__all__ = ["AddedServer", "ServerCatalog", "read_pasted_draft"]
+
+_UNNAMED = "server"
+"""Name of a pasted entry that has none: the server's own name is used instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedServer:
+    """A server of the registry or of a configuration file that is the same as one of the catalogue."""
+
+    origin: Literal["registry", "file"]
+    id: str
+    name: str
+
+
+class ServerCatalog:
+    """Known servers, beside those that this Toolyard has."""
+
+    def __init__(
+        self, registry: Registry, config: CurrentConfig, known: Mapping[str, KnownServer] | None = None
+    ) -> None:
+        self._registry = registry
+        self._config = config
+        self.known = read_known_servers() if known is None else known
+
+    def search(self, words: str) -> list[KnownServer]:
+        """Return the servers with all of the words, best first; without words all, those with an address
+        first, since they need no more than a press."""
+        found = search_known_servers(words, self.known.values())
+        return found if words.strip() else sorted(found, key=lambda each: not each.is_remote)
+
+    def get(self, known_id: str) -> KnownServer:
+        """Return a server. Raises NotFound."""
+        if known_id not in self.known:
+            raise NotFound("the catalogue has no such server", hint="search the catalogue")
+        return self.known[known_id]
+
+    async def find_added(self) -> dict[str, AddedServer]:
+        """Return the servers that were added, by their id in the catalogue."""
+        added: dict[str, AddedServer] = {}
+        for each in self._config.configuration.servers.values():
+            server = AddedServer("file", each.id, each.label or each.id)
+            added.setdefault(_identify(each.transport), server)
+        for each in await self._registry.list_servers():
+            added[_normalize_url(each.url)] = AddedServer("registry", each.id, each.name)
+        locations = {each.id: _normalize_url(each.location) for each in self.known.values()}
+        return {known_id: added[place] for known_id, place in locations.items() if place in added}
+
+    def build_draft(self, server: KnownServer, values: Mapping[str, str]) -> ServerDraft:
+        """Return the input for a server with an address. Raises Invalid if it has none, or lacks a value."""
+        wanted = {each.name: each for each in server.address_variables}
+        missing = [each for each in wanted.values() if not values.get(each.name, "").strip()]
+        if missing:
+            raise Invalid([Problem("is required", path=each.name, hint=each.purpose) for each in missing])
+        entry = server.fill_entry({name: values[name].strip() for name in wanted})
+        return _with_sign_in(build_entry_draft(server.title, entry, server.purpose).draft)
+
+
+def read_pasted_draft(text: str) -> EntryDraft:
+    """Return the server that a text describes: an address, or an entry in the format of any client.
+
+    Raises Invalid.
+    """
+    text = text.strip()
+    if text.lower().startswith(("http://", "https://")) and not text.split()[1:]:
+        found = build_entry_draft("", {"url": text})
+    elif not text.startswith(("{", "[", '"')):
+        hint = "paste an http(s) URL, or the JSON of one server"
+        raise Invalid([Problem("is neither a URL nor an entry", path="text", hint=hint)])
+    else:
+        try:
+            servers = read_pasted_servers(text, _UNNAMED)
+        except ConfigError as error:
+            raise Invalid([replace(each, path="text", file=None) for each in error.problems[:1]]) from None
+        if len(servers) != 1:
+            hint = "run `toolyard import` to add several"
+            raise Invalid([Problem(f"has {len(servers)} servers; paste one of them", path="text", hint=hint)])
+        name = servers[0].name
+        found = build_entry_draft("" if name == _UNNAMED else name, servers[0].entry)
+        found = replace(found, notes=(*servers[0].notes, *found.notes))
+    return replace(found, draft=_with_sign_in(found.draft))
+
+
+def _with_sign_in(draft: ServerDraft) -> ServerDraft:
+    """Return the draft, with the sign-in method left to the server if it is unknown."""
+    return draft if draft.choices else replace(draft, choices=(ChoiceDraft(AUTOMATIC),))
+
+
+def _identify(transport: TransportSpec) -> str:
+    """Return the place of a server as ``KnownServer.location`` writes it."""
+    if isinstance(transport, HttpSpec):
+        return _normalize_url(transport.url)
+    package = next(_without_version(transport.args), "")
+    return f"{transport.command} {package}"
+
+
+def _without_version(args: Iterable[str]) -> Iterator[str]:
+    return (word[0] + word[1:].partition("@")[0] for word in args if not word.startswith("-") and word)
+
+
+def _normalize_url(location: str) -> str:
+    """Return an address without a slash at its end and with a host in lower case; others as they are."""
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return location
+    if not parts.scheme.startswith("http"):
+        return location
+    return f"{parts.netloc.lower()}{parts.path.rstrip('/')}?{parts.query}"

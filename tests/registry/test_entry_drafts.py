@@ -1,0 +1,78 @@
+"""Entries of configuration files as input for a registry server: keys never come along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolyard.registry.entry_drafts import build_entry_draft
+from toolyard.registry.errors import Invalid
+
+KEY = "sk-abcdefghijklmnop"
+URL = "https://x.example/mcp"
+
+
+@pytest.mark.parametrize(
+    ("entry", "url", "choice"),
+    [
+        ({"url": URL}, URL, None),
+        ({"url": URL, "headers": {"Authorization": f"Bearer {KEY}"}}, URL, ("header", "Authorization")),
+        ({"url": URL, "headers": {"X-Key": "${MY_KEY}"}}, URL, ("header", "X-Key")),
+        ({"url": f"{URL}?api_key={KEY}"}, URL, ("query", "api_key")),
+        ({"url": f"{URL}?api_key={KEY}&team=a"}, f"{URL}?team=a", ("query", "api_key")),
+        ({"url": f"{URL}?team=a&api_key={KEY}"}, f"{URL}?team=a", ("query", "api_key")),
+    ],
+)
+def test_the_place_of_a_key_is_read_and_the_key_is_not(
+    entry: dict[str, Any], url: str, choice: tuple[str, str] | None
+) -> None:
+    found = build_entry_draft("x", entry)
+    assert found.draft.url == url
+    assert [(each.place, each.key) for each in found.draft.choices] == ([choice] if choice else [])
+    assert KEY not in repr(found)
+    assert bool(found.notes) is (KEY in repr(entry))
+
+
+def test_other_keys_are_read_or_named_in_a_note() -> None:
+    found = build_entry_draft(
+        "x",
+        {
+            "url": URL,
+            "type": "sse",
+            "trust": "untrusted",
+            "allowTools": ["read*"],
+            "denyTools": ["delete"],
+            "headers": {"X-Region": "eu", "X-Key": KEY, "X-Other-Token": KEY},
+            "timeouts": {},
+        },
+        "About it",
+    )
+    draft = found.draft
+    assert (draft.transport, draft.trust, draft.description) == ("sse", "untrusted", "About it")
+    assert (draft.allow_tools, draft.deny_tools) == (("read*",), ("delete",))
+    assert [each.key for each in draft.choices] == ["X-Key"]
+    for words in ("X-Region is left out", "Left out: X-Other-Token", "have no timeouts", "is not stored"):
+        assert words in " ".join(found.notes)
+
+
+def test_a_client_that_was_registered_by_hand_is_read_without_its_secret() -> None:
+    oauth = {"clientId": "abc", "clientSecret": "s3cret", "scopes": "read write"}
+    found = build_entry_draft("x", {"url": URL, "oauth": oauth})
+    (choice,) = found.draft.choices
+    assert (choice.kind, choice.client_id, choice.scopes) == ("oauth", "abc", ("read", "write"))
+    assert "s3cret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"command": "npx", "args": ["x"]}, "starts a program"),
+        ({}, "starts a program"),
+        ({"url": 7}, "starts a program"),
+        ({"url": "https://${HOST}/mcp"}, "URL has a variable"),
+    ],
+)
+def test_a_program_or_an_address_with_a_variable_is_refused(entry: dict[str, Any], message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        build_entry_draft("x", entry)
