@@ -16,6 +16,8 @@ This module defines the following classes::
     ├── ChatError                    base class of errors of chats (further ones: toolyard.agents.chat.errors)
     │   ├── NoSuchChat               a chat, approval or question does not exist for this user
     │   ├── ChatQuotaExceeded        the storage quota for chats is used up
+    │   ├── AttachmentRefused        a file cannot be attached to a message, or an attachment is unknown
+    │   │   └── AttachmentTooLarge   the file has too many bytes
     │   └── NotHeld                  this process lost its claim on the turn
     └── ServerError                  failure of one server, named by ``server``
         ├── Unreachable              nothing was executed: not started, refused, exited, closed
@@ -96,6 +98,8 @@ from typing import ClassVar
 __all__ = [
     "AgentsError",
     "ApprovalNeeded",
+    "AttachmentRefused",
+    "AttachmentTooLarge",
     "BadAnswer",
     "CallTimeout",
     "ChatError",
@@ -247,6 +251,14 @@ class NoSuchChat(ChatError):
 
 class ChatQuotaExceeded(ChatError):
     """Raised when the storage quota of the user, or of the whole installation, is used up."""
+
+
+class AttachmentRefused(ChatError):
+    """Raised when a file cannot be attached to a message, or an attachment does not exist for this user."""
+
+
+class AttachmentTooLarge(AttachmentRefused):
+    """Raised when a file has more bytes than an attachment may have."""
 
 
 class NotHeld(ChatError):

@@ -18,6 +18,7 @@ from toolyard.store.locks.refresh_locks import RefreshLocks, create_refresh_lock
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.store.repositories.agents import SqlAgentStorage
 from toolyard.store.repositories.approvals import SqlApprovalStore
+from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.chat_quota import ChatQuota
 from toolyard.store.repositories.chats import SqlChatStore
@@ -120,6 +121,12 @@ class Database:
         )
         database.chats.quota = ChatQuota(
             settings.chat_limit, settings.chat_bytes_limit, settings.chat_bytes_limit_all
+        )
+        database.chats.attachments.limits = AttachmentLimits(
+            settings.attachment_bytes,
+            settings.attachments_per_message,
+            settings.attachment_bytes_limit,
+            settings.attachment_bytes_limit_all,
         )
         return database
 

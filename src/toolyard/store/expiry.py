@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, select, text
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.tables import (
     approvals,
+    attachments,
     attempts,
     audit,
     auth_pending,
@@ -143,6 +144,7 @@ def _expiry_conditions(now: float) -> list[tuple[Table, ColumnElement[bool]]]:
         (auth_pending, outside_one_day(auth_pending.c.began_at)),
         (grants, (grants.c.expires_at <= now) | (grants.c.created_at > ahead)),
         (approvals, approvals.c.chat_id.is_(None) & (approvals.c.asked_at < month_ago)),
+        (attachments, (attachments.c.expires_at <= now) | (attachments.c.expires_at > ahead + _DAY_SECONDS)),
         (results, results.c.expires_at <= now),
         (questions, outside_one_day(questions.c.asked_at)),
         (letters, outside_one_day(letters.c.sent_at)),

@@ -12,9 +12,11 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, cast, get_args, get_origin
 from toolyard.types.tool import JsonObject
 
 __all__ = [
+    "ATTACHMENT_ID_PREFIX",
     "TRANSIENT_KINDS",
     "ApprovalAnswer",
     "ApprovalRequest",
+    "Attachment",
     "CallProgress",
     "CallRequest",
     "CallResult",
@@ -43,6 +45,8 @@ __all__ = [
 
 _T = TypeVar("_T")
 
+ATTACHMENT_ID_PREFIX = "f"
+"""First letter of the ids of attachments, in which they differ from the handles of results."""
 _OMITTED_DEFAULT: Mapping[str, Any] = {"is_default_omitted": True}
 """Metadata of a field that was added later: its default is not stored, as in events of earlier versions."""
 
@@ -112,6 +116,21 @@ TRANSIENT_KINDS = frozenset({Kind.TEXT, Kind.REASONING, Kind.PROGRESS})
 
 
 @dataclass(frozen=True, slots=True)
+class Attachment:
+    """Picture or text file of a user's message. Its content is stored apart."""
+
+    id: str = ""
+    name: str = ""
+    mime: str = ""
+    size: int = 0
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether it is a picture; otherwise it is a text file."""
+        return self.mime.startswith("image/")
+
+
+@dataclass(frozen=True, slots=True)
 class UserMessage:
     """A turn begins with a message. ``model`` and ``agent`` are the ids in use."""
 
@@ -121,6 +140,7 @@ class UserMessage:
     agent: str | None = None
     again: int | None = None
     """Number of the turn that this one replaces, which is no longer sent to the model."""
+    attachments: tuple[Attachment, ...] = field(default=(), metadata=_OMITTED_DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +358,8 @@ EventData: TypeAlias = (
     | TurnEnd
 )
 """Body of an event, by its kind."""
+_ITEM_CLASSES: Mapping[str, type[Any]] = {"media": ResultMedia, "attachments": Attachment}
+"""Classes of the items of lists, by the name of the field."""
 _DATA_CLASSES: Mapping[Kind, type[EventData]] = {each.event_kind: each for each in get_args(EventData)}
 
 
@@ -361,7 +383,7 @@ def encode_event(data: EventData) -> dict[str, Any]:
 
 def _encode_value(value: object) -> object:
     if isinstance(value, tuple):
-        return [asdict(each) for each in cast("tuple[ResultMedia, ...]", value)]
+        return [asdict(each) for each in cast("tuple[ResultMedia | Attachment, ...]", value)]
     return value.value if isinstance(value, StrEnum) else value
 
 
@@ -369,10 +391,11 @@ def _decode_object(data_class: type[_T], body: JsonObject) -> _T:
     values = {
         name: body[name] for name, types in _field_types(data_class) if type(body.get(name, ...)) in types
     }
-    if "media" in values:
-        listed = cast("list[object]", values["media"])
-        values["media"] = tuple(
-            _decode_object(ResultMedia, cast("JsonObject", each)) for each in listed if isinstance(each, dict)
+    for name in values.keys() & _ITEM_CLASSES.keys():
+        values[name] = tuple(
+            _decode_object(_ITEM_CLASSES[name], cast("JsonObject", each))
+            for each in cast("list[object]", values[name])
+            if isinstance(each, dict)
         )
     return data_class(**values)
 

@@ -273,6 +273,20 @@ class Settings(_ProviderSettings):
     chat_bytes_limit_all: int = _setting_field(
         20_000_000_000, kind.integer(0), "maximum bytes of the chats of all users together; 0: no limit"
     )
+    attachment_bytes: int = _setting_field(
+        10_000_000, kind.integer(1_000, 100_000_000), "maximum bytes of one attachment of a chat message"
+    )
+    attachments_per_message: int = _setting_field(
+        20, kind.integer(1, 100), "maximum number of attachments of one chat message"
+    )
+    attachment_bytes_limit: int = _setting_field(
+        500_000_000, kind.integer(0), "maximum bytes of all attachments of one user; 0: no limit"
+    )
+    attachment_bytes_limit_all: int = _setting_field(
+        10_000_000_000,
+        kind.integer(0),
+        "maximum bytes of the attachments of all users together; 0: no limit",
+    )
     instance_limit: int = _setting_field(
         200, kind.integer(0), "maximum number of instances per user; 0: no limit"
     )

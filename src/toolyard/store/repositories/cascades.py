@@ -11,6 +11,7 @@ from toolyard.store.sql.row_digests import compute_digest
 from toolyard.store.sql.tables import (
     agents,
     approvals,
+    attachments,
     auth_choices,
     auth_grants,
     auth_pending,
@@ -92,7 +93,7 @@ def delete_user_rows(connection: Connection, user_id: str) -> None:
             )
         )
     )
-    for table in (agents, chats, approvals, grants, questions):
+    for table in (agents, chats, attachments, approvals, grants, questions):
         connection.execute(delete(table).where(table.c.owner == user_id))
     connection.execute(delete(results).where(results.c.principal == user_id))
     connection.execute(delete(users).where(users.c.id == user_id))

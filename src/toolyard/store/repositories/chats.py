@@ -14,6 +14,7 @@ from toolyard.errors import ChatError
 from toolyard.store.change_feed.chat_event_waiters import ChatEventWaiters
 from toolyard.store.change_feed.signals import CHAT_STOPS_CHANNEL, CHATS_CHANNEL, Signals
 from toolyard.store.errors import StoreError
+from toolyard.store.repositories.attachments import SqlAttachmentStore
 from toolyard.store.repositories.chat_appends import (
     AppendedEvents,
     AppendRequest,
@@ -65,6 +66,7 @@ class SqlChatStore:
         quota: ChatQuota = ChatQuota(),  # noqa: B008 - frozen
     ) -> None:
         self.quota = quota
+        self.attachments = SqlAttachmentStore(executor, clock)
         self._executor = executor
         self._signals = signals
         self._clock = clock

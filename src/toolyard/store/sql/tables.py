@@ -2,8 +2,8 @@
 
 Times are seconds since the epoch. A column ``…_key`` holds a name folded by ``casefold.fold_case``, and
 carries the unique constraint. ``digest`` is the SHA-256 of a secret or of a key that may be too long for an
-index. Binary columns hold ciphertexts of ``cipher.Cipher``, except those of ``catalogues``, ``chat_events``,
-``config_pins``, ``pins`` and ``results``.
+index. Binary columns hold ciphertexts of ``cipher.Cipher``, except those of ``attachment_chunks``,
+``catalogues``, ``chat_events``, ``config_pins``, ``pins`` and ``results``.
 
 The columns of registry records follow from the fields in ``types.registry``.
 
@@ -44,6 +44,8 @@ __all__ = [
     "agents",
     "api_tokens",
     "approvals",
+    "attachment_chunks",
+    "attachments",
     "attempts",
     "audit",
     "auth_bound",
@@ -359,6 +361,36 @@ chat_events = Table(
     Column("body", Text, nullable=False),
     Column("kept", LargeBinary),
     PrimaryKeyConstraint("chat_id", "seq"),
+)
+
+attachments = Table(
+    "attachments",
+    metadata,
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
+    _owner_column(),
+    # Null until it is sent with a message.
+    _chat_column(index=True),
+    Column("name", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
+    # Null until the upload is complete.
+    Column("mime", LimitedText(MAX_INDEXED_CHARACTERS)),
+    Column("size", BigInteger, nullable=False),
+    # Null once it is sent.
+    Column("expires_at", Seconds(), index=True),
+    Index(None, "owner"),
+)
+
+attachment_chunks = Table(
+    "attachment_chunks",
+    metadata,
+    Column(
+        "attachment_id",
+        LimitedText(MAX_INDEXED_CHARACTERS),
+        ForeignKey("attachments.id", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("number", Integer, nullable=False, autoincrement=False),
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("attachment_id", "number"),
 )
 
 approvals = Table(
