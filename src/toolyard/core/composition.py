@@ -61,6 +61,7 @@ from toolyard.types.tool import JsonObject
 
 if TYPE_CHECKING:
     from toolyard.agents.builtin_tools.server_factory import NativeServerSetup
+    from toolyard.agents.chat.attachments import AttachmentService
     from toolyard.agents.chat.elicitation import ServerQuestions
 
 __all__ = [
@@ -128,6 +129,7 @@ def build_core(
     on_list_changed: Callable[[str], None] | None = None,
     with_native_tools: bool = False,
     processes: ProcessPool | None = None,
+    attachments: AttachmentService | None = None,
 ) -> Core:
     """Build the services of one process. Nothing is started or opened yet.
 
@@ -147,6 +149,7 @@ def build_core(
       without an ``mcp.lock``, if the database is PostgreSQL.
     - ``accept_url_for`` returns the page on which a changed definition can be accepted.
     - ``processes`` is shared by the cores of one process, which then share the processes of equal servers.
+    - ``attachments`` are the text files that ``result_read`` reads beside long results.
     - ``with_native_tools`` adds the built-in tools, visible to callers in a chat only.
 
     ``close`` of the returned object does not close ``net``, ``catalogue_storage`` or ``processes`` passed in.
@@ -232,6 +235,8 @@ def build_core(
         result_store_for = SqliteResultStore(
             data_dir / RESULTS_NAME, Retention(settings.result_keep, settings.result_store_limit)
         ).for_principal
+    if result_store_for is not None and attachments is not None:
+        result_store_for = _add_attachments(result_store_for, attachments)
     make_call_path = TracedCallPath if net.tracer.is_on else CallPath
     call_path = make_call_path(
         manager,
@@ -256,6 +261,12 @@ def build_core(
         locks,
         tuple(close_callbacks),
     )
+
+
+def _add_attachments(result_store_for: ResultStoreFor, attachments: AttachmentService) -> ResultStoreFor:
+    from toolyard.agents.chat.attachments import ResultsWithAttachments  # needed only with chats
+
+    return lambda principal: ResultsWithAttachments(result_store_for(principal), attachments, principal.id)
 
 
 def _build_locks(

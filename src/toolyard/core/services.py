@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from toolyard.accounts import AccountService
+from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.definitions.watch import LoadedAgents
@@ -170,6 +171,7 @@ class Services:
             on_list_changed=self._on_list_changed,
             with_native_tools=True,
             processes=processes,
+            attachments=AttachmentService(database.chats.attachments),
         )
 
     def _record_call(self, record: CallRecord) -> None:

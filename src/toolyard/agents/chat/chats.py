@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from toolyard.agents.chat.approval_grants import GrantScope
+from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.elicitation import ServerQuestions
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
 from toolyard.agents.chat.human_answers import HumanAnswers
@@ -87,6 +88,7 @@ class ChatService:
         self.questions = ServerQuestions(store, limits)
         """Sends servers' questions to the users whose calls are running."""
         self.models = models
+        self.attachments = AttachmentService(store.attachments)
         self._store = store
         self._backend = backend
         self._clock = clock
@@ -225,10 +227,13 @@ class ChatService:
 
     # Turns.
 
-    async def send(self, owner: str, chat: str | OpenChat, text: str) -> int:
+    async def send(
+        self, owner: str, chat: str | OpenChat, text: str, attachment_ids: Sequence[str] = ()
+    ) -> int:
         """Send a message and start a turn in which the model answers it. Return the turn's number.
 
-        ``chat`` is the id of a chat, or a draft. Raises ChatBusy, NoSuchModel or ChatRefused.
+        ``chat`` is the id of a chat, or a draft. Raises ChatBusy, NoSuchModel, ChatRefused or
+        AttachmentRefused.
         """
         text = sanitize_text(text)
         if not text.strip():
@@ -237,7 +242,7 @@ class ChatService:
             raise ChatRefused(
                 f"the message has {len(text):,} characters; the maximum is {_MAX_MESSAGE_CHARACTERS:,}"
             )
-        return await self._start_turn(await self._open_chat(owner, chat), UserMessage(text))
+        return await self._start_turn(await self._open_chat(owner, chat), UserMessage(text), attachment_ids)
 
     async def run_tool(self, owner: str, chat: str | OpenChat, name: str, arguments: JsonObject) -> int:
         """Start a turn that calls a tool as the user, without a model. Return the turn's number.
@@ -273,8 +278,11 @@ class ChatService:
         stored = await self.get(owner, chat) if isinstance(chat, str) else chat
         return OpenChat(stored, await self._backend.load_tool_set(owner, stored), is_stored=True)
 
-    async def _start_turn(self, opened: OpenChat, start: UserMessage | ManualCall) -> int:
+    async def _start_turn(
+        self, opened: OpenChat, start: UserMessage | ManualCall, attachment_ids: Sequence[str] = ()
+    ) -> int:
         chat, tool_set, is_new = opened.chat, opened.tool_set, not opened.is_stored
+        unsent_ids: Sequence[str] = ()
         if isinstance(start, UserMessage):
             model = self.models.pick(resolve_model_id(chat, tool_set)).choice.id
             start = replace(start, model=model, agent=chat.agent)
@@ -282,8 +290,16 @@ class ChatService:
             await self._store.create(chat)
             opened.is_stored = True
         try:
+            if attachment_ids and isinstance(start, UserMessage):
+                model = self.models.pick(start.model).choice
+                attachments, unsent_ids = await self.attachments.bind(
+                    chat.owner, attachment_ids, chat.id, model
+                )
+                start = replace(start, attachments=attachments)
             number = await self._turn_runner.begin(chat, tool_set, [NewChatEvent.from_data(start)])
         except ToolyardError:
+            if unsent_ids:
+                await self.attachments.unbind(chat.owner, unsent_ids)
             if is_new:
                 await self.delete(chat.owner, chat.id)
             raise

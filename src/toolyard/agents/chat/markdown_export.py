@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from toolyard.agents.chat.turn_snapshot import (
     TurnItem,
     TurnSnapshot,
 )
-from toolyard.types.chat import CallResult, Chat, ManualCall, TurnOutcome, UserMessage
+from toolyard.types.chat import Attachment, CallResult, Chat, ManualCall, TurnOutcome, UserMessage
 
 __all__ = ["FullTextReader", "export_file_name", "export_markdown"]
 
@@ -81,11 +81,19 @@ async def _read_stored_text(chats: ChatService, chat: Chat, call: CallSnapshot, 
 def _render_start(turn: TurnSnapshot) -> str:
     match turn.start:
         case UserMessage(text=text):
-            return f"\n## You\n{_format_block(text)}"
+            return f"\n## You\n{_format_block(text)}{_render_attachments(turn.attachments)}"
         case ManualCall(name=name):
             return f"\n## You ran {_format_inline_code(name)}\n"
         case None:
             return ""
+
+
+def _render_attachments(attachments: Sequence[Attachment]) -> str:
+    lines = "".join(
+        f"- {_format_inline_code(each.name)}, {_format_inline_code(each.mime)}, {each.size:,} bytes\n"
+        for each in attachments
+    )
+    return f"\nAttached:\n\n{lines}" if lines else ""
 
 
 async def _render_item(item: TurnItem, read_full_text: FullTextReader) -> str:

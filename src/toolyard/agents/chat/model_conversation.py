@@ -70,8 +70,9 @@ class ModelConversation:
         earlier_turns: Iterable[TurnSnapshot],
         kept_data_by_seq: Mapping[int, bytes],
         window_tokens: int,
+        pictures: Mapping[str, bytes],
     ) -> None:
-        """``window_tokens`` is the size of the model's context window."""
+        """``window_tokens`` is the size of the model's context window, ``pictures`` are the attached ones."""
         self._picked_model = picked_model
         self._agent = agent
         self._modalities = InputModalities(picked_model.choice.sees, picked_model.choice.hears)
@@ -83,8 +84,9 @@ class ModelConversation:
         reserved_tokens += 0 if agent is None else estimate_tokens(agent.prompt)
         max_tokens = max(int(window_tokens * _WINDOW_FILL_RATIO) - reserved_tokens, window_tokens // 4)
         self._window = ContextWindow(
-            build_messages_by_turn(earlier_turns, kept_data_by_seq, self._modalities), max_tokens
+            build_messages_by_turn(earlier_turns, kept_data_by_seq, self._modalities, pictures), max_tokens
         )
+        self._pictures = pictures
         self._window_tokens = window_tokens
 
     def add_tool(self, tool: Definition) -> None:
@@ -95,7 +97,9 @@ class ModelConversation:
 
     def next_messages(self, turn: TurnSnapshot, kept_data_by_seq: Mapping[int, bytes]) -> list[ModelMessage]:
         """Return the messages to send in this state of the turn."""
-        return self._window.fit_messages(build_messages([turn], kept_data_by_seq, self._modalities))
+        return self._window.fit_messages(
+            build_messages([turn], kept_data_by_seq, self._modalities, self._pictures)
+        )
 
     def build_omission_notes(self, turn: TurnSnapshot) -> list[Note]:
         """Return a note for the user if content is omitted and the turn has no such note yet."""

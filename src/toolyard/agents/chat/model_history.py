@@ -14,9 +14,10 @@ import base64
 import binascii
 import re
 import secrets
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -34,6 +35,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from toolyard.agents.chat.attachments import describe_attachment
 from toolyard.agents.chat.result_event import read_full_result
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
 from toolyard.agents.chat.turn_end import INTERRUPTED_MESSAGE
@@ -80,20 +82,25 @@ def build_messages(
     turns: Iterable[TurnSnapshot],
     kept_data_by_seq: Mapping[int, bytes],
     modalities: InputModalities = InputModalities(),  # noqa: B008 - frozen
+    pictures: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[ModelMessage]:
-    """Return the messages for these turns, in order."""
-    return merge_messages(*build_messages_by_turn(turns, kept_data_by_seq, modalities))
+    """Return the messages for these turns, in order. ``pictures`` are those attached by the user, by id."""
+    return merge_messages(*build_messages_by_turn(turns, kept_data_by_seq, modalities, pictures))
 
 
 def build_messages_by_turn(
     turns: Iterable[TurnSnapshot],
     kept_data_by_seq: Mapping[int, bytes],
     modalities: InputModalities = InputModalities(),  # noqa: B008 - frozen
+    pictures: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[list[ModelMessage]]:
     """Return the messages of each turn, as ``build_messages`` does for all."""
     answered_call_ids: set[str] = set()
     return [
-        list(_build_turn_messages(turn, turn.text, kept_data_by_seq, modalities, answered_call_ids))
+        [
+            _build_user_message(turn.text, turn.attachments, pictures if modalities.images else {}),
+            *_build_answer_messages(turn, kept_data_by_seq, modalities, answered_call_ids),
+        ]
         for turn in turns
         if not turn.replaced and turn.text is not None
     ]
@@ -123,19 +130,29 @@ def _merge_pair(first: ModelMessage, second: ModelMessage) -> ModelMessage | Non
     return replace(first, parts=[*first.parts, *second.parts]) if isinstance(second, ModelResponse) else None
 
 
-def _build_turn_messages(
+def _build_user_message(
+    text: str, attachments: Sequence[chat.Attachment], pictures: Mapping[str, bytes]
+) -> ModelRequest:
+    content: list[str | BinaryContent] = [text]
+    for each in attachments:
+        picture = pictures.get(each.id)
+        content.append(describe_attachment(each, is_shown=picture is not None))
+        if picture is not None:
+            content.append(BinaryContent(picture, media_type=each.mime))
+    return ModelRequest([UserPromptPart(content if attachments else text)])
+
+
+def _build_answer_messages(
     turn: TurnSnapshot,
-    text: str,
     kept_data_by_seq: Mapping[int, bytes],
     modalities: InputModalities,
     answered_call_ids: set[str],
 ) -> Iterator[ModelMessage]:
-    """Yield the messages of one turn.
+    """Yield the messages of one turn after the user's.
 
     ``answered_call_ids`` are the ids of calls that already have a result.
     """
     calls = {call.request.id: call for call in turn.calls}
-    yield ModelRequest([UserPromptPart(text)])
     for answer in turn.answers:
         if answer.seq is None:
             continue

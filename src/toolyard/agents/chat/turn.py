@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolyard.agents.chat.approval_grants import UnapprovedCall, grant_covers
+from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.elicitation import ActiveCall, Declined, ServerQuestions
 from toolyard.agents.chat.elicitation_request import SamplingRequest
 from toolyard.agents.chat.errors import NotHeld
@@ -208,6 +209,7 @@ class Turn:
             await read_chat_events(self._context.store, self._chat.id, before=self._number)
         ).turns
         conversation = await self._open_conversation(earlier)
+        attachments = [each for turn in (*earlier, log.snapshot) for each in turn.attachments]
         used_call_ids = {call.request.id for turn in earlier for call in turn.calls}
         while True:
             # Deciding by the snapshot on each iteration keeps one code path for new and resumed turns.
@@ -219,7 +221,8 @@ class Turn:
                 continue
             if (limit := find_reached_limit(log.snapshot, self._context.limits, max_steps)) is not None:
                 return limit
-            if any(call.result is not None and call.result.handle for call in log.snapshot.calls):
+            has_handle = any(call.result is not None and call.result.handle for call in log.snapshot.calls)
+            if has_handle or any(not each.is_picture for each in attachments):
                 conversation.add_tool(RESULT_READ_TOOL)
             messages = conversation.next_messages(log.snapshot, log.kept_data_by_seq)
             await log.append_data(*conversation.build_omission_notes(log.snapshot))
@@ -247,6 +250,10 @@ class Turn:
         )
         log.kept_data_by_seq |= {seq: kept_data[seq] for seq in log.snapshot.kept_seqs if seq in kept_data}
         window_tokens = await picked_model.get_context_window()
+        pictures: Mapping[str, bytes] = {}
+        if picked_model.choice.sees:
+            turns = [turn for turn in (*earlier, log.snapshot) if not turn.replaced]
+            pictures = await AttachmentService(context.store.attachments).load_pictures(self._owner, turns)
         # Converting a long chat takes noticeable CPU time; a thread keeps the event loop responsive.
         return await asyncio.to_thread(
             ModelConversation,
@@ -256,6 +263,7 @@ class Turn:
             [turn for turn in earlier if turn.seq != log.snapshot.again],
             kept_data,
             window_tokens,
+            pictures,
         )
 
     async def _answer_sampling(self, request: SamplingRequest) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ import orjson
 from toolyard.types.chat import (
     ApprovalAnswer,
     ApprovalRequest,
+    Attachment,
     CallProgress,
     CallRequest,
     CallResult,
@@ -188,6 +189,11 @@ class TurnSnapshot:
     def text(self) -> str | None:
         """The user's message; None if the user called a tool directly."""
         return self.start.text if isinstance(self.start, UserMessage) else None
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The attachments of the user's message."""
+        return self.start.attachments if isinstance(self.start, UserMessage) else ()
 
     @property
     def again(self) -> int | None:

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from toolyard.agents.chat.approval_grants import Approver
+from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet
@@ -185,6 +186,7 @@ async def open_chat_app(
             callbacks_for=make_chat_callbacks(lambda: chats.questions, sampling=True),
             on_list_changed=handle_list_changed,
             with_native_tools=True,
+            attachments=AttachmentService(database.chats.attachments),
         )
         stack.push_async_callback(core.close)
         stack.push_async_callback(tasks.close)
