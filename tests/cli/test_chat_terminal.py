@@ -109,10 +109,31 @@ def test_a_conversation(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     assert [one["content"] for one in chatting.asked[-1]["messages"]] == ["say Anew."]
 
 
+def test_files_are_attached_to_the_next_message(chatting: Chatting, talk: Callable[..., Talk]) -> None:
+    (chatting.home / "notes.txt").write_text("Oslo\nBergen\n")
+    (chatting.home / "blob.bin").write_bytes(b"\0\1")
+    here = talk()
+    here.says("/attach blob.bin")
+    here.sees("error: “blob.bin” is neither a picture nor a text file")
+    here.says("/attach missing.txt")
+    here.sees("error: missing.txt cannot be read: No such file or directory")
+    here.says("/attach notes.txt")
+    here.sees("the next message has notes.txt")
+    here.says("say Read.")
+    here.sees("Read.\n")
+    here.says("say Again.")
+    here.sees("Again.\n")
+    here.says("/quit")
+    assert here.terminal.end() == 0
+    first, second = ([one["content"] for one in asked["messages"]][-1] for asked in chatting.asked[-2:])
+    assert 'Attached file "notes.txt" (text/plain, 12 bytes)' in str(first)
+    assert second == "say Again."
+
+
 def test_the_first_lines_of_help_and_the_end_of_input(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     here = talk()
     here.says("/help")
-    for name in ("/help", "/agent", "/model", "/tools", "/new", "/retry", "/export", "/quit"):
+    for name in ("/help", "/agent", "/model", "/tools", "/attach", "/new", "/retry", "/export", "/quit"):
         here.sees(f"  {name}")
     here.says("/retry")
     here.sees("error: nothing to retry")

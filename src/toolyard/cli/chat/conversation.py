@@ -185,12 +185,18 @@ class TerminalConversation:
                     "/help lists the commands; to send text that begins with a slash, put a space before it",
                 )
             else:
-                chat = await self._current_chat.get_or_create()
-                await self._follow_turn(await self._chats.send(LOCAL_OWNER_ID, chat.id, text))
+                await self._follow_turn(await self._send_message(text))
         except (ConfigError, AgentsError) as error:
             show_problems(error.problems)
         except ToolyardError as error:
             show_error(error.cause, error.hint)
+
+    async def _send_message(self, text: str) -> int:
+        """Send a message with the attached files. Return the number of its turn."""
+        chat, attachments = await self._current_chat.get_or_create(), self._current_chat.attachments
+        turn = await self._chats.send(LOCAL_OWNER_ID, chat.id, text, [each.id for each in attachments])
+        attachments.clear()
+        return turn
 
     async def _follow_turn(self, turn: int) -> None:
         """Follow a running turn to its end."""

@@ -8,7 +8,7 @@ from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID, ChatApp
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.output.safe_text import one_line
-from toolyard.types.chat import Chat
+from toolyard.types.chat import Attachment, Chat
 
 __all__ = ["CurrentChat", "find_chat", "find_last_chat"]
 
@@ -29,6 +29,8 @@ class CurrentChat:
         self.chat = chat
         self._agent = None if agent is None else self._resolve_agent_id(agent)
         self._model = model
+        self.attachments: list[Attachment] = []
+        """Files to send with the next message."""
         if model is not None:
             chat_app.models.pick(model)
 

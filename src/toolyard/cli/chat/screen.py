@@ -139,8 +139,10 @@ class Screen:
     def show_past(self, event: ChatEvent) -> None:
         """Print a past event, including the user's messages."""
         match event.data:
-            case UserMessage(text):
+            case UserMessage(text, attachments=attachments):
                 self._print_line(style_text(f"> {make_printable(text)}", "bold", sys.stderr))
+                for each in attachments:
+                    self._print_line(style_text(f"  attached: {one_line(each.name)}", "dim", sys.stderr))
             case ManualCall(name, arguments):
                 line = call_line(CallRequest(name=name, arguments=arguments))
                 self._print_line(style_text(f"> {line}", "bold", sys.stderr))

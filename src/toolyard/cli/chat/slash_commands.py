@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 from toolyard.agents.chat.chats import ChatService
@@ -23,6 +24,7 @@ _COMMAND_HELP = {
     "/agent [NAME]": "switch to another agent, or - for none; without a name, list the agents",
     "/model [NAME]": "switch to another model; without a name, list the models",
     "/tools": "list the tools of this chat, and why others are hidden",
+    "/attach [FILE]": "attach a picture or text file to the next message; without a file, attach none",
     "/new": "start a new chat",
     "/retry": "run the last turn again",
     "/export [FILE]": "write this chat as Markdown to a file, or print it",
@@ -32,6 +34,7 @@ COMMAND_NAMES = frozenset(name.partition(" ")[0] for name in _COMMAND_HELP)
 """Names of the commands."""
 
 _NO_AGENT = "-"
+_PIECE_BYTES = 256 * 1024
 
 
 class SlashCommands:
@@ -53,6 +56,8 @@ class SlashCommands:
                 await self._change_model(argument)
             case "/tools":
                 await self._print_tools()
+            case "/attach":
+                await self._attach_file(argument)
             case "/new":
                 self._current_chat.start_new()
                 _print_message(self._current_chat.describe())
@@ -92,6 +97,18 @@ class SlashCommands:
         if not tools:
             show_note("no tools available", "check your servers with `toolyard servers`")
 
+    async def _attach_file(self, file: str) -> None:
+        attachments = self._current_chat.attachments
+        if not file:
+            attachments.clear()
+        else:
+            path = Path(file).expanduser()
+            attachments.append(
+                await self._chats.attachments.upload(LOCAL_OWNER_ID, path.name, _read_pieces(path))
+            )
+        names = ", ".join(one_line(each.name, 60) for each in attachments) or "no files"
+        _print_message(f"the next message has {names}")
+
     async def _export_chat(self, file: str) -> None:
         chat = await self._current_chat.get_or_create()
         text = "".join([part async for part in export_markdown(self._chats, chat)])
@@ -100,6 +117,15 @@ class SlashCommands:
             sys.stdout.flush()
             return
         _write_export(file, text)
+
+
+async def _read_pieces(path: Path) -> AsyncIterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
+                yield piece
+    except OSError as error:
+        raise Usage(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def _write_export(file: str, text: str) -> None:
