@@ -36,6 +36,7 @@ ANOTHERS = {
     *("get_chat", "edit_chat", "delete_chat", "list_chat_tools", "list_chat_events", "stream_chat"),
     *("send_message", "run_chat_tool", "retry_turn", "stop_turn", "answer_question"),
     *("get_chat_result", "get_chat_media", "export_chat", "answer_approval", "revoke_grant"),
+    *("get_attachment", "delete_attachment"),
 }
 """404 with what is another person's, and the same words for what does not exist."""
 OWN = {
@@ -45,6 +46,7 @@ OWN = {
     *("list_pending_items", "export_my_data"),
     "list_catalog",
     *("list_agents", "list_agent_tools", "list_sessions", "end_sessions", "get_usage"),
+    "upload_attachment",
 }
 """They work, and show nothing of anybody else."""
 BROWSERS_ONLY = {"delete_token", "make_token", "list_sessions", "end_session", "end_sessions"}
@@ -67,6 +69,7 @@ BODIES: dict[str, Any] = {
     "accept_server_changes": {"keys": ["x"]},
     "accept_instance_changes": {"keys": ["x"]},
 }
+FILE: dict[str, Any] = {"data": b"hers", "headers": {"Content-Type": "application/octet-stream"}}
 SECRET = "the-value-that-bob-gave"
 AGENT = Agent("reader", "Reader")
 PLANS = "what-bob-plans"
@@ -83,6 +86,7 @@ class Talk:
     asking: str
     """A chat in which a server waits for a reply of his."""
     question: str
+    attachment: str
 
     @classmethod
     async def begin(cls, bob: Any) -> Talk:
@@ -104,7 +108,10 @@ class Talk:
         grant = (await bob.get("/api/v1/grants")).json["items"][0]["id"]
         media = await bob.get(f"/api/v1/chats/{chat}/results/{result.seq}/media/0")
         assert media.body == b"hello", "Bob's things must be alive, or the walk proves nothing"
-        return cls(chat, result.seq, approval, grant, asking, question)
+        file = {**FILE, "data": PLANS.encode()}
+        attachment = (await bob.post(f"/api/v1/attachments?name={PLANS}", **file)).json["id"]
+        assert (await bob.get(f"/api/v1/attachments/{attachment}")).text == PLANS
+        return cls(chat, result.seq, approval, grant, asking, question, attachment)
 
 
 @dataclass
@@ -125,7 +132,7 @@ class World:
     def of_bob(self) -> list[str]:
         """Texts that nobody else may ever see."""
         bob, talk = self.bob, self.talk
-        secrets = [talk.chat, talk.asking, talk.approval, talk.grant, talk.question, PLANS]
+        secrets = [talk.chat, talk.asking, talk.approval, talk.grant, talk.question, talk.attachment, PLANS]
         secrets += ["bobs-own", "Bob's connection", SECRET, "bob@work"]
         return [self.instance, self.token, self.session, bob.user.id, *secrets]
 
@@ -142,6 +149,8 @@ class World:
             return template.replace("{id}", AGENT.id)
         elif "/chats/" in template:
             known = self.talk.asking if "/questions/" in template else self.talk.chat
+        elif "/attachments/" in template:
+            known = self.talk.attachment
         elif "/approvals/" in template:
             known = self.talk.approval
         elif "/grants/" in template:
@@ -209,7 +218,8 @@ async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(world: Wo
             assert not shown(world, await first_events(client)), name
             continue
         query = "?url=https://x.example" if name == "propose_slug" else ""
-        answer = await client.ask(method, world.path(template) + query, body)
+        options = FILE if name == "upload_attachment" else {}
+        answer = await client.ask(method, world.path(template) + query, body, **options)
         if name == "export_my_data":
             answer = replace(answer, body=join_files(answer.body))
         told = f"{name}: {answer.status} {answer.text[:300]}"
@@ -278,5 +288,6 @@ async def kept_by_bob(world: World) -> Any:
     talk = world.talk
     chats = [(await bob.get(f"/api/v1/chats/{each}")).json for each in (talk.chat, talk.asking)]
     waiting = [(await bob.get(f"/api/v1/{each}")).json for each in ("approvals", "grants", "chats")]
+    waiting.append((await bob.get(f"/api/v1/attachments/{talk.attachment}")).text)
     own = [{**each, "status": None, "updated_at": None} for each in mine]
     return me, sessions, own, tokens, tools, chats, waiting

@@ -84,6 +84,8 @@ PROBLEM_KINDS: dict[type[ToolyardError], ProblemKind] = {
     chat.NoSuchChat: ProblemKind(404, "not-found", "Not found"),
     chat.ChatBusy: ProblemKind(409, "chat-busy", "The chat is busy"),
     chat.ChatQuotaExceeded: ProblemKind(409, "chat-quota-exceeded", "The storage quota for chats is used up"),
+    errors.AttachmentTooLarge: ProblemKind(413, "too-long", "The file is too large"),
+    errors.AttachmentRefused: ProblemKind(422, "attachment-refused", "The file cannot be attached"),
     chat.ChatError: ProblemKind(409, "chat-refused", "The chat does not allow this now"),
     lock.Outdated: ProblemKind(409, "outdated", "Changed in the meantime"),
     lock.LockBroken: ProblemKind(409, "lock-broken", "The lock cannot be used"),

@@ -102,10 +102,7 @@ class SlashCommands:
         if not file:
             attachments.clear()
         else:
-            path = Path(file).expanduser()
-            attachments.append(
-                await self._chats.attachments.upload(LOCAL_OWNER_ID, path.name, _read_pieces(path))
-            )
+            attachments.append(await self._chats.attachments.upload(LOCAL_OWNER_ID, file, _read_pieces(file)))
         names = ", ".join(one_line(each.name, 60) for each in attachments) or "no files"
         _print_message(f"the next message has {names}")
 
@@ -119,13 +116,14 @@ class SlashCommands:
         _write_export(file, text)
 
 
-async def _read_pieces(path: Path) -> AsyncIterator[bytes]:
+async def _read_pieces(file: str) -> AsyncIterator[bytes]:
     try:
-        with path.open("rb") as file:
-            while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
+        opened = await asyncio.to_thread(lambda: Path(file).expanduser().open("rb"))
+        with opened:
+            while piece := await asyncio.to_thread(opened.read, _PIECE_BYTES):
                 yield piece
     except OSError as error:
-        raise Usage(f"{path} cannot be read: {error.strerror or error}") from None
+        raise Usage(f"{file} cannot be read: {error.strerror or error}") from None
 
 
 def _write_export(file: str, text: str) -> None:

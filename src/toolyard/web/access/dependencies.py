@@ -18,7 +18,13 @@ from toolyard.types.account import RequestUser, Right, Role, User
 from toolyard.web.access.cookies import Browser, ensure_browser, find_browser
 from toolyard.web.access.request_context import get_request_context
 from toolyard.web.access.services import get_service
-from toolyard.web.middleware.request_body import MAX_FORM_FIELDS, get_body_limit, has_body
+from toolyard.web.middleware.request_body import (
+    MAX_FORM_FIELDS,
+    UPLOAD_PATH,
+    get_body_limit,
+    get_file_limit,
+    has_body,
+)
 
 __all__ = [
     "CSRF_FIELD",
@@ -42,6 +48,7 @@ CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-csrf-token"
 """Alternative to the form field, for scripts of our pages."""
 
+_BINARY_TYPE = "application/octet-stream"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -96,7 +103,10 @@ async def check_csrf(request: Request, browser: Browser | None) -> None:
     if token is None:
         # Starlette caches the form for the route. A single field may be as long as the whole body.
         max_part_size = get_body_limit(request.url.path)
-        form = await request.form(max_fields=MAX_FORM_FIELDS, max_files=0, max_part_size=max_part_size)
+        max_files = get_file_limit(request.url.path)
+        form = await request.form(
+            max_fields=MAX_FORM_FIELDS, max_files=max_files, max_part_size=max_part_size
+        )
         field = form.get(CSRF_FIELD)
         token = field if isinstance(field, str) else ""
     if browser is None or not browser.is_valid_csrf(token):
@@ -156,9 +166,10 @@ async def _authenticate_and_check_body(request: Request) -> RequestUser:
         # Checked here for all unsafe methods, so that no route can forget it.
         if is_page_request(request):
             await check_csrf(request, browser)
-        elif has_body(request.scope) and not _has_json_body(request):
-            # Cross-site forms cannot send JSON.
-            raise HTTPException(415, "the API accepts request bodies of type application/json only")
+        elif has_body(request.scope) and not _has_safe_body_type(request):
+            # Cross-site forms cannot send these.
+            wanted = _BINARY_TYPE if request.url.path == UPLOAD_PATH else "application/json"
+            raise HTTPException(415, f"the API accepts request bodies of type {wanted} only")
     return user
 
 
@@ -268,8 +279,10 @@ def parse_bearer_token(authorization: str) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def _has_json_body(request: Request) -> bool:
+def _has_safe_body_type(request: Request) -> bool:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.url.path == UPLOAD_PATH:
+        return kind == _BINARY_TYPE
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 

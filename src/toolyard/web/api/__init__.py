@@ -10,7 +10,6 @@ from toolyard.web.api import (
     agents,
     approvals,
     audit,
-    chat_results,
     chat_stream,
     chats,
     config_sign_ins,
@@ -30,12 +29,13 @@ from toolyard.web.api import (
     users,
 )
 from toolyard.web.api.catalog import known_servers
+from toolyard.web.api.chat_files import attachments, results
 from toolyard.web.routes import Routes
 
 __all__ = ["router"]
 
 router = Routes("/api/v1")
 _SERVER_MODULES = (status, config_sign_ins, known_servers, servers, instances, tool_changes, tools)
-_CHAT_MODULES = (agents, chats, chat_stream, chat_results, exports, models, approvals, pending)
+_CHAT_MODULES = (agents, chats, attachments, chat_stream, results, exports, models, approvals, pending)
 for _each in (*_SERVER_MODULES, *_CHAT_MODULES, tokens, sessions, users, audit, usage, events, openapi):
     router.include(_each.router)

@@ -95,6 +95,9 @@ class MessageRequest(RequestModel, schema="MessageGiven"):
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Which issues are about retries?"}]})
 
     text: str = Field(min_length=1, max_length=200_000, pattern=r"^[^\x00]*[^\x00\s][^\x00]*$")
+    attachments: list[Annotated[str, Field(min_length=1, max_length=128, pattern=_NO_NUL_PATTERN)]] = Field(
+        default_factory=list[str], max_length=100, description="Ids of uploaded attachments."
+    )
 
 
 class RunToolRequest(RequestModel, schema="RunGiven"):

@@ -160,7 +160,8 @@ async def send_message(
 ) -> TurnResponse:
     """Send a message and begin a turn, in which the model answers and calls tools. Returns at once; the
     events of the turn are streamed."""
-    return _build_turn_begun(id, await chats.send(request_user.user.id, id, given.text), response)
+    turn = await chats.send(request_user.user.id, id, given.text, given.attachments)
+    return _build_turn_begun(id, turn, response)
 
 
 @router.post(

@@ -21,8 +21,8 @@ from toolyard.types.account import RequestUser
 from toolyard.types.chat import CallResult, Chat
 from toolyard.web.api.approvals import list_grants
 from toolyard.web.api.audit import export_person_entries
+from toolyard.web.api.chat_files.results import SANDBOX_POLICY, load_full_text
 from toolyard.web.api.chat_models import build_event_model
-from toolyard.web.api.chat_results import SANDBOX_POLICY, load_full_text
 from toolyard.web.api.dependencies import (
     ChatReader,
     PathId,

@@ -18,6 +18,7 @@ from toolyard.web.middleware.request_body import (
     ClientDisconnected,
     RequestBody,
     RequestBodyLimits,
+    StreamedBody,
     has_body,
     is_public_form,
 )
@@ -60,16 +61,20 @@ class AuthenticateFirst:
                 await response(scope, receive, send)
                 return
             get_request_context(scope).user_id = request_user.user.id
-        body = RequestBody(self._body_limits, scope, receive)
+        upload_limit = self._body_limits.get_upload_limit(scope)
+        body = (
+            RequestBody(self._body_limits, scope, receive)
+            if upload_limit is None
+            else StreamedBody(self._body_limits, scope, receive, upload_limit)
+        )
         try:
-            try:
-                await body.read()
-            except ClientDisconnected:
-                return
-            except BodyRefused as refused:
-                await build_refusal_response(refused.refusal, scope, refused.headers)(scope, receive, send)
-                return
+            await body.read()
             await self._app(scope, body.receive, send)
+        except ClientDisconnected:
+            return
+        except BodyRefused as refused:
+            # From here, or from a route that reads an upload, which responds at its end.
+            await build_refusal_response(refused.refusal, scope, refused.headers)(scope, receive, send)
         finally:
             body.release()
 

@@ -1,4 +1,7 @@
-"""Reading of request bodies, limited in size, in time, and in the memory held by all of them."""
+"""Reading of request bodies, limited in size, in time, and in the memory held by all of them.
+
+Attachments of chats are not held in memory, but passed on as they arrive.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
+from starlette.formparsers import MultiPartParser
 from starlette.types import Message, Receive, Scope
 
 from toolyard.config.settings.table import Settings
@@ -14,12 +18,15 @@ from toolyard.web.middleware.refusals import RequestRefusal
 
 __all__ = [
     "MAX_FORM_FIELDS",
+    "UPLOAD_PATH",
     "BodyMemory",
     "BodyRefused",
     "ClientDisconnected",
     "RequestBody",
     "RequestBodyLimits",
+    "StreamedBody",
     "get_body_limit",
+    "get_file_limit",
     "has_body",
     "is_public_form",
 ]
@@ -34,6 +41,17 @@ _MAX_TOOL_FORM_BYTES = 3 * 1024 * 1024
 """Limit for the tool selection of an instance: 10,000 names of up to 256 characters."""
 MAX_FORM_FIELDS = 10_500
 """Limit of fields in a form. The tool selection has a field for each of up to 10,000 tools."""
+UPLOAD_PATH = "/api/v1/attachments"
+"""Path to which the bytes of an attachment are sent."""
+_CHAT_PATH = "/ui/chat"
+_MAX_FORM_FILES = 100
+"""Limit of files in a chat form. It is the highest number that a setting allows for one message."""
+_UPLOAD_SECONDS = 600.0
+"""Limit for a whole upload; a pause in it is limited as other bodies are."""
+_UPLOAD_MEMORY_BYTES = 1024 * 1024
+"""Memory counted for an upload: the chunk that is stored, or the beginnings of a form's files."""
+_FORM_SPOOL_BYTES = 16 * 1024
+"""Part of each file of a form that is held in memory. The rest is in a temporary file without a name."""
 _MAX_API_BYTES = 8 * 1024 * 1024
 """Limit for the API and the gateway. Tool arguments may contain a file."""
 _BODY_TIMEOUT_SECONDS = 60.0
@@ -69,9 +87,14 @@ def get_body_limit(path: str) -> int:
         return _MAX_API_BYTES
     if is_public_form(path):
         return _MAX_PUBLIC_FORM_BYTES
-    if path.startswith("/ui/chat"):
+    if path.startswith(_CHAT_PATH):
         return _MAX_CHAT_FORM_BYTES
     return _MAX_TOOL_FORM_BYTES if path.startswith("/ui/mcp/") else _MAX_FORM_BYTES
+
+
+def get_file_limit(path: str) -> int:
+    """Return the maximum number of files in a form sent to a path."""
+    return _MAX_FORM_FILES if path.startswith(_CHAT_PATH) else 0
 
 
 def has_body(scope: Scope) -> bool:
@@ -126,8 +149,73 @@ class RequestBodyLimits:
     ) -> None:
         """``timeout_seconds`` limits the arrival of a body; ``anonymous_…`` limit public forms."""
         self.timeout_seconds = timeout_seconds
+        MultiPartParser.spool_max_size = _FORM_SPOOL_BYTES
         self.user_memory = BodyMemory(settings.request_memory_per_person, settings.request_memory)
         self.anonymous_memory = BodyMemory(anonymous_bytes_per_address, anonymous_bytes)
+        self._upload_bytes = settings.attachment_bytes
+        self._upload_form_bytes = (
+            settings.attachment_bytes * settings.attachments_per_message + _MAX_CHAT_FORM_BYTES
+        )
+
+    def get_upload_limit(self, scope: Scope) -> int | None:
+        """Return the maximum size of a body that is passed on as it arrives; None for all others."""
+        if scope["method"] != "POST":
+            return None
+        if scope["path"] == UPLOAD_PATH:
+            return self._upload_bytes
+        is_form = any(
+            name == b"content-type" and value.startswith(b"multipart/form-data")
+            for name, value in scope["headers"]
+        )
+        return self._upload_form_bytes if is_form and get_file_limit(scope["path"]) else None
+
+
+class StreamedBody:
+    """The body of an upload. The caller must call ``release`` at the end of the request."""
+
+    def __init__(self, body_limits: RequestBodyLimits, scope: Scope, receive: Receive, limit: int) -> None:
+        self._limits = body_limits
+        self._scope = scope
+        self._receive = receive
+        self._remaining_bytes = limit
+        self._limit = limit
+        self._owner: str | None = None
+        self._ends_at = 0.0
+        self._is_complete = False
+
+    async def read(self) -> None:
+        """Check the head of the request. Raises BodyRefused."""
+        _check_declared_length(self._scope, self._limit)
+        owner = get_request_context(self._scope).user_id or ""
+        self._limits.user_memory.reserve(owner, _UPLOAD_MEMORY_BYTES)
+        self._owner, self._ends_at = owner, asyncio.get_running_loop().time() + _UPLOAD_SECONDS
+
+    async def receive(self) -> Message:
+        """Return the next piece, and the server's own messages after the last one.
+
+        Raises BodyRefused or ClientDisconnected.
+        """
+        if self._is_complete:
+            return await self._receive()
+        loop, seconds = asyncio.get_running_loop(), self._limits.timeout_seconds
+        try:
+            async with asyncio.timeout_at(min(loop.time() + seconds, self._ends_at)):
+                message = await self._receive()
+        except TimeoutError:
+            raise _build_timeout_error(seconds) from None
+        if message["type"] != "http.request":
+            raise ClientDisconnected
+        self._remaining_bytes -= len(message.get("body", b""))
+        if self._remaining_bytes < 0:
+            raise _build_too_long_error(self._limit)
+        self._is_complete = not message.get("more_body", False)
+        return message
+
+    def release(self) -> None:
+        """Stop counting the memory of the upload."""
+        if self._owner is not None:
+            self._limits.user_memory.release(self._owner, _UPLOAD_MEMORY_BYTES)
+            self._owner = None
 
 
 class RequestBody:
@@ -173,10 +261,7 @@ class RequestBody:
         self._pending_message = {"type": "http.request", "body": body, "more_body": False}
 
     async def _read_parts(self, memory: BodyMemory, owner: str, limit: int) -> bytes:
-        # Refuse by the declared length at once; a body without one is counted while it is read.
-        declared = next((value for name, value in self._scope["headers"] if name == b"content-length"), b"")
-        if declared.isdigit() and int(declared) > limit:
-            raise _build_too_long_error(limit)
+        _check_declared_length(self._scope, limit)
         parts: list[bytes] = []
         size = 0
         while True:
@@ -201,6 +286,13 @@ class RequestBody:
             memory, owner, count = self._reservation
             memory.release(owner, count)
             self._reservation = None
+
+
+def _check_declared_length(scope: Scope, limit: int) -> None:
+    """Refuse by the declared length at once; a body without one is counted while it is read."""
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    if declared.isdigit() and int(declared) > limit:
+        raise _build_too_long_error(limit)
 
 
 def _has_too_many_values(body: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -13,8 +13,9 @@ from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, QuestionSnapshot
 from toolyard.core.audit import AuditRecorder
 from toolyard.registry.errors import NotFound
-from toolyard.types.chat import Chat
+from toolyard.types.chat import Attachment, Chat
 from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.ui.chat.attachments import read_attachment_ids
 from toolyard.web.ui.chat.console import ToolConsole, find_tool
 from toolyard.web.ui.chat.fragments import question_form
 from toolyard.web.ui.components.flash import Flash
@@ -51,6 +52,7 @@ class ChatFormState:
     form: ToolForm | None = None
     """Form of ``question``."""
     told: Flash | None = None
+    attachments: Sequence[Attachment] = ()
 
 
 ChatAction: TypeAlias = Callable[
@@ -63,12 +65,12 @@ async def _send_message(
     audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
     audit.set_current_user(me)
-    text = form.text("text").replace("\r\n", "\n")
+    text, attachment_ids = form.text("text").replace("\r\n", "\n"), read_attachment_ids(form)
     if chat is not None:
-        await chats.send(me.user.id, chat.id, text)
+        await chats.send(me.user.id, chat.id, text, attachment_ids)
         return ActionRedirect(chat)
     async with _draft_chat(chats, me, form) as opened:
-        await chats.send(me.user.id, opened, text)
+        await chats.send(me.user.id, opened, text, attachment_ids)
     return ActionRedirect(await _record_new_chat(audit, me, opened))
 
 
@@ -133,7 +135,14 @@ async def build_form_state(
     if form.text("do") == "run":
         with suppress(NotFound):
             console = await _read_tool_form(chats, me, None if chat is None else chat.id, form)
-    return ChatFormState(form.text("text"), form.text("agent"), form.text("model"), console, told=flash)
+    return ChatFormState(
+        form.text("text"),
+        form.text("agent"),
+        form.text("model"),
+        console,
+        told=flash,
+        attachments=await chats.attachments.list_unsent(me.user.id, read_attachment_ids(form)),
+    )
 
 
 async def _stop_turn(

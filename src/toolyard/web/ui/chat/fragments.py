@@ -21,7 +21,8 @@ from toolyard.agents.chat.turn_snapshot import (
     TurnSnapshot,
 )
 from toolyard.config.value_checks import url_fault
-from toolyard.types.chat import CallProgress, CallResult
+from toolyard.types.chat import Attachment, CallProgress, CallResult
+from toolyard.web.middleware.request_body import UPLOAD_PATH
 from toolyard.web.rendering.highlighting import highlight_code
 from toolyard.web.rendering.markdown import render_markdown
 from toolyard.web.rendering.markdown_blocks import split_blocks
@@ -66,6 +67,11 @@ class FragmentContext:
     def media(self, seq: int, number: int) -> str:
         """Return the URL of an image, audio or file of a result."""
         return self.fixed_media_url or f"/api/v1/chats/{self.chat}/results/{seq}/media/{number}"
+
+    @staticmethod
+    def attachment(attachment: Attachment) -> str:
+        """Return the URL of an attachment."""
+        return f"{UPLOAD_PATH}/{attachment.id}"
 
     def form(self, question: QuestionSnapshot) -> ToolForm:
         """Return the form of a question."""

@@ -15,6 +15,7 @@ from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
 from toolyard.agents.models.model_ref import ModelChoice
 from toolyard.core.current_config import CurrentConfig
+from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, ChatEvent
@@ -70,6 +71,8 @@ class ChatSettings:
     model: str
     default_model: str
     """Label of the model that is used if none is chosen."""
+    default_sees: bool
+    """True if that model accepts pictures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class ChatPageContext:
     """Warning if the user's chats are close to a limit."""
     reconnect: Markup
     """Banner about servers that need a new sign-in."""
+    attachment_limits: AttachmentLimits
 
     @property
     def action(self) -> str:
@@ -141,6 +145,7 @@ async def render_chat_page(
         form_state.console or _choose_console(chats, chat, query),
         await chat_store.quota_notice(me.user.id),
         await get_service(request, ReconnectBanner).render(me, chat),
+        chats.attachments.limits,
     )
     return render_page(request, "chat.html", status=status, page=page)
 
@@ -229,6 +234,7 @@ def build_chat_settings(
         agent,
         (chat.model or "") if chat is not None else requested_model if requested_model in labels else "",
         labels.get(default, default),
+        any(each.sees for each in models.choices if each.id == default),
     )
 
 

@@ -22,6 +22,7 @@ from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AuditDep, ChatsDep, ChatStoreDep, ConfigDep, MarkdownDep
 from toolyard.web.ui.chat.actions import ACTIONS, ActionRedirect, ChatFormState, build_form_state
+from toolyard.web.ui.chat.attachments import FormFiles
 from toolyard.web.ui.chat.fragments import render_question
 from toolyard.web.ui.chat.page_context import (
     build_chat_settings,
@@ -126,11 +127,14 @@ async def _perform_action(
     me: RequestUser,
     chat: Chat | None,
 ) -> Response:
-    form = await read_submitted_form(request)
+    files = FormFiles(chats.attachments, me.user.id)
+    form = await read_submitted_form(request, files.save)
     action = ACTIONS.get(form.text("do"))
     if action is None:
         raise NotFound("unknown action", hint="reload the page")
     try:
+        if files.error is not None:
+            raise files.error
         outcome = await action(audit, chats, me, chat, form)
     except ToolyardError as error:
         return await _render_failure(request, config, chat_store, chats, markdown, me, chat, form, error)

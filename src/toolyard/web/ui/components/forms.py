@@ -6,10 +6,11 @@ The script shows the confirmation page as a dialog.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +18,7 @@ from toolyard.accounts import errors as people
 from toolyard.errors import Problem, ToolyardError
 from toolyard.registry import errors as registry
 from toolyard.types.registry import FieldSpec, record_fields
-from toolyard.web.middleware.request_body import MAX_FORM_FIELDS
+from toolyard.web.middleware.request_body import MAX_FORM_FIELDS, get_file_limit
 from toolyard.web.ui.components.formatting import sentence
 from toolyard.web.ui.components.render import render_page
 
@@ -40,7 +41,7 @@ FORM_ERRORS = (registry.Invalid, registry.Taken, people.Invalid, people.NameTake
 
 
 class SubmittedForm:
-    """Text fields of a submitted form. Missing fields are empty; uploaded files are ignored."""
+    """Text fields of a submitted form. Missing fields are empty."""
 
     def __init__(self, fields: Mapping[str, Sequence[str]]) -> None:
         self._fields = fields
@@ -93,14 +94,20 @@ def form_specs(record: type[Any]) -> dict[str, FieldSpec]:
     return {each.name: each.spec for each in record_fields(record) if each.spec.label}
 
 
-async def read_submitted_form(request: Request) -> SubmittedForm:
-    """Read the form of a request. Raises an HTTP error if it has too many fields or files."""
+async def read_submitted_form(
+    request: Request, save_file: Callable[[UploadFile], Awaitable[str]] | None = None
+) -> SubmittedForm:
+    """Read the form of a request. Raises an HTTP error if it has too many fields or files.
+
+    ``save_file`` stores an uploaded file and returns the value of its field. Without it, files are ignored.
+    """
     fields: dict[str, list[str]] = {}
-    # No page uploads files. Rejecting them keeps the parser from writing temporary files.
-    async with request.form(max_fields=MAX_FORM_FIELDS, max_files=0) as form:
+    async with request.form(max_fields=MAX_FORM_FIELDS, max_files=get_file_limit(request.url.path)) as form:
         for name, value in form.multi_items():
             if isinstance(value, str):
                 fields.setdefault(name, []).append(value)
+            elif save_file is not None:
+                fields.setdefault(name, []).append(await save_file(value))
     return SubmittedForm(fields)
 
 

@@ -161,6 +161,7 @@ function clearMessage(form) {
   const box = $("textarea", form);
   box.value = "";
   box.focus();
+  form.dispatchEvent(new Event("sent"));
   toEnd();
 }
 

@@ -19,7 +19,7 @@ from toolyard.types.chat import CallResult
 from toolyard.types.result import Result
 from toolyard.types.server import Server
 from toolyard.web.access.dependencies import RequestUser, require_user
-from toolyard.web.api.chat_results import SANDBOX_POLICY, load_full_text
+from toolyard.web.api.chat_files.results import SANDBOX_POLICY, load_full_text
 from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.rendering.result_view import ResultQuery, find_path_hint
 from toolyard.web.routes import Routes
