@@ -15,6 +15,7 @@ from tests.agents.chat.chat_harness import KEY, ME
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.store import Database
 from toolyard.types.chat import (
+    Attachment,
     Chat,
     Kind,
     NewChatEvent,
@@ -51,6 +52,16 @@ def test_a_stored_event_is_read_and_written_unchanged(stored: dict[str, Any]) ->
     data = decode_event(Kind(stored["kind"]), stored["body"])
     assert data.event_kind.value == stored["kind"]
     assert in_order(encode_event(data)) == in_order(stored["body"])
+
+
+def test_attachments_are_a_key_that_messages_without_any_do_not_have() -> None:
+    attached = Attachment("f1", "notes.txt", "text/plain", 12)
+    body = encode_event(UserMessage("Hello", attachments=(attached,)))
+    assert body["attachments"] == [{"id": "f1", "name": "notes.txt", "mime": "text/plain", "size": 12}]
+    assert decode_event(Kind.USER, body) == UserMessage("Hello", attachments=(attached,))
+    assert "attachments" not in encode_event(UserMessage("Hello"))
+    strange = {**body, "attachments": ["x", {"id": 1, "name": "y", "later": True}]}
+    assert decode_event(Kind.USER, strange) == UserMessage("Hello", attachments=(Attachment(name="y"),))
 
 
 async def test_stored_events_come_back_from_the_database_and_the_api_as_they_were(database: Database) -> None:
