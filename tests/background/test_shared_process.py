@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -300,6 +301,40 @@ def test_serve_takes_over_and_the_clients_move(machine: Machine) -> None:
     assert {client.weekday() for client in clients} == {"Tuesday"}
     assert len(machine.backgrounds) == 1
     assert {client.close() for client in clients} == {""}
+
+
+def test_serve_and_its_local_clients_share_the_processes_of_servers(machine: Machine) -> None:
+    words = [sys.executable, "-m", "toolyard", "serve", "--port", "0"]
+    pipe = subprocess.PIPE
+    with prefork.Popen(words, stdout=pipe, stderr=pipe, cwd=machine.home, env=machine.environment()) as serve:
+        try:
+            url = re.search(rb"http://[^/]+", serve.stdout.readline())[0].decode()
+            wait_until(lambda: machine.owner == serve.pid)
+            client = machine.start().initialize()
+            assert client.weekday() == "Tuesday"
+            body = json.dumps({"arguments": {"date": "2026-07-28"}}).encode()
+            headers = {"Content-Type": "application/json"}
+            call = urllib.request.Request(f"{url}/api/v1/tools/demo_weekday/call", body, headers)
+            with urllib.request.urlopen(call, timeout=60) as answer:
+                assert b"Tuesday" in answer.read()
+            (shared,) = find_servers(serve.pid)
+            assert json.loads(machine.run("servers", "--json").stdout)[0]["processes"][0]["pid"] == shared
+            # The pages restart it for both.
+            restart = urllib.request.Request(f"{url}/api/v1/servers/demo/restart", b"{}", headers)
+            urllib.request.urlopen(restart, timeout=60).close()
+            assert client.weekday() == "Tuesday"
+            (again,) = find_servers(serve.pid)
+            assert again != shared
+        finally:
+            serve.terminate()
+            serve.communicate(timeout=60)
+    assert not lives(again)
+
+
+def find_servers(pid: int) -> list[int]:
+    """Return the processes of the demo server that a process has started."""
+    children = psutil.Process(pid).children(recursive=True)
+    return [each.pid for each in children if any("demo_server" in word for word in each.cmdline())]
 
 
 # Folders of servers.

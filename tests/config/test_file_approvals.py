@@ -98,9 +98,14 @@ def test_servers_of_a_discovered_file_run_in_its_project(
     assert servers["remote"].transport.url == "https://h/mcp"
 
 
-def test_paths_of_a_file_that_was_named_stay_as_written(load: Load, project: Path, write: Write) -> None:
-    path = write(project / ".mcp.json", {"mcpServers": {"own": {"command": "./server.sh", "cwd": "sub"}}})
-    assert load(path).servers["own"].transport == StdioSpec("./server.sh", (), {}, "sub")
+def test_paths_of_a_file_that_was_named_count_from_the_folder_of_the_client(
+    load: Load, project: Path, write: Write
+) -> None:
+    path = write(project / ".mcp.json", {"mcpServers": {"own": {"command": "bin/server", "cwd": "sub"}}})
+    spec = StdioSpec(f"{project}/bin/server", (), {}, f"{project}/sub")
+    assert load(path).servers["own"].transport == spec
+    elsewhere = load(path, env={"TOOLYARD_CLIENT_DIR": "/srv"})
+    assert elsewhere.servers["own"].transport == StdioSpec("/srv/bin/server", (), {}, "/srv/sub")
 
 
 def test_a_changed_file_waits_and_the_last_approved_state_stays(

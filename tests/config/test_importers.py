@@ -60,7 +60,9 @@ def test_several_files_become_one_that_loads(tmp_path: Path, target: Path, write
     assert write_import(plan) is None
     configuration = load_config(target, env={}, cwd=tmp_path, data_dir=tmp_path)
     assert list(configuration.servers) == ["files", "search", "docs"]
-    assert configuration.servers["search"].transport == StdioSpec("uvx", ("s",))
+    assert configuration.servers["search"].transport == StdioSpec(
+        "uvx", ("s",), folder=str(tmp_path / "servers/search")
+    )
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 

@@ -114,7 +114,7 @@ def test_load_config_looks_variables_up_in_the_given_environment(
     load: Load, data_dir: Path, write: Write
 ) -> None:
     write(data_dir / "mcp.json", {"mcpServers": {"s": {"command": "${TOOL}"}}})
-    assert load(env={"TOOL": "uvx"}).servers["s"].transport == StdioSpec("uvx")
+    assert load(env={"TOOL": "uvx"}).servers["s"].transport.command == "uvx"
     assert load(env={}).servers["s"].enabled is False
 
 
@@ -129,4 +129,4 @@ def test_load_config_reads_the_real_environment_by_default(
     monkeypatch.delenv("TOOLYARD_CONFIG_JSON", raising=False)
     monkeypatch.delenv("TOOLYARD_CONFIG_PATH", raising=False)
     monkeypatch.delenv("MCP_CONFIG_PATH", raising=False)
-    assert load_config(cwd=project).servers["s"].transport == StdioSpec("uvx")
+    assert load_config(cwd=project).servers["s"].transport.command == "uvx"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_an_entry_is_replaced_as_a_whole(load: Load, tmp_path: Path, write: Writ
     entry = {"command": "x", "args": ["y"], "label": "Label", "timeouts": {"connect": 1}}
     file = write(tmp_path / "c.json", {"mcpServers": {"one": entry}})
     server = load(file, overrides=servers(one="z")).servers["one"]
-    assert server.transport == StdioSpec("z")
+    assert replace(server.transport, folder=None) == StdioSpec("z")
     assert server.label is None
     assert server.timeouts.connect == 30
 

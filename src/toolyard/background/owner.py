@@ -22,8 +22,9 @@ from toolyard.background.hello import MAX_HELLO_BYTES, PROTOCOL, Hello, environm
 from toolyard.background.listener import Listener
 from toolyard.background.pages import Pages
 from toolyard.background.runtime_dir import lock_file
-from toolyard.background.views import CLIENT_DIR_VARIABLE, View, Views
+from toolyard.background.views import View, Views
 from toolyard.concurrency.tasks import BackgroundTasks
+from toolyard.config.server_folders import CLIENT_DIR_VARIABLE
 from toolyard.config.settings.table import SETTINGS
 from toolyard.core.local_clients import record_local_client
 from toolyard.errors import ToolyardError

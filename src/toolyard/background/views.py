@@ -26,6 +26,7 @@ from toolyard.background.page_access import (
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import load_config, load_settings
+from toolyard.config.server_folders import CLIENT_DIR_VARIABLE
 from toolyard.config.settings.table import Settings
 from toolyard.config.sources.discovery import ConfigFile, choose_config_file
 from toolyard.config.watch import ConfigBroken, watch_config
@@ -37,21 +38,16 @@ from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
 from toolyard.types.agent import Agent
 from toolyard.types.config import Configuration
 from toolyard.types.principal import LOCAL_PRINCIPAL
-from toolyard.types.server import Server, StdioSpec
+from toolyard.types.server import StdioSpec
 from toolyard.yard import Toolyard
 
 if TYPE_CHECKING:
     from toolyard.core.instances import InstanceSync
     from toolyard.store import Database
 
-__all__ = ["CLIENT_DIR_VARIABLE", "View", "Views"]
+__all__ = ["View", "Views"]
 
 log = logging.getLogger("toolyard.background")
-
-CLIENT_DIR_VARIABLE = "TOOLYARD_CLIENT_DIR"
-"""Variable for entries of the configuration: the working directory of the client."""
-_SERVER_FOLDERS = "servers"
-"""Folder in the data directory with a working directory for each server that has none configured."""
 
 
 class _ReferencedVariables(dict[str, str]):
@@ -196,25 +192,14 @@ class View:
         return () if path is None else read_agents(path).agents
 
     def _with_environment(self, configuration: Configuration) -> Configuration:
-        """Return the configuration with the environment and the folders of its child processes."""
-        servers = {id: self._place_server(server) for id, server in configuration.servers.items()}
+        """Return the configuration with the environment of its child processes."""
+        servers = {
+            id: replace(server, transport=replace(server.transport, inherited=self.key.inherited))
+            if isinstance(server.transport, StdioSpec)
+            else server
+            for id, server in configuration.servers.items()
+        }
         return replace(configuration, servers=MappingProxyType(servers))
-
-    def _place_server(self, server: Server) -> Server:
-        """Return the server with the clients' environment, and independent of the folder of a client.
-
-        Otherwise clients in twenty folders would need twenty processes of it.
-        """
-        spec = server.transport
-        if not isinstance(spec, StdioSpec):
-            return server
-        command = os.path.join(self._cwd, spec.command) if "/" in spec.command else spec.command
-        cwd = None if spec.cwd is None else os.path.join(self._cwd, spec.cwd)
-        folder = str(self.data_dir / _SERVER_FOLDERS / server.id)
-        return replace(
-            server,
-            transport=replace(spec, command=command, cwd=cwd, folder=folder, inherited=self.key.inherited),
-        )
 
     async def _apply_changes(self, path: str | None) -> None:
         # Of the client's environment, only the variables that the configuration refers to are kept.
@@ -242,15 +227,6 @@ class View:
         """Close every connection and end every child process."""
         await self._tasks.close()
         await self.local.close()
-
-
-def _depends_on_folder(server: Server) -> bool:
-    """Return whether a path of the entry is relative to the folder of the client."""
-    spec = server.transport
-    if not isinstance(spec, StdioSpec):
-        return False
-    paths = (spec.command if "/" in spec.command else None, spec.cwd)
-    return any(path is not None and not os.path.isabs(path) for path in paths)
 
 
 class Views:
@@ -293,8 +269,6 @@ class Views:
             configuration = await asyncio.to_thread(
                 load_config, path, env=env, cwd=hello.cwd, data_dir=self._data_dir
             )
-            if any(_depends_on_folder(server) for server in configuration.servers.values()):
-                env[CLIENT_DIR_VARIABLE]
             key = _ViewKey(file, self.settings, inherited, env.values_by_name)
             view = View(key, configuration, hello.cwd, self._data_dir, self._processes, self._pages)
             await view.open(path)

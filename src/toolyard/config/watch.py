@@ -18,7 +18,7 @@ from toolyard.config.configuration_diff import diff_configurations
 from toolyard.config.file_approvals import approvals_path, hash_content
 from toolyard.config.file_reader import read_regular_file
 from toolyard.config.sources.discovery import ConfigFile, ConfigOrigin
-from toolyard.config.sources.load import find_loaded_file, load_from_file
+from toolyard.config.sources.load import client_environment, find_loaded_file, load_from_file
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.config import Configuration
 
@@ -63,11 +63,11 @@ async def watch_config(
     invalid edit the next valid content is always reported, even if it equals the last valid one. Cancel the
     iterating task to stop.
     """
-    env = dict(os.environ if env is None else env)
+    env = client_environment(cwd) if env is None else dict(env)
     file, folder = await asyncio.to_thread(find_loaded_file, current.file, path, env, cwd, data_dir)
 
     def reload() -> Configuration:
-        fresh = load_from_file(file, folder, overrides=overrides, env=env)
+        fresh = load_from_file(file, folder, overrides=overrides, env=env, cwd=cwd)
         if fresh.file is None and last.file is not None:
             # An editor may remove the file for a moment; that must not stop the servers.
             message = "the file was removed; its last content stays in use"

@@ -15,6 +15,7 @@ from toolyard.config.file_approvals import FileApprovals, hash_content, read_app
 from toolyard.config.file_reader import decode_utf8, read_regular_file
 from toolyard.config.problem_report import ProblemReport
 from toolyard.config.self_reference import disable_self_references
+from toolyard.config.server_folders import CLIENT_DIR_VARIABLE, place_servers
 from toolyard.config.sources.discovery import (
     ConfigFile,
     choose_config_file,
@@ -26,7 +27,7 @@ from toolyard.config.sources.merge import merge_layers
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.config import Configuration
 
-__all__ = ["find_loaded_file", "load_config", "load_from_file", "parse_config"]
+__all__ = ["client_environment", "find_loaded_file", "load_config", "load_from_file", "parse_config"]
 
 _INLINE_CONFIG_VARIABLE = "TOOLYARD_CONFIG_JSON"
 _EMPTY_ENV: Mapping[str, str] = MappingProxyType({})
@@ -63,10 +64,15 @@ def load_config(
     data directory. Raises ConfigError with the problems of all sources, and for a missing file that was
     named; a missing default file means no servers.
     """
-    env = os.environ if env is None else env
+    env = client_environment(cwd) if env is None else env
     folder = _resolve_data_dir(env, data_dir)
     file = choose_config_file(path, env, _resolve_cwd(cwd), folder)
-    return load_from_file(file, folder, overrides=overrides, env=env, approvals=approvals)
+    return load_from_file(file, folder, overrides=overrides, env=env, cwd=cwd, approvals=approvals)
+
+
+def client_environment(cwd: str | os.PathLike[str] | None = None) -> dict[str, str]:
+    """Return the environment of this process, with its folder in the variable for it."""
+    return {**os.environ, CLIENT_DIR_VARIABLE: str(_resolve_cwd(cwd))}
 
 
 def find_loaded_file(
@@ -87,6 +93,7 @@ def load_from_file(
     *,
     overrides: Mapping[str, object] | None,
     env: Mapping[str, str],
+    cwd: str | os.PathLike[str] | None = None,
     approvals: FileApprovals | None = None,
 ) -> Configuration:
     """Load the configuration as ``load_config`` does, from a file that is already chosen."""
@@ -105,7 +112,7 @@ def load_from_file(
         unapproved_reason=f"not approved: run `{_approve_command(file)}`",
         hints=file_layer.hints,
     )
-    return disable_self_references(configuration, data_dir)
+    return place_servers(disable_self_references(configuration, data_dir), data_dir, env, _resolve_cwd(cwd))
 
 
 def _resolve_data_dir(env: Mapping[str, str], data_dir: str | os.PathLike[str] | None) -> Path:
