@@ -13,6 +13,7 @@ This module defines the following classes::
     ├── NameTaken                    another user has this name
     ├── Taken                        the name of a server or slug of an instance is in use (``field``)
     ├── NotFound                     it does not exist, or belongs to another user
+    ├── EditConflict                 changed since it was read (``current``)
     ├── ChatError                    base class of errors of chats (further ones: toolyard.agents.chat.errors)
     │   ├── NoSuchChat               a chat, approval or question does not exist for this user
     │   ├── ChatQuotaExceeded        the storage quota for chats is used up
@@ -105,6 +106,7 @@ __all__ = [
     "ChatError",
     "ChatQuotaExceeded",
     "ConfigError",
+    "EditConflict",
     "HttpStatus",
     "LimitReached",
     "NameTaken",
@@ -239,6 +241,14 @@ class Taken(ToolyardError):
 
 class NotFound(ToolyardError):
     """The server or instance does not exist for this user."""
+
+
+class EditConflict(ToolyardError):
+    """The record was changed since it was read, so nothing was stored. ``current`` is the stored version."""
+
+    def __init__(self, cause: str, *, current: object, hint: str | None = None) -> None:
+        super().__init__(cause, hint=hint)
+        self.current = current
 
 
 class ChatError(ToolyardError):

@@ -16,6 +16,7 @@ from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.types.account import Role, User
 from toolyard.types.registry import AuthChoice, AuthKind, Instance, RegistryServer
+from toolyard.types.stored_model import ModelAudience, StoredModel
 
 KEY = "a key for tests, long enough"
 
@@ -98,6 +99,31 @@ async def instance(database: Database, ann: User, server: RegistryServer) -> Ins
     )
     await database.registry.add_instance(made)
     return made
+
+
+@pytest.fixture
+def stored_model() -> StoredModel:
+    """With everything set that can be set."""
+    return StoredModel(
+        name="house",
+        provider="openai",
+        model="Qwen/Qwen3-8B",
+        label="Ours",
+        base_url="http://10.0.0.5:8000/v1",
+        private_addresses=True,
+        api_key="the-model-key",
+        key_variable="TOOLYARD_MODEL_KEY_HOUSE",
+        audience=ModelAudience.PEOPLE,
+        people=("one", "two"),
+        input_price=0.25,
+        output_price=2.0,
+        sees=True,
+        hears=False,
+        temperature=0.2,
+        context=32_000,
+        created_at=1.5,
+        updated_at=2.5,
+    )
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from toolyard.store.key_rotation import ENCRYPTED_COLUMNS, KeyRotationResult
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.tables import auth_grants, metadata
 from toolyard.types.registry import Instance, RegistryServer
+from toolyard.types.stored_model import StoredModel
 
 Open = Callable[..., Awaitable[Database]]
 NEW = "another key, which is as long"
@@ -50,13 +51,19 @@ def test_no_sealed_column_is_forgotten() -> None:
 
 @pytest.fixture
 async def full(
-    database: Database, instance: Instance, grant: OAuthGrant, client: OAuthClient, pending: PendingSignIn
+    database: Database,
+    instance: Instance,
+    grant: OAuthGrant,
+    client: OAuthClient,
+    pending: PendingSignIn,
+    stored_model: StoredModel,
 ) -> None:
     """A database with something sealed in every column."""
     await database.auth.put_grant("one", grant)
     await database.auth.put_client(client)
     await database.auth.put_pending(pending)
     await database.accounts.put_sign_in("d" * 64, b"a sign-in", 2_000_000_000.0)
+    await database.models.add_model(stored_model)
 
 
 async def held(database: Database, server_id: str) -> list[object]:
@@ -67,7 +74,8 @@ async def held(database: Database, server_id: str) -> list[object]:
     client = await database.auth.get_client(grant.issuer, grant.client.redirect_uri)
     assert client is not None
     server = await database.registry.get_server(server_id)
-    return [grant, client, server, await database.registry.list_instances(user.id)]
+    models = await database.models.list_models()
+    return [grant, client, server, models, await database.registry.list_instances(user.id)]
 
 
 @pytest.mark.usefixtures("full")
@@ -77,7 +85,7 @@ async def test_everything_is_readable_with_both_and_afterwards_with_the_new_one(
     before = await held(await reopen(), server.id)
     between = await reopen(**BETWEEN)
     assert await held(between, server.id) == before
-    assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=6, unreadable=0)
+    assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=7, unreadable=0)
     assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=0, unreadable=0)
     after = await reopen(secret_key=NEW)
     assert await held(after, server.id) == before
@@ -103,7 +111,7 @@ async def test_what_no_key_opens_is_counted_and_left(reopen: Open, grant: OAuthG
     between = await reopen(**BETWEEN)
     damaged = update(auth_grants).values(body=b"\x01" + b"damaged" * 5)
     await between.executor.write(lambda connection: connection.execute(damaged))
-    assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=5, unreadable=1)
+    assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=6, unreadable=1)
     after = await reopen(secret_key=NEW)
     with pytest.raises(Unreadable):
         await after.auth.get_grant("one")

@@ -14,6 +14,7 @@ from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.types.account import User
 from toolyard.types.registry import Instance, RegistryServer
+from toolyard.types.stored_model import StoredModel
 
 KEY = "a key for tests, long enough"
 
@@ -26,6 +27,7 @@ SECRETS = [
     "the-verifier",
     "the-state",
     "the-nonce-of-a-sign-in",
+    "the-model-key",
     KEY,
 ]
 
@@ -58,11 +60,13 @@ async def full(
     client: OAuthClient,
     grant: OAuthGrant,
     pending: PendingSignIn,
+    stored_model: StoredModel,
 ) -> Database:
     """Everything secret is in it, some of it more than once."""
     await database.accounts.put_sign_in("digest", b"the-nonce-of-a-sign-in", 1.0)
     await database.registry.save_server(server)
     await database.registry.save_instance(replace(instance, name="Changed"))
+    await database.models.add_model(stored_model)
     await database.auth.put_client(client)
     await database.auth.put_pending(pending)
     await database.auth.put_grant(instance.grant_key, grant)

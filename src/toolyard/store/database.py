@@ -23,6 +23,7 @@ from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.chat_quota import ChatQuota
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.store.repositories.listings import SqlCatalogueStorage
+from toolyard.store.repositories.models import SqlModelStorage
 from toolyard.store.repositories.pending_items import SqlPendingItems
 from toolyard.store.repositories.pins import SqlPinStorage
 from toolyard.store.repositories.questions import SqlQuestionStore
@@ -57,6 +58,7 @@ class Database:
         self.signals = Signals(executor)
         self.accounts = SqlAccountStorage(executor, cipher, clock, self.signals)
         self.registry = SqlRegistryStorage(executor, cipher, self.signals)
+        self.models = SqlModelStorage(executor, cipher, self.signals)
         self.pins = SqlPinStorage(executor, self.signals)
         self.config_pins = SqlPinStorage(executor, self.signals, config_pins)
         self.auth = SqlAuthStorage(executor, cipher, locks)

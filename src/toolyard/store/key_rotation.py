@@ -22,9 +22,11 @@ from toolyard.store.sql.tables import (
     auth_pending,
     instances,
     keys,
+    models,
     sign_ins,
 )
 from toolyard.types.registry import AuthChoice, Instance, record_fields
+from toolyard.types.stored_model import StoredModel
 
 __all__ = ["ENCRYPTED_COLUMNS", "KeyRotation", "KeyRotationResult"]
 
@@ -43,6 +45,7 @@ ENCRYPTED_COLUMNS: tuple[tuple[Column[Any], tuple[Column[Any], ...]], ...] = (
     (auth_grants.c.body, (auth_grants.c.digest,)),
     *_record_secrets(AuthChoice, auth_choices),
     *_record_secrets(Instance, instances),
+    *_record_secrets(StoredModel, models),
 )
 """Encrypted columns, each with the key columns of its table. Their names and values form the associated data.
 Messages between replicas are not included, since they last for seconds."""

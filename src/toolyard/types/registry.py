@@ -35,6 +35,7 @@ __all__ = [
     "grant_key",
     "parse_grant_key",
     "record_fields",
+    "spec",
 ]
 
 
@@ -70,14 +71,18 @@ class TextRule(Enum):
     ISSUER = "issuer", 2048
     KEY = "key", 128
     """Name of a header or query parameter."""
+    MODEL_NAME = "model name", 64
     NAME = "name", 80, PLAIN_TEXT_PATTERN
+    PROVIDER_MODEL = "provider's model", 256
     RESOURCE = "resource", 2048
     SCOPE = "scope", 256
     SLUG = "slug", 24, "^[A-Za-z0-9-]{1,24}$"
     TOOL_NAME = "tool name", 256
     TOOL_PATTERN = "tool pattern", 256, PLAIN_TEXT_PATTERN
+    USER_ID = "user id", 128
     URL = "url", 2048, r"^[Hh][Tt][Tt][Pp][Ss]?://[^\x00-\x20\x7f\\]+$"
     VALUE = "value", 8192
+    VARIABLE = "variable", 128
 
     def __init__(self, label: str, max_characters: int, pattern: str = "") -> None:
         self.label = label
@@ -148,7 +153,7 @@ class RecordField:
 
 @cache
 def record_fields(record: type[Any]) -> tuple[RecordField, ...]:
-    """Return the fields of ``RegistryServer``, ``AuthChoice`` or ``Instance``."""
+    """Return the fields of a record, such as ``RegistryServer`` or ``Instance``."""
     draft: Any = record.__base__
     draft_defaults = {each.name: each.default for each in dataclasses.fields(draft)}
     # A field that the record narrows has its spec in the draft.

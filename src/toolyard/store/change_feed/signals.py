@@ -30,6 +30,7 @@ __all__ = [
     "CHAT_STOPS_CHANNEL",
     "KEY_CHANNEL",
     "MAILBOX_CHANNEL",
+    "MODELS_CHANNEL",
     "POSTGRESQL_CHANNEL",
     "REGISTRY_CHANNEL",
     "REMOVED_CREDENTIALS_CHANNEL",
@@ -55,6 +56,8 @@ REGISTRY_CHANNEL = "servers"
 """Id of a registry server or instance that changed, or of a user whose instances changed."""
 AGENTS_CHANNEL = "agents"
 """Id of a stored agent that was added, changed or deleted."""
+MODELS_CHANNEL = "models"
+"""Name of a stored model that was added, changed or deleted."""
 KEY_CHANNEL = "key"
 """Empty message after the secret key of the database was changed."""
 MAILBOX_CHANNEL = "letters"

@@ -120,4 +120,4 @@ def _column_type(record_field: RecordField) -> TypeEngine[Any]:
         return TextList()
     if record_field.allowed_values:
         return LimitedText(_MAX_ENUM_CHARACTERS)
-    return {bool: Boolean, float: Seconds, str: LimitedText}[record_field.type]()
+    return {bool: Boolean, float: Seconds, int: Integer, str: LimitedText}[record_field.type]()

@@ -5,7 +5,8 @@ carries the unique constraint. ``digest`` is the SHA-256 of a secret or of a key
 index. Binary columns hold ciphertexts of ``cipher.Cipher``, except those of ``attachment_chunks``,
 ``catalogues``, ``chat_events``, ``config_pins``, ``pins`` and ``results``.
 
-The columns of registry records follow from the fields in ``types.registry``.
+The columns of registry records and models follow from the fields in ``types.registry`` and
+``types.stored_model``.
 
 A change here needs a new file in ``migrations/versions``; a test compares the two.
 """
@@ -39,6 +40,7 @@ from toolyard.store.sql.columns import (
     build_record_columns,
 )
 from toolyard.types.registry import AuthChoice, Instance, RegistryServer
+from toolyard.types.stored_model import StoredModel
 
 __all__ = [
     "agents",
@@ -64,6 +66,7 @@ __all__ = [
     "keys",
     "letters",
     "metadata",
+    "models",
     "pins",
     "questions",
     "results",
@@ -222,6 +225,15 @@ instances = Table(
     *build_record_columns(Instance, without="id user_id server_id choice_id"),
     UniqueConstraint("user_id", "slug_key"),
     Index(None, "server_id"),
+)
+
+# Models that admins added.
+
+models = Table(
+    "models",
+    metadata,
+    Column("name", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
+    *build_record_columns(StoredModel, without="name"),
 )
 
 # Accepted tool definitions. Without an instance they apply to every user of the server.

@@ -1,0 +1,109 @@
+"""Storage of the models that admins added, with encrypted keys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection, delete, update
+
+from toolyard.errors import EditConflict, NotFound, Taken
+from toolyard.store.change_feed.signals import MODELS_CHANNEL, Signals
+from toolyard.store.repositories.record_rows import RecordRows
+from toolyard.store.sql.cipher import Cipher
+from toolyard.store.sql.dialects import insert_if_absent
+from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.tables import models
+from toolyard.types.stored_model import StoredModel
+
+__all__ = ["SqlModelStorage", "edit_conflict_error"]
+
+_MODEL_ROWS = RecordRows(StoredModel, models)
+
+
+class SqlModelStorage:
+    """Storage of models, shared by all replicas, which are notified of every change."""
+
+    def __init__(self, executor: DatabaseExecutor, cipher: Cipher, signals: Signals) -> None:
+        self._executor = executor
+        self._cipher = cipher
+        self._signals = signals
+
+    async def list_models(self) -> Sequence[StoredModel]:
+        """Return all models, sorted by name."""
+        query = _MODEL_ROWS.select.order_by(models.c.name)
+        rows = await self._executor.read(lambda connection: connection.execute(query).all())
+        return [_MODEL_ROWS.load(row, self._cipher) for row in rows]
+
+    async def get_model(self, name: str) -> StoredModel:
+        """Return a model. Raises NotFound."""
+        return await self._executor.read(lambda connection: self._read_model(connection, name))
+
+    async def add_model(self, model: StoredModel) -> None:
+        """Add a model. Raises Taken if there is one of this name."""
+
+        def work(connection: Connection) -> None:
+            if not insert_if_absent(connection, models, _MODEL_ROWS.values(model, self._cipher)):
+                cause = f"a model named '{model.name}' already exists"
+                raise Taken(cause, field="name", hint="choose another name")
+            self._finish_change(connection, model)
+
+        await self._executor.write(work)
+
+    async def save_model(self, model: StoredModel) -> StoredModel:
+        """Replace a model if the stored one has its revision, and return it with the next one.
+
+        Raises NotFound, or EditConflict if it was changed since it was read.
+        """
+        saved = replace(model, revision=model.revision + 1)
+
+        def work(connection: Connection) -> StoredModel:
+            values = _MODEL_ROWS.values(saved, self._cipher)
+            del values["name"], values["created_at"]
+            is_same = (models.c.name == model.name) & (models.c.revision == model.revision)
+            if not connection.execute(update(models).where(is_same).values(values)).rowcount:
+                raise edit_conflict_error(self._read_model(connection, model.name))
+            self._finish_change(connection, saved)
+            return saved
+
+        return await self._executor.write(work)
+
+    async def delete_model(self, name: str) -> None:
+        """Delete a model. Raises NotFound."""
+
+        def work(connection: Connection) -> None:
+            if not connection.execute(delete(models).where(models.c.name == name)).rowcount:
+                raise _not_found_error(name)
+            self._signals.notify(connection, MODELS_CHANNEL, name)
+
+        await self._executor.write(work)
+
+    def listen(self) -> AsyncGenerator[str]:
+        """Yield the names of changed models; an empty one if changes may have been missed."""
+        return self._signals.listen(MODELS_CHANNEL)
+
+    def _read_model(self, connection: Connection, name: str) -> StoredModel:
+        row = connection.execute(_MODEL_ROWS.select.where(models.c.name == name)).one_or_none()
+        if row is None:
+            raise _not_found_error(name)
+        return _MODEL_ROWS.load(row, self._cipher)
+
+    def _finish_change(self, connection: Connection, model: StoredModel) -> None:
+        """Make a default model the only one, and notify all replicas."""
+        if model.is_default:
+            others = (models.c.name != model.name) & models.c.is_default
+            connection.execute(update(models).where(others).values(is_default=False))
+        self._signals.notify(connection, MODELS_CHANNEL, model.name)
+
+
+def edit_conflict_error(current: StoredModel) -> EditConflict:
+    """Return the error for an edit of an older version."""
+    return EditConflict(
+        f"the model '{current.name}' was changed by someone else in the meantime",
+        current=current,
+        hint="check the newer version, then save again",
+    )
+
+
+def _not_found_error(name: str) -> NotFound:
+    return NotFound(f"no model is stored as '{name}'", hint="it may have been deleted")
