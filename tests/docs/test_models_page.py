@@ -10,6 +10,7 @@ from tests.docs.pages import examples, read
 from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
 from toolyard.config.settings.model_providers import MODEL_PROVIDERS
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 PAGE = "docs/chat.md"
 
@@ -18,8 +19,8 @@ async def test_the_tables_of_models_are_valid(tmp_path: Path) -> None:
     text = next(each.text for each in examples(PAGE) if "[models." in each.text)
     (tmp_path / "toolyard.toml").write_text(text)
     models = Models.from_settings(load_settings(tmp_path, env={}))
-    assert [choice.id for choice in models.choices][:3] == ["fast", "careful", "house"]
-    assert models.default == "fast"
+    assert [choice.id for choice in models.choices_for(LOCAL_PRINCIPAL)][:3] == ["fast", "careful", "house"]
+    assert models.default_for(LOCAL_PRINCIPAL) == "fast"
 
 
 async def test_the_variable_with_models_is_valid(tmp_path: Path) -> None:

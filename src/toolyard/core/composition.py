@@ -302,9 +302,13 @@ def _build_meta_limits(settings: Settings) -> MetaToolLimits:
 
 
 def make_chat_callbacks(
-    questions: Callable[[], ServerQuestions], page: SharedQuestions | None = None, *, sampling: bool
+    questions: Callable[[], ServerQuestions],
+    page: SharedQuestions | None = None,
+    *,
+    has_model: Callable[[Principal], bool],
 ) -> CallbacksFor:
-    """Return callbacks that forward elicitation of servers to the user's chat, and ``sampling`` to the model.
+    """Return callbacks that forward elicitation of servers to the user's chat, and sampling to the model, if
+    the user has one.
 
     If no user is present to answer, the server receives the action "cancel". Questions of a server that
     several clients share go to the ``page`` where they cannot be attributed to one of them.
@@ -318,7 +322,8 @@ def make_chat_callbacks(
             return await questions().sample(principal.id, server_id, params, chat_id=chat)
 
         shared = None if page is None or chat is not None else partial(page.answer, principal.id)
-        return Callbacks(elicit, elicitation_urls=True, sampling=sample if sampling else None, shared=shared)
+        sampling = sample if has_model(principal) else None
+        return Callbacks(elicit, elicitation_urls=True, sampling=sampling, shared=shared)
 
     return callbacks_for
 

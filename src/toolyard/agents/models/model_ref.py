@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ __all__ = [
     "ModelRef",
     "ModelRequest",
     "ProviderAccess",
+    "TokenPrices",
     "can_take_audio",
     "can_take_images",
 ]
@@ -42,6 +44,10 @@ class ProviderAccess:
     api_key: str | None = field(default=None, repr=False)
     display_name: str | None = None
     """Name to use in messages instead of the host."""
+    stored: bool = False
+    """True if an admin entered it in the web app."""
+    guarded: bool = False
+    """True if private network addresses are refused."""
 
     @property
     def definition(self) -> ModelProvider:
@@ -75,6 +81,20 @@ class ProviderAccess:
     def lacks_key(self) -> bool:
         """True if the provider certainly needs a missing key. A custom address may need none."""
         return self.base_url is None and self.api_key is None and self.key_variable is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrices:
+    """Prices in US dollars per million tokens."""
+
+    input: float
+    output: float
+
+    def compute_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
+        """Return the cost of a request in US dollars."""
+        return (
+            Decimal(str(self.input)) * input_tokens + Decimal(str(self.output)) * output_tokens
+        ) / 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from toolyard.agents.models.errors import ModelError
-from toolyard.agents.models.model_ref import ModelRef, ModelRequest
+from toolyard.agents.models.model_ref import ModelRef, ModelRequest, TokenPrices
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -36,7 +36,10 @@ class ModelStreamContext(AbstractAsyncContextManager["ModelStream"]):
         get_model: Callable[[], Awaitable[tuple[Model, ModelRef]]],
         request: ModelRequest,
         silence_timeout: float,
+        prices: TokenPrices | None = None,
     ) -> None:
+        """Without ``prices``, the cost follows from the price list of the libraries."""
+        self._prices = prices
         self._get_model = get_model
         self._request = request
         self._silence_timeout = silence_timeout
@@ -74,7 +77,7 @@ class ModelStreamContext(AbstractAsyncContextManager["ModelStream"]):
                 if delay is None
                 else delay
             )
-        return response_stream.ModelStream(streamed_response, model_ref, self._silence_timeout)
+        return response_stream.ModelStream(streamed_response, model_ref, self._silence_timeout, self._prices)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

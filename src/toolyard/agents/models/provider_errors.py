@@ -17,6 +17,7 @@ from toolyard.agents.models.errors import (
     RateLimited,
 )
 from toolyard.agents.models.model_ref import ModelRef
+from toolyard.net import AddressRefused
 
 __all__ = [
     "empty_answer_error",
@@ -132,7 +133,7 @@ def _translate_api_error(error: library_errors.ModelAPIError, model_ref: ModelRe
     if isinstance(error, library_errors.ModelNotFoundError):
         return NoSuchModel(
             f"{where} has no model '{model_ref.name}'{provider_message}",
-            hint="check the model's name, and base_url if it is set",
+            hint="check the model's name and its address",
         )
     if isinstance(error, library_errors.ModelAuthenticationError):
         return KeyRefused(
@@ -158,6 +159,10 @@ def _translate_api_error(error: library_errors.ModelAPIError, model_ref: ModelRe
         return ModelFailed(f"{where} failed{provider_message}", hint="the failure is at the provider: retry")
     if isinstance(error, library_errors.ModelHTTPError):
         return ModelFailed(f"{where} refused the request{provider_message}")
+    if any(300 <= (getattr(each, "status_code", None) or 0) < 400 for each in _exception_chain(error)):
+        # Not followed: the key would be sent to an address for which it was not entered.
+        hint = "use the address of the API itself; it usually ends with /v1"
+        return ModelFailed(f"{where} redirects to another address", hint=hint)
     return _unexpected_response_error(model_ref, error.message)
 
 
@@ -168,10 +173,12 @@ def _is_context_exceeded(error: library_errors.ModelAPIError) -> bool:
 
 def _unreachable_error(error: library_errors.ModelConnectionError, model_ref: ModelRef) -> ModelFailed:
     hint = (
-        "check that the server is running and base_url is correct"
+        "check that the server is running and its address is correct"
         if model_ref.access.base_url
         else "check your network connection"
     )
+    if any(isinstance(each, AddressRefused) for each in _exception_chain(error)):
+        hint = "if this is your own server, allow private network addresses for this model"
     return ModelFailed(
         model_ref.sanitize_message(
             f"cannot reach {model_ref.access.provider_label}: {_root_cause_text(error)}"
@@ -194,10 +201,12 @@ def _unexpected_response_error(model_ref: ModelRef, message: str) -> ModelFailed
     )
     if model_ref.access.base_url is None:
         return ModelFailed(cause, hint="retry")
-    return ModelFailed(cause, hint="base_url must be the URL of the API; it usually ends with /v1")
+    return ModelFailed(cause, hint="the address must be the URL of the API; it usually ends with /v1")
 
 
 def _key_hint(model_ref: ModelRef) -> str:
+    if model_ref.access.stored:
+        return "ask an admin to check the key of this model on the page Models"
     if model_ref.access.api_key is None:
         return "no key is set for this address: set api_key"
     variable = model_ref.access.key_variable

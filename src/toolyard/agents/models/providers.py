@@ -6,13 +6,14 @@ pydantic-ai is large and optional, so it is imported in a thread when a model is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from toolyard.agents.models.errors import KeyRefused, ModelError, ModelFailed
 from toolyard.agents.models.library_loader import LibraryLoader
 from toolyard.agents.models.model_ref import ModelRef, ProviderAccess
+from toolyard.net import AddressGuard
 
 if TYPE_CHECKING:
     import httpx2
@@ -29,7 +30,14 @@ _READ_TIMEOUT_SECONDS = 600.0
 class ProviderClients:
     """Cache of created models, with one HTTP client for each provider access."""
 
-    def __init__(self, silence_timeout: float, loader: LibraryLoader) -> None:
+    def __init__(
+        self,
+        silence_timeout: float,
+        loader: LibraryLoader,
+        guard: AddressGuard = AddressGuard(),  # noqa: B008 - frozen
+    ) -> None:
+        """``guard`` checks the addresses of guarded accesses."""
+        self._guard = guard
         self._silence_timeout = silence_timeout
         self._loader = loader
         self._clients: dict[ProviderAccess, httpx2.AsyncClient] = {}
@@ -63,10 +71,14 @@ class ProviderClients:
 
     async def close(self) -> None:
         """Close all connections."""
-        self._models.clear()
-        while self._clients:
-            _, client = self._clients.popitem()
-            await client.aclose()
+        await self.close_accesses(list(self._clients))
+
+    async def close_accesses(self, accesses: Collection[ProviderAccess]) -> None:
+        """Close the connections of these accesses. Requests that use them fail."""
+        self._models = {ref: model for ref, model in self._models.items() if ref.access not in accesses}
+        for access in accesses:
+            if (client := self._clients.pop(access, None)) is not None:
+                await client.aclose()
 
     def _build_model(self, model_ref: ModelRef) -> Model:
         access = model_ref.access
@@ -93,7 +105,13 @@ class ProviderClients:
             timeout = httpx2.Timeout(
                 max(_READ_TIMEOUT_SECONDS, self._silence_timeout), connect=_CONNECT_TIMEOUT_SECONDS
             )
-            self._clients[access] = create_async_httpx2_client(timeout=timeout)
+            transport = None
+            if access.guarded:
+                # Imported late: it loads an HTTP library.
+                from toolyard.agents.models.guarded_transport import GuardedTransport
+
+                transport = GuardedTransport(self._guard)
+            self._clients[access] = create_async_httpx2_client(timeout=timeout, transport=transport)
         return self._clients[access]
 
 

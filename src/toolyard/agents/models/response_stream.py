@@ -33,7 +33,7 @@ from pydantic_ai.settings import ModelSettings
 
 from toolyard.agents.models import provider_errors
 from toolyard.agents.models.errors import ModelError
-from toolyard.agents.models.model_ref import ModelRef, ModelRequest
+from toolyard.agents.models.model_ref import ModelRef, ModelRequest, TokenPrices
 from toolyard.tracing.tracer import Attributes
 
 __all__ = ["AnswerDelta", "ModelStream", "stream_request"]
@@ -56,12 +56,17 @@ class ModelStream:
     """An arriving answer. Iterate it once, to the end; it raises only ModelErrors."""
 
     def __init__(
-        self, streamed_response: StreamedResponse, model_ref: ModelRef, silence_timeout: float
+        self,
+        streamed_response: StreamedResponse,
+        model_ref: ModelRef,
+        silence_timeout: float,
+        prices: TokenPrices | None,
     ) -> None:
         self._streamed_response = streamed_response
         self._events = aiter(streamed_response)
         self._model_ref = model_ref
         self._silence_timeout = silence_timeout
+        self._prices = prices
         self._answer_size = 0
         self.cost: Decimal | None = None
         """Cost of the complete answer in US dollars; None if unknown."""
@@ -110,7 +115,7 @@ class ModelStream:
 
     def _finish_answer(self) -> ModelError | None:
         response = self.response()
-        self.cost = _answer_cost(response)
+        self.cost = _answer_cost(response, self._prices)
         return _find_answer_error(response, self._model_ref)
 
     async def _next_event(self) -> ModelResponseStreamEvent | ModelError | None:
@@ -202,7 +207,9 @@ def _find_answer_error(response: ModelResponse, model_ref: ModelRef) -> ModelErr
     return None
 
 
-def _answer_cost(response: ModelResponse) -> Decimal | None:
+def _answer_cost(response: ModelResponse, prices: TokenPrices | None) -> Decimal | None:
+    if prices is not None:
+        return prices.compute_cost(response.usage.input_tokens, response.usage.output_tokens)
     try:
         return response.cost().total_price
     except (LookupError, ValueError, AssertionError):

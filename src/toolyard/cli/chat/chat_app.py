@@ -32,6 +32,7 @@ from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.policy import select_bundles
 from toolyard.registry import Registry
 from toolyard.registry.credentials import AuthProviderFactory
+from toolyard.registry.models import ModelRegistry
 from toolyard.store import Database
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME
 from toolyard.tracing.selection import choose_tracer
@@ -158,7 +159,9 @@ async def open_chat_app(
     select_bundles(bundles, configuration.bundles)
     path = find_agents_file(settings.agents_path, options.resolved_data_dir)
     agents = {} if path is None else {each.id: each for each in read_agents(path).agents}
-    if not any((model, models.default, *(each.model for each in agents.values()))):
+    agent_models = [each.model for each in agents.values()]
+    may_be_stored = settings.database_url or (options.resolved_data_dir / DATABASE_FILE_NAME).exists()
+    if not any((model, models.default_for(LOCAL_PRINCIPAL), *agent_models, may_be_stored)):
         raise no_model_error(options)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(tracer.close)
@@ -166,11 +169,16 @@ async def open_chat_app(
         database = await _open_database(options, settings)
         stack.push_async_callback(database.close)
         guard = AddressGuard.from_settings(settings.guard_allow, settings.guard_deny)
+        model_registry = ModelRegistry(database.models, database.accounts, models, guard)
+        await model_registry.load()
+        if not any((model, models.default_for(LOCAL_PRINCIPAL), *agent_models)):
+            raise no_model_error(options)
         net = OutboundHttp(guard, tracer=tracer)
         stack.push_async_callback(net.close)
         registry = Registry(database.registry, settings)
         audit = AuditRecorder(database.audit, settings)
         tasks = BackgroundTasks()
+        tasks.spawn(model_registry.follow_changes())
 
         def handle_list_changed(server_id: str) -> None:
             tasks.spawn(core.updates.handle_list_changed(server_id))
@@ -183,7 +191,7 @@ async def open_chat_app(
             net=net,
             approve=Approver(database.approvals),
             record=audit.record_call,
-            callbacks_for=make_chat_callbacks(lambda: chats.questions, sampling=True),
+            callbacks_for=make_chat_callbacks(lambda: chats.questions, has_model=lambda _: True),
             on_list_changed=handle_list_changed,
             with_native_tools=True,
             attachments=AttachmentService(database.chats.attachments),
@@ -214,7 +222,8 @@ def no_model_error(options: Options) -> Usage:
     file = options.resolved_data_dir / "toolyard.toml"
     return Usage(
         "no model is configured",
-        hint=f'write model = "openai:gpt-5-mini" into {file} and set OPENAI_API_KEY; any OpenAI-compatible '
+        hint=f'add one on the page Models of the web app; or write model = "openai:gpt-5-mini" into {file} '
+        "and set OPENAI_API_KEY; any OpenAI-compatible "
         "address works with model_base_url; `pip install toolyard[local]` brings a small model that needs "
         "neither key nor network",
     )

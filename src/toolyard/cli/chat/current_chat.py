@@ -9,6 +9,7 @@ from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID, ChatApp
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.output.safe_text import one_line
 from toolyard.types.chat import Attachment, Chat
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 __all__ = ["CurrentChat", "find_chat", "find_last_chat"]
 
@@ -32,7 +33,7 @@ class CurrentChat:
         self.attachments: list[Attachment] = []
         """Files to send with the next message."""
         if model is not None:
-            chat_app.models.pick(model)
+            chat_app.models.pick(model, LOCAL_PRINCIPAL)
 
     @property
     def agent(self) -> str | None:
@@ -44,7 +45,8 @@ class CurrentChat:
         """Return the model; None if it is unknown."""
         own = self._model if self.chat is None else self.chat.model
         agent = None if self.agent is None else self._chat_app.agents.get(self.agent)
-        return own or (None if agent is None else agent.model) or self._chat_app.models.default
+        default = self._chat_app.models.default_for(LOCAL_PRINCIPAL)
+        return own or (None if agent is None else agent.model) or default
 
     async def get_or_create(self) -> Chat:
         """Return the chat, and create it if necessary."""
@@ -66,7 +68,7 @@ class CurrentChat:
         if not isinstance(agent, Unchanged) and agent is not None:
             agent = self._resolve_agent_id(agent)
         if not isinstance(model, Unchanged) and model is not None:
-            self._chat_app.models.pick(model)
+            self._chat_app.models.pick(model, LOCAL_PRINCIPAL)
         if self.chat is not None:
             self.chat = await self._chat_app.chats.change(
                 LOCAL_OWNER_ID, self.chat.id, agent=agent, model=model
@@ -92,7 +94,8 @@ class CurrentChat:
 
     def list_models(self) -> list[tuple[str, str]]:
         """Return the models to choose from, with descriptions."""
-        return [(each.id, each.base_url or each.provider) for each in self._chat_app.models.choices]
+        choices = self._chat_app.models.choices_for(LOCAL_PRINCIPAL)
+        return [(each.id, each.base_url or each.provider) for each in choices]
 
     def _resolve_agent_id(self, agent: str) -> str:
         found = next((each for each in (agent, agent_id(agent)) if each in self._chat_app.agents), None)

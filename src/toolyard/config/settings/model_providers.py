@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["MODEL_PROVIDERS", "ModelProvider"]
+__all__ = ["MODEL_KEY_VARIABLE_PREFIX", "MODEL_PROVIDERS", "ModelProvider"]
+
+MODEL_KEY_VARIABLE_PREFIX = "TOOLYARD_MODEL_KEY_"
+"""Prefix of environment variables with keys that admins may use for a model at any address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,10 @@ from toolyard.config.settings.model_providers import MODEL_PROVIDERS
 from toolyard.config.settings.value_types import InvalidValueError, ValueFault, ValueType
 from toolyard.config.suggestions import did_you_mean
 
-__all__ = ["ModelEntry", "model_ref_fault", "model_table"]
+__all__ = ["MODEL_NAME_HINT", "ModelEntry", "is_model_name", "model_ref_fault", "model_table"]
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MODEL_NAME_HINT = "use at most 64 letters, digits, dots, hyphens and underscores"
 _EXPECTED_TABLE = "a table of models, each with a model"
 _EXAMPLE_HINT = 'for example: [models.fast] with the line model = "openai:gpt-5-mini"'
 
@@ -37,9 +38,17 @@ class ModelEntry:
     temperature: float | None = None
     context: int | None = None
     """Size of the context window in tokens. None: as known for the model."""
+    input_price: float | None = None
+    """US dollars per million input tokens. None: as in the price list of the libraries."""
+    output_price: float | None = None
 
     def __str__(self) -> str:
         return f"{self.name} ({self.model})"
+
+
+def is_model_name(name: str) -> bool:
+    """Return whether a text can be the name of a listed model."""
+    return _MODEL_NAME.fullmatch(name) is not None
 
 
 def model_ref_fault(model: str) -> str | None:
@@ -87,9 +96,8 @@ def _read_models(value: object, folder: Path) -> tuple[ModelEntry, ...]:
 
 
 def _read_model(name: str, value: object, folder: Path, faults: list[ValueFault]) -> ModelEntry | None:
-    if not _MODEL_NAME.fullmatch(name):
-        hint = "use at most 64 letters, digits, dots, hyphens and underscores"
-        faults.append(ValueFault((name,), "not a valid name for a model", hint))
+    if not is_model_name(name):
+        faults.append(ValueFault((name,), "not a valid name for a model", MODEL_NAME_HINT))
         return None
     if not isinstance(value, Mapping):
         faults.append(ValueFault((name,), f"expected a table, found {_describe_type(value)}", _EXAMPLE_HINT))
@@ -144,4 +152,6 @@ _KEY_TYPES: Mapping[str, ValueType[object]] = {
     "hears": kind.flag(),
     "temperature": kind.number(0, inclusive=True),
     "context": kind.integer(1_000),
+    "input_price": kind.number(0, inclusive=True),
+    "output_price": kind.number(0, inclusive=True),
 }

@@ -18,6 +18,7 @@ from toolyard.config.data_dir import (
     writable_problem,
 )
 from toolyard.config.file_reader import decode_utf8, is_exposed, read_regular_file
+from toolyard.config.settings.model_providers import MODEL_KEY_VARIABLE_PREFIX
 from toolyard.config.settings.models import model_ref_fault
 from toolyard.config.settings.table import SETTINGS, Setting, Settings
 from toolyard.config.settings.value_types import InvalidValueError, ValueFault
@@ -122,6 +123,7 @@ class _SettingsCollector:
                 variable.startswith("TOOLYARD_")
                 and variable not in variables
                 and variable not in _OTHER_VARIABLES
+                and not variable.startswith(MODEL_KEY_VARIABLE_PREFIX)
             ):
                 suggestion = did_you_mean(variable, variables, list_known=False)
                 if suggestion is not None:

@@ -31,6 +31,7 @@ from toolyard.types.audit import AuditEntry
 from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
 from toolyard.types.decision import Surface
+from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.web.app import make_app
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.server.connection_limits import create_connection_limits, raise_descriptor_limit
@@ -155,7 +156,7 @@ async def _preload_libraries(services: Services) -> None:
         await services.models.loader.load_in_thread(*_PRELOADED_LIBRARIES)
     await asyncio.to_thread(preload_templates)
     await services.chats.preload()
-    if services.models.default is not None:
+    if services.models.default_for(LOCAL_PRINCIPAL) is not None:
         log.info("model clients are loaded")
 
 

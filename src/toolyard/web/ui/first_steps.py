@@ -91,7 +91,7 @@ class FirstSteps:
                 "Open catalogue",
                 has_registry_servers or _has_own_server(self._config.configuration.servers.values()),
             )
-            steps[1:1] = [add_server, self._build_model_step()]
+            steps[1:1] = [add_server, self._build_model_step(me)]
             if not has_registry_servers and not has_file_servers:
                 # There is no tool to try before.
                 steps[:2] = [add_server, try_tool]
@@ -113,9 +113,9 @@ class FirstSteps:
         text = "One entry gives Claude Code, Cursor, VS Code and other clients all your servers."
         return FirstStep("Connect your editor", text, "/ui/connect", "Show entry", is_done)
 
-    def _build_model_step(self) -> FirstStep:
+    def _build_model_step(self, me: RequestUser) -> FirstStep:
         text = "Chats use it. A local model or any OpenAI-compatible endpoint will do."
-        is_done = bool(self._chats.models.choices)
+        is_done = bool(self._chats.models.choices_for(me.user.principal))
         return FirstStep("Choose a model", text, "/ui/docs/chat#models", "Read how", is_done)
 
     async def _build_invite_step(self) -> FirstStep:

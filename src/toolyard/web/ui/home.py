@@ -153,7 +153,7 @@ async def show_home(
             if server_records.find_icon_urls(caller, each)
         ],
         changed=changed,
-        talks=bool(chats.models.choices),
+        talks=bool(chats.models.choices_for(me.user.principal)),
     )
     return render_page(request, "home.html", page=page)
 

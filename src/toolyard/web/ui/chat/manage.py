@@ -124,7 +124,9 @@ async def choose_tools(
     chat = await chats.change(me.user.id, chat_id, choice=choice)
     if is_fragment_request(request):
         return HTMLResponse(
-            render_macro("chat_settings.html", "settings", build_chat_settings(config, chats, chat))
+            render_macro(
+                "chat_settings.html", "settings", build_chat_settings(config, chats, me.user.principal, chat)
+            )
         )
     return redirect_with_message(
         f"/ui/chat/{chat.id}#end", "Tools saved. The change applies from your next message."

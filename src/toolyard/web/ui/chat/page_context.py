@@ -19,6 +19,7 @@ from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, ChatEvent
+from toolyard.types.principal import Principal
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.access.services import get_service
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
@@ -139,10 +140,15 @@ async def render_chat_page(
         before is None,
         await load_chat_list(chats, me, query, chat),
         build_chat_settings(
-            config, chats, chat, form_state.agent or query.get("agent", ""), form_state.model
+            config,
+            chats,
+            me.user.principal,
+            chat,
+            form_state.agent or query.get("agent", ""),
+            form_state.model,
         ),
         form_state,
-        form_state.console or _choose_console(chats, chat, query),
+        form_state.console or _choose_console(chats, me.user.principal, chat, query),
         await chat_store.quota_notice(me.user.id),
         await get_service(request, ReconnectBanner).render(me, chat),
         chats.attachments.limits,
@@ -211,12 +217,13 @@ async def load_chat_list(
 def build_chat_settings(
     config: CurrentConfig,
     chats: ChatService,
+    person: Principal,
     chat: Chat | None,
     requested_agent: str = "",
     requested_model: str = "",
 ) -> ChatSettings:
     """Return the available agents and models, and the chosen ones."""
-    models = chats.models
+    choices = chats.models.choices_for(person)
     agent = (
         (chat.agent or "")
         if chat is not None
@@ -225,12 +232,12 @@ def build_chat_settings(
         else ""
     )
     own = config.agents[agent].model if agent in config.agents else None
-    labels = {each.id: each.label for each in models.choices}
-    default = own or models.default or ""
+    labels = {each.id: each.label for each in choices}
+    default = own or chats.models.default_for(person) or ""
     return ChatSettings(
         chat,
         sorted(config.agents.values(), key=lambda each: each.name.casefold()),
-        models.choices,
+        choices,
         agent,
         (chat.model or "") if chat is not None else requested_model if requested_model in labels else "",
         labels.get(default, default),
@@ -238,8 +245,10 @@ def build_chat_settings(
     )
 
 
-def _choose_console(chats: ChatService, chat: Chat | None, query: Mapping[str, str]) -> ToolConsole | None:
-    if "run" not in query and chats.models.choices:
+def _choose_console(
+    chats: ChatService, person: Principal, chat: Chat | None, query: Mapping[str, str]
+) -> ToolConsole | None:
+    if "run" not in query and chats.models.choices_for(person):
         return None
     return ToolConsole.create_deferred(None if chat is None else chat.id, query.get("tool", ""))
 

@@ -154,7 +154,7 @@ def _respond_to_script(
     """
     if form.text("do") != "settings":
         return Response(status_code=204)
-    settings = build_chat_settings(config, chats, redirect.chat)
+    settings = build_chat_settings(config, chats, me.user.principal, redirect.chat)
     return HTMLResponse(render_macro("chat_settings.html", "settings", settings))
 
 
