@@ -114,11 +114,15 @@ COVERED = {
     ("POST", "/ui/admin/mcp/{server_id}/connect"),
     ("POST", "/api/v1/servers/{id}/issuer"),
     ("POST", "/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer"),
+    ("POST", "/api/v1/model-entries"),
+    ("PATCH", "/api/v1/model-entries/{name}"),
+    ("DELETE", "/api/v1/model-entries/{name}"),
+    ("POST", "/api/v1/model-entries/{name}/test"),
 }
 """Routes that need more than an admin, each with its audit entry in a test of its own: the first needs
 somebody's instance (``test_tool_acceptance.py``), those of the
 catalogue a server that answers (``test_server_catalog.py``), the others an authorization server
-(``test_pages_registry.py``, ``test_confirm_issuer.py``)."""
+(``test_pages_registry.py``, ``test_confirm_issuer.py``) or a model (``test_api_model_entries.py``)."""
 
 
 def admin_routes(local: Local) -> set[tuple[str, str]]:

@@ -28,6 +28,7 @@ from toolyard.errors import (
     AgentsError,
     ApprovalNeeded,
     ConfigError,
+    EditConflict,
     RpcError,
     ServerError,
     ToolRefused,
@@ -97,6 +98,7 @@ PROBLEM_KINDS: dict[type[ToolyardError], ProblemKind] = {
     errors.AgentsError: ProblemKind(404, "no-such-agent", "Unknown agent"),
     errors.ConfigError: ProblemKind(404, "no-such-bundle", "Unknown bundle"),
     errors.LimitReached: ProblemKind(409, "limit-reached", "A limit is reached"),
+    errors.EditConflict: ProblemKind(409, "outdated", "Changed in the meantime"),
     errors.TooManyStreams: ProblemKind(429, "too-many-streams", "Too many event streams are open"),
     # Errors of an upstream server. Never 401 or 403, which would refer to the caller's own sign-in.
     errors.ServerError: ProblemKind(502, "server-error", "The server failed"),
@@ -152,6 +154,9 @@ class ProblemDetails(BaseModel):
     data: str | None = Field(default=None, description="Error data sent by the server, as JSON text.")
     approval: str | None = Field(
         default=None, description="Page where the call can be approved; repeat the call afterwards."
+    )
+    current: dict[str, Any] | None = Field(
+        default=None, description="The stored version, if the request is based on an older one."
     )
     id: str | None = Field(default=None, description="Identifier of an unexpected error in the server's log.")
 
@@ -280,6 +285,7 @@ def _describe_toolyard_error(error: ToolyardError) -> tuple[ProblemDetails, dict
         code=error.code if isinstance(error, RpcError) else None,
         data=to_readable_json(error.data) if isinstance(error, RpcError) and error.data is not None else None,
         approval=error.link if isinstance(error, ApprovalNeeded) else None,
+        current=_find_current_version(error),
     )
     headers: dict[str, str] = {}
     if (seconds := getattr(error, "retry_after", None)) is not None:
@@ -288,6 +294,12 @@ def _describe_toolyard_error(error: ToolyardError) -> tuple[ProblemDetails, dict
     if kind.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="toolyard"'
     return problem, headers
+
+
+def _find_current_version(error: ToolyardError) -> dict[str, Any] | None:
+    """Return the stored version, once a route has turned it into a response without secrets."""
+    current = error.current if isinstance(error, EditConflict) else None
+    return current.model_dump(mode="json") if isinstance(current, BaseModel) else None
 
 
 def _find_hint(error: ToolyardError) -> str | None:

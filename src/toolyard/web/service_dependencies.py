@@ -21,6 +21,7 @@ from toolyard.core.user_tools import UserTools
 from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.registry import Registry
 from toolyard.registry.issuer_confirmation import IssuerConfirmation
+from toolyard.registry.models import ModelRegistry
 from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.registry.sign_out import SignOuts
 from toolyard.store import Database
@@ -69,6 +70,7 @@ __all__ = [
     "ManagerDep",
     "MarkdownDep",
     "MetricsDep",
+    "ModelRegistryDep",
     "NewServersDep",
     "NotifierDep",
     "PendingItemsDep",
@@ -117,6 +119,7 @@ ManagerDep = Annotated[ConnectionManager, uses(ConnectionManager)]
 MarkdownDep = Annotated[MarkdownRenderer, uses(MarkdownRenderer)]
 MetricsDep = Annotated[Metrics, uses(Metrics)]
 NewServersDep = Annotated[NewServers, uses(NewServers)]
+ModelRegistryDep = Annotated[ModelRegistry, uses(ModelRegistry)]
 NotifierDep = Annotated[ChangeNotifier, uses(ChangeNotifier)]
 PendingItemsDep = Annotated[SqlPendingItems, uses(SqlPendingItems)]
 PeopleDep = Annotated[AccountService, uses(AccountService)]

@@ -30,6 +30,7 @@ _OPENAPI_TAGS = [
     {"name": "instances", "description": "Your connections to registry servers."},
     {"name": "tools", "description": "Tools that you may use."},
     {"name": "chats", "description": "Chats with models, and tools that you run yourself."},
+    {"name": "models", "description": "Administration of models, for admins."},
     {"name": "approvals", "description": "Calls that need your approval, and standing approvals."},
     {"name": "tokens", "description": "Your API tokens."},
     {"name": "people", "description": "Your account and sessions; for admins, all users."},

@@ -1,4 +1,4 @@
-"""Request and response models of registry servers and instances, made from the fields of the records.
+"""Request and response models of records, made from their fields, and those of servers and instances.
 
 A request has the fields of the record's draft. A response has the fields that ``FieldSpec.shown_to`` allows.
 """
@@ -39,15 +39,18 @@ __all__ = [
     "ServerResponse",
     "UpdateInstanceRequest",
     "UpdateServerRequest",
+    "draft_values",
     "issuer_list",
     "output_values",
+    "request_model",
+    "response_model",
 ]
 
 
 # Models of records.
 
 
-def _request_model(
+def request_model(
     record: type[Any], *, partial: bool = False, without: str = "", **models: type[BaseModel]
 ) -> type[RequestModel]:
     """Return a model with the settable fields of a record; ``models`` are models of list entries.
@@ -101,7 +104,7 @@ def _list_type(item_type: Any, record_field: RecordField) -> Any:
     return Annotated[list[item_type], Field(max_length=spec.max_entries, json_schema_extra=extra)]
 
 
-def _draft_values(values: Mapping[str, Any]) -> dict[str, Any]:
+def draft_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a request model as a draft has them."""
     return {
         name: tuple(map(_draft_entry, cast("list[Any]", value))) if isinstance(value, list) else value
@@ -110,10 +113,10 @@ def _draft_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _draft_entry(entry: Any) -> Any:
-    return ChoiceDraft(**_draft_values(cast("dict[str, Any]", entry))) if isinstance(entry, dict) else entry
+    return ChoiceDraft(**draft_values(cast("dict[str, Any]", entry))) if isinstance(entry, dict) else entry
 
 
-def _response_model(record: type[Any], **models: type[BaseModel]) -> type[ApiModel]:
+def response_model(record: type[Any], **models: type[BaseModel]) -> type[ApiModel]:
     """Return a model with the fields of a record that the API shows; ``models`` are those of list entries."""
     fields: dict[str, Any] = {
         _output_name(each): (
@@ -133,8 +136,7 @@ def _output_type(record_field: RecordField, model: type[BaseModel] | None) -> An
         output_type = cast("Any", Literal[record_field.allowed_values])
     elif record_field.item_type is not None:
         output_type = list[model or record_field.item_type]
-    elif output_type is float:
-        # The numbers of records are times.
+    elif _is_time(record_field):
         output_type = datetime
     is_nullable = record_field.optional or record_field.spec.shown_to is Audience.ADMINS
     return output_type | None if is_nullable else output_type
@@ -155,7 +157,12 @@ def _output_value(record_field: RecordField, value: Any, *, is_admin: bool) -> A
         return None
     if record_field.item_type is not None:
         return [output_values(each, is_admin=is_admin) if is_dataclass(each) else each for each in value]
-    return to_datetime(value) if record_field.type is float else value
+    return to_datetime(value) if _is_time(record_field) else value
+
+
+def _is_time(record_field: RecordField) -> bool:
+    """Return whether a field is a time; numbers that people set are not."""
+    return record_field.type is float and not record_field.settable
 
 
 def _output_fields(record: type[Any]) -> list[RecordField]:
@@ -170,11 +177,11 @@ def _output_name(record_field: RecordField) -> str:
 # Servers.
 
 
-class ChoiceRequest(_request_model(AuthChoice), schema="ChoiceGiven"):
+class ChoiceRequest(request_model(AuthChoice), schema="ChoiceGiven"):
     """A sign-in choice of a server."""
 
 
-class CreateServerRequest(_request_model(RegistryServer, choices=ChoiceRequest), schema="ServerGiven"):
+class CreateServerRequest(request_model(RegistryServer, choices=ChoiceRequest), schema="ServerGiven"):
     """A server to add."""
 
     model_config = ConfigDict(
@@ -191,11 +198,11 @@ class CreateServerRequest(_request_model(RegistryServer, choices=ChoiceRequest),
 
     def draft(self) -> ServerDraft:
         """Return the input of the registry."""
-        return ServerDraft(**_draft_values(self.model_dump()))
+        return ServerDraft(**draft_values(self.model_dump()))
 
 
 class UpdateServerRequest(
-    _request_model(RegistryServer, partial=True, choices=ChoiceRequest), schema="ServerChanges"
+    request_model(RegistryServer, partial=True, choices=ChoiceRequest), schema="ServerChanges"
 ):
     """Changes to a server; omitted fields stay unchanged. Choices that are not in `choices` are deleted."""
 
@@ -207,7 +214,7 @@ class UpdateServerRequest(
         removable = {each.name for each in record_fields(RegistryServer) if each.optional}
         changes = self.model_dump(exclude_unset=True).items()
         changes = {name: value for name, value in changes if value is not None or name in removable}
-        return replace(old.to_draft(), **_draft_values(changes))
+        return replace(old.to_draft(), **draft_values(changes))
 
 
 class ConfirmIssuerRequest(RequestModel, schema="IssuerGiven"):
@@ -242,11 +249,11 @@ class IssuerList(BaseModel):
     items: list[IssuerResponse]
 
 
-class ChoiceResponse(_response_model(AuthChoice), schema="ChoiceShown"):
+class ChoiceResponse(response_model(AuthChoice), schema="ChoiceShown"):
     """A sign-in choice of a server."""
 
 
-class ServerResponse(_response_model(RegistryServer, choices=ChoiceResponse), schema="ServerShown"):
+class ServerResponse(response_model(RegistryServer, choices=ChoiceResponse), schema="ServerShown"):
     """A registry server."""
 
     instance_count: int | None = Field(description="Number of instances of all users. Shown to admins only.")
@@ -279,7 +286,7 @@ def issuer_list(issuers: Sequence[ClientIssuer]) -> IssuerList:
 # Instances.
 
 
-class CreateInstanceRequest(_request_model(Instance), schema="InstanceGiven"):
+class CreateInstanceRequest(request_model(Instance), schema="InstanceGiven"):
     """An instance to create."""
 
     model_config = ConfigDict(
@@ -290,11 +297,11 @@ class CreateInstanceRequest(_request_model(Instance), schema="InstanceGiven"):
 
     def draft(self) -> InstanceDraft:
         """Return the input of the registry."""
-        return InstanceDraft(**_draft_values(self.model_dump()))
+        return InstanceDraft(**draft_values(self.model_dump()))
 
 
 class UpdateInstanceRequest(
-    _request_model(Instance, partial=True, without="server_id"), schema="InstanceChanges"
+    request_model(Instance, partial=True, without="server_id"), schema="InstanceChanges"
 ):
     """Changes to an instance; omitted fields stay unchanged."""
 
@@ -303,10 +310,10 @@ class UpdateInstanceRequest(
     def draft(self, old: Instance) -> InstanceDraft:
         """Return the input of the registry, in which None keeps the value, except that of the tool filter."""
         unchanged = InstanceDraft(old.server_id, tool_filter=old.tool_filter)
-        return replace(unchanged, **_draft_values(self.model_dump(exclude_unset=True)))
+        return replace(unchanged, **draft_values(self.model_dump(exclude_unset=True)))
 
 
-class InstanceResponse(_response_model(Instance), schema="InstanceShown"):
+class InstanceResponse(response_model(Instance), schema="InstanceShown"):
     """An instance and its status."""
 
     server_name: str

@@ -1,6 +1,6 @@
 """Add models that admins enter.
 
-Revision ID: 0014
+Revision ID: 0015
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.types import TypeEngine
 
-revision = "0014"
-down_revision = "0013"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 
