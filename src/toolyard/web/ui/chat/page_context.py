@@ -241,7 +241,7 @@ def build_chat_settings(
         agent,
         (chat.model or "") if chat is not None else requested_model if requested_model in labels else "",
         labels.get(default, default),
-        any(each.sees for each in models.choices if each.id == default),
+        any(each.sees for each in choices if each.id == default),
     )
 
 
