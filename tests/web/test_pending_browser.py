@@ -135,3 +135,21 @@ async def test_the_search_works_as_a_page_without_script(chromium: Browser, yard
         await page.get_by_label("Search pages, chats").fill("registry")
         await page.get_by_label("Search pages, chats").press("Enter")
         await expect(page.locator("#palette-list").get_by_role("link", name="Registry")).to_be_visible()
+
+
+async def test_a_chat_shows_how_full_the_context_is_and_of_what(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page = looking.page
+        context = page.locator("#context")
+        await expect(context.locator("summary")).to_have_count(0)
+        await begin(page, 'call demo_count {"to": 3}', "then", "say Counted.")
+        await ended(page)
+        await context.locator("summary").click()
+        await expect(context).to_contain_text("of 32,000 tokens")
+        for label in ("Tool definitions and instructions", "Messages", "Tool results"):
+            tokens = context.locator("dt", has_text=label).locator("+ dd")
+            assert int((await tokens.inner_text()).replace(",", "")) > 0
+        shown = await context.inner_text()
+        await page.reload()
+        await context.locator("summary").click()
+        await expect(context).to_have_text(re.compile(re.escape(shown.split("\n")[0])))

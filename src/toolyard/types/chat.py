@@ -312,6 +312,14 @@ class ModelUsage:
     output: int = 0
     cached: int = 0
     cost: float | str | None = None
+    window: int = field(default=0, metadata=_OMITTED_DEFAULT)
+    """Size of the model's context window; 0 if it was not recorded."""
+    definitions: int = field(default=0, metadata=_OMITTED_DEFAULT)
+    """Estimated tokens of the tool definitions and the agent's instructions."""
+    results: int = field(default=0, metadata=_OMITTED_DEFAULT)
+    """Estimated tokens of the tool results that were sent."""
+    history: int = field(default=0, metadata=_OMITTED_DEFAULT)
+    """Estimated tokens of the other messages that were sent."""
 
 
 @dataclass(frozen=True, slots=True)

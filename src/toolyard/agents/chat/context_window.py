@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 from toolyard.agents.chat.model_history import merge_messages
 from toolyard.catalog.token_estimate import estimate_tokens
 
-__all__ = ["ContextWindow", "estimate_message_tokens"]
+__all__ = ["ContextWindow", "estimate_message_tokens", "estimate_result_tokens"]
 
 _OMITTED_TURNS_NOTICE = "[Earlier turns of this chat are omitted here: they do not fit.]"
 _SHORTENED_RESULT_CHARACTERS = 800
@@ -123,6 +123,12 @@ def estimate_message_tokens(messages: Iterable[ModelMessage]) -> int:
     return sum(
         _TOKENS_PER_PART + _estimate_part_tokens(part) for message in messages for part in message.parts
     )
+
+
+def estimate_result_tokens(messages: Iterable[ModelMessage]) -> int:
+    """Return the approximate number of tokens of the tool results in these messages."""
+    parts = (part for message in messages for part in message.parts if isinstance(part, ToolReturnPart))
+    return sum(_TOKENS_PER_PART + _estimate_part_tokens(part) for part in parts)
 
 
 def _estimate_part_tokens(part: object) -> int:

@@ -7,13 +7,17 @@ Imports pydantic-ai, so this module is loaded only when a model is first used.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.tools import ToolDefinition
 
-from toolyard.agents.chat.context_window import ContextWindow
+from toolyard.agents.chat.context_window import (
+    ContextWindow,
+    estimate_message_tokens,
+    estimate_result_tokens,
+)
 from toolyard.agents.chat.elicitation_request import SamplingRequest
 from toolyard.agents.chat.model_history import (
     InputModalities,
@@ -31,7 +35,7 @@ from toolyard.agents.models.available_models import PickedModel
 from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
 from toolyard.catalog.token_estimate import estimate_definition_tokens, estimate_tokens
 from toolyard.types.agent import Agent
-from toolyard.types.chat import NewChatEvent, Note, ReasoningDelta, TextDelta
+from toolyard.types.chat import ModelUsage, NewChatEvent, Note, ReasoningDelta, TextDelta
 from toolyard.types.tool import Definition
 
 __all__ = ["ModelAnswer", "ModelConversation", "RequestedCall", "answer_sampling_request"]
@@ -80,9 +84,11 @@ class ModelConversation:
         self._tools = {
             name: _build_tool_definition(name, tool, self._provider_api) for name, tool in tools.items()
         }
-        reserved_tokens = sum(map(estimate_definition_tokens, tools.values()))
-        reserved_tokens += 0 if agent is None else estimate_tokens(agent.prompt)
-        max_tokens = max(int(window_tokens * _WINDOW_FILL_RATIO) - reserved_tokens, window_tokens // 4)
+        self._definition_tokens = sum(map(estimate_definition_tokens, tools.values()))
+        self._definition_tokens += 0 if agent is None else estimate_tokens(agent.prompt)
+        max_tokens = max(
+            int(window_tokens * _WINDOW_FILL_RATIO) - self._definition_tokens, window_tokens // 4
+        )
         self._window = ContextWindow(
             build_messages_by_turn(earlier_turns, kept_data_by_seq, self._modalities, pictures), max_tokens
         )
@@ -94,6 +100,7 @@ class ModelConversation:
         if tool.name not in self._tools:
             tools = {**self._tools, tool.name: _build_tool_definition(tool.name, tool, self._provider_api)}
             self._tools = {name: tools[name] for name in sorted(tools)}
+            self._definition_tokens += estimate_definition_tokens(tool)
 
     def next_messages(self, turn: TurnSnapshot, kept_data_by_seq: Mapping[int, bytes]) -> list[ModelMessage]:
         """Return the messages to send in this state of the turn."""
@@ -145,10 +152,21 @@ class ModelConversation:
         answer = normalize_response(response, used_call_ids, _MAX_CALLS_PER_ANSWER)
         events = [
             model_message_event(answer, part),
-            NewChatEvent.from_data(build_usage(answer, cost)),
+            NewChatEvent.from_data(self._add_context(build_usage(answer, cost), messages)),
             *map(NewChatEvent.from_data, _build_finish_notes(response)),
         ]
         return ModelAnswer(tuple(events), tuple(_parse_requested_calls(answer)))
+
+    def _add_context(self, usage: ModelUsage, messages: Sequence[ModelMessage]) -> ModelUsage:
+        """Return the usage with what filled the context window."""
+        results = estimate_result_tokens(messages)
+        return replace(
+            usage,
+            window=self._window_tokens,
+            definitions=self._definition_tokens,
+            results=results,
+            history=estimate_message_tokens(messages) - results,
+        )
 
 
 def _build_tool_definition(name: str, tool: Definition, provider_api: ProviderApi) -> ToolDefinition:

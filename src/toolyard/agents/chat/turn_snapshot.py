@@ -137,6 +137,8 @@ class UsageTotal:
     cached: int = 0
     cost: Decimal | None = None
     requests: int = 0
+    last: ModelUsage | None = None
+    """Usage of the last request whose context was recorded."""
 
     @property
     def tokens(self) -> int:
@@ -151,6 +153,7 @@ class UsageTotal:
             self.cached + usage.cached,
             self.cost if cost is None else cost + (self.cost or 0),
             self.requests + 1,
+            usage if usage.window else self.last,
         )
 
 

@@ -25,6 +25,7 @@ from toolyard.web.access.services import get_service
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
 from toolyard.web.ui.chat.actions import ChatFormState
 from toolyard.web.ui.chat.console import ToolConsole
+from toolyard.web.ui.chat.context_bar import find_context_usage, render_context_bar
 from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components.render import render_page
@@ -98,6 +99,8 @@ class ChatPageContext:
     reconnect: Markup
     """Banner about servers that need a new sign-in."""
     attachment_limits: AttachmentLimits
+    context: Markup
+    """Bar that shows how full the model's context window is."""
 
     @property
     def action(self) -> str:
@@ -152,6 +155,7 @@ async def render_chat_page(
         await chat_store.quota_notice(me.user.id),
         await get_service(request, ReconnectBanner).render(me, chat),
         chats.attachments.limits,
+        render_context_bar(find_context_usage(view.turns)),
     )
     return render_page(request, "chat.html", status=status, page=page)
 

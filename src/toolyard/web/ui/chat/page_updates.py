@@ -19,6 +19,11 @@ from toolyard.agents.chat.turn_snapshot import (
 )
 from toolyard.types.chat import ChatEvent
 from toolyard.web.rendering.markdown_blocks import MarkdownBlockSplitter
+from toolyard.web.ui.chat.context_bar import (
+    CONTEXT_ELEMENT_ID,
+    find_context_usage,
+    render_context_bar,
+)
 from toolyard.web.ui.chat.fragments import (
     FragmentContext,
     render_block,
@@ -93,6 +98,9 @@ class ChatPageUpdater:
             # Views are immutable and shared: an identical object means that nothing changed.
             elif old is not turn:
                 changes += self._turn_changes(old, turn)
+        usage = find_context_usage(now.turns)
+        if usage is not None and usage != find_context_usage(before.turns):
+            changes.append(_replace_element(CONTEXT_ELEMENT_ID, render_context_bar(usage)))
         if now.state != before.state:
             changes.append({"state": now.state})
         # Older turns no longer change. Keeping only the last one bounds memory for pages that stay open for
