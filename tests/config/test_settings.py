@@ -335,6 +335,20 @@ def test_a_data_directory_that_everyone_can_write_to_is_refused(data_dir: Path, 
     assert load_settings(data_dir, env={"TOOLYARD_DATA_DIR_SHARED": "1"}).hints == ()
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_data_directory_that_everyone_can_replace_is_refused(tmp_path: Path, exists: bool) -> None:
+    parent = tmp_path / "open"
+    (parent / "between" / "data").mkdir(parents=True)
+    folder = parent / "between" / ("data" if exists else "later")
+    parent.chmod(0o777)
+    (problem,) = problems(folder, env={})
+    assert f"{parent} is writable for all (mode 777)" in problem.message
+    assert f"chmod o-w {parent}" in str(problem.hint)
+    assert load_settings(folder, env={"TOOLYARD_DATA_DIR_SHARED": "1"}).hints == ()
+    parent.chmod(0o1777)  # Like /tmp: others cannot rename what is not theirs.
+    assert load_settings(folder, env={}).hints == ()
+
+
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o770, 0o2775])
 def test_a_data_directory_that_a_group_can_write_to_is_accepted(data_dir: Path, mode: int) -> None:
     """Containers that run with any user id depend on it."""

@@ -47,13 +47,26 @@ def access_problem(folder: Path) -> Problem | None:
 
 
 def writable_problem(folder: Path, env: Mapping[str, str]) -> Problem | None:
-    """Return a problem if every user of the machine can write to the data directory.
+    """Return a problem if every user of the machine can write to the data directory, or replace it.
 
     They could add servers, which would be started without approval, and replace the encryption key. A folder
     writable by a group is accepted, because containers with arbitrary user ids depend on it.
     """
+    if env.get(SHARED_VARIABLE) == "1":
+        return None
+    for parent in folder.resolve().parents:
+        # In a sticky folder, such as /tmp, only the owner can rename it.
+        found = _stat_folder(parent)
+        if found is not None and found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            return Problem(
+                f"every user of this machine can replace the data directory: {parent} is writable for all"
+                f" (mode {stat.S_IMODE(found.st_mode):o})",
+                file=str(folder),
+                hint=f"run: chmod o-w {parent}; or choose another directory with TOOLYARD_DATA_DIR; or, if its"
+                f" file system has no permissions, set {SHARED_VARIABLE}=1",
+            )
     status = _stat_folder(folder)
-    if status is None or not status.st_mode & stat.S_IWOTH or env.get(SHARED_VARIABLE) == "1":
+    if status is None or not status.st_mode & stat.S_IWOTH:
         return None
     mode = stat.S_IMODE(status.st_mode)
     return Problem(
