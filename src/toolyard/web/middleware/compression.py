@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -50,8 +51,8 @@ class _CompressedResponse:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._start: Message | None = None
-        self._compressor = zlib.compressobj(_LEVEL, wbits=_GZIP_WINDOW_BITS)
-        self._is_compressing = False
+        self._compressor: Any = None
+        """Takes 260 KB, which event streams and small responses do without; None until it is needed."""
 
     async def send(self, message: Message) -> None:
         """Send a message of the application."""
@@ -64,17 +65,18 @@ class _CompressedResponse:
         body, more = message.get("body", b""), message.get("more_body", False)
         if self._start is not None:
             start, self._start = self._start, None
-            self._is_compressing = _is_compressible(start, len(body), more=more)
-            if self._is_compressing and not more:
+            if _is_compressible(start, len(body), more=more):
+                self._compressor = zlib.compressobj(_LEVEL, wbits=_GZIP_WINDOW_BITS)
+            if self._compressor is not None and not more:
                 body = await self._compress(body, is_last=True)
                 _set_headers(start, len(body))
                 await self._send(start)
                 await self._send({**message, "body": body})
                 return
-            if self._is_compressing:
+            if self._compressor is not None:
                 _set_headers(start, None)
             await self._send(start)
-        if self._is_compressing:
+        if self._compressor is not None:
             message = {**message, "body": await self._compress(body, is_last=not more)}
         await self._send(message)
 
