@@ -59,6 +59,7 @@ REMOTE = {
         },
     ],
 }
+NPM_PACKAGE = {"registryType": "npm", "identifier": "known", "transport": {"type": "stdio"}}
 IMAGE_ONLY = {"name": "io.example/image", "packages": [{"registryType": "oci", "identifier": "x"}]}
 
 
@@ -67,7 +68,28 @@ JUNK = [
     {"server": 5},
     {"server": {"name": 5, "remotes": REMOTE["remotes"]}},
     {"server": {"name": "io.example/a", "packages": "x", "remotes": [{"type": 5, "url": None}, []]}},
-    {"server": {"name": "io.example/b", "packages": [{"registryType": "npm", "identifier": "--eval=x"}]}},
+    *(
+        {"server": {"name": "io.example/b", "packages": [{**NPM_PACKAGE, "identifier": identifier}]}}
+        for identifier in ("--eval=x", "owner/repository", "@scope/../x", "a/b/c", "https://x.example/a.tgz")
+    ),
+    *(
+        {
+            "server": {
+                "name": "io.example/d",
+                "packages": [{**NPM_PACKAGE, "environmentVariables": [variable]}],
+            }
+        }
+        for variable in (
+            {"name": "NODE_OPTIONS", "value": "--import=data:text/javascript,evil"},
+            {"name": "npm_config_registry", "default": "https://evil.example"},
+        )
+    ),
+    {
+        "server": {
+            "name": "io.example/e",
+            "remotes": [{"type": "streamable-http", "url": "https://good.example@evil.example/mcp"}],
+        }
+    },
     {
         "server": {
             "name": "io.example/c",

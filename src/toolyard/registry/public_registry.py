@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from toolyard.auth.address_policy import AddressPolicy
 from toolyard.auth.oauth_http import OAuthHttpClient
+from toolyard.config.file_review import is_execution_variable
 from toolyard.config.known_servers import KnownServer, KnownVariable, SignInMethod
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import BadAnswer
@@ -24,9 +25,11 @@ __all__ = ["PublicRegistry"]
 
 _RUNNERS = {"npm": ("npx", "-y"), "pypi": ("uvx",)}
 _PLACEHOLDER = re.compile(r"\$\{|\{([A-Za-z_][A-Za-z0-9_-]*)\}")
-_PACKAGE_NAME = re.compile(r"@?[A-Za-z0-9][A-Za-z0-9._/-]*")
+# A name with a slash but without a scope is a repository for npm, not a package.
+_PACKAGE_NAME = re.compile(r"(?:@[A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+-]*")
 _NOT_IN_VARIABLES = re.compile(r"[^A-Za-z0-9]+")
+_HTTPS_URL = re.compile(r"https://[^/?#@\\]+(?:[/?#]|$)")
 _MAX_RESULTS = 20
 
 
@@ -87,7 +90,8 @@ _Entry = tuple[dict[str, JsonValue], list[KnownVariable]]
 def _read_remotes(name: str, remotes: Any) -> Iterator[_Entry]:
     for remote in _objects(remotes):
         url, kind = _text(remote.get("url")), _text(remote.get("type")).removeprefix("streamable-")
-        if kind not in URL_TRANSPORT_LABELS or not url.startswith("https://"):
+        # User information is not offered: "https://good.example@evil.example" leads to evil.example.
+        if kind not in URL_TRANSPORT_LABELS or not _HTTPS_URL.match(url):
             continue
         values = _ValueReader(name)
         declared = _object(remote.get("variables"))
@@ -111,6 +115,9 @@ def _read_packages(name: str, packages: Any) -> Iterator[_Entry]:
             args += values.read_argument(argument)
         entry: dict[str, JsonValue] = {"command": runner[0], "args": args}
         env = values.read(_objects(package.get("environmentVariables")))
+        # They would run other code than that of the package, which people choose by its name.
+        if any(map(is_execution_variable, env)):
+            continue
         yield ({**entry, "env": env} if env else entry), values.variables
 
 
