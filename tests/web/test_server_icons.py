@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import sys
@@ -17,9 +18,34 @@ from tests.web.scriptless_browser import Browser
 
 from toolyard.types.registry import InstanceDraft, ServerDraft
 
-PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 100
-JPEG = b"\xff\xd8\xff\xe0" + b"x" * 100
-WEBP = b"RIFF\0\0\0\0WEBP" + b"x" * 100
+
+def png(width: int, height: int) -> bytes:
+    head = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
+    return head + width.to_bytes(4, "big") + height.to_bytes(4, "big") + b"x" * 100
+
+
+def jpeg(width: int, height: int) -> bytes:
+    frame = b"\xff\xc0\0\x0b\x08" + height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    return b"\xff\xd8\xff\xe0\0\x06JFIF" + frame + b"x" * 100
+
+
+def webp(width: int, height: int) -> bytes:
+    size = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    return b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0" + b"\0" * 4 + size + b"x" * 100
+
+
+def lossless_webp(width: int, height: int) -> bytes:
+    bits = (width - 1) | (height - 1) << 14
+    return b"RIFF\0\0\0\0WEBPVP8L\x0a\0\0\0\x2f" + bits.to_bytes(4, "little") + b"x" * 100
+
+
+def lossy_webp(width: int, height: int) -> bytes:
+    size = width.to_bytes(2, "little") + height.to_bytes(2, "little")
+    return b"RIFF\0\0\0\0WEBPVP8 \x0a\0\0\0\0\0\0\x9d\x01\x2a" + size + b"x" * 100
+
+
+KINDS = (png, jpeg, webp, lossless_webp, lossy_webp)
+PNG = png(64, 64)
 SERVER = """
 import json, sys
 icons = json.loads(sys.argv[1])
@@ -51,7 +77,8 @@ async def listed(local: Local) -> Browser:
 
 
 @pytest.mark.parametrize(
-    ("content", "media_type"), [(PNG, "image/png"), (JPEG, "image/jpeg"), (WEBP, "image/webp")]
+    ("content", "media_type"),
+    [(PNG, "image/png"), (jpeg(64, 64), "image/jpeg"), *((make(64, 64), "image/webp") for make in KINDS[2:])],
 )
 async def test_a_picture_in_a_data_url_is_served_from_our_origin(
     open_site: Opening, content: bytes, media_type: str
@@ -67,7 +94,12 @@ async def test_a_picture_in_a_data_url_is_served_from_our_origin(
 
 
 @pytest.mark.parametrize(
-    "content", [b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"<html>", b"", PNG + b"x" * 65_536]
+    "content",
+    [
+        *(b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"<html>", b"", PNG + b"x" * 65_536),
+        # A small file that takes gigabytes in a browser.
+        *(make(16_383, 16_383) for make in KINDS),
+    ],
 )
 async def test_anything_else_is_not_served(open_site: Opening, content: bytes) -> None:
     src = "data:image/png;base64," + base64.b64encode(content).decode()
@@ -122,8 +154,9 @@ async def test_an_icon_is_fetched_through_the_address_guard(
     assert asked == ["/mcp"] * asked.count("/mcp")
     (image,) = (await me.get("/ui/mcp")).root.all("img", class_="server-icon")
     assert image.attrs["src"] == f"/ui/mcp/{made.id}/icon"
-    for _ in range(2):
-        answer = await local.client().get(image.attrs["src"])
+    # Requests at the same time share those that leave, and later ones the cache.
+    answers = await asyncio.gather(*(local.client().get(image.attrs["src"]) for _ in range(10)))
+    for answer in [*answers, await local.client().get(image.attrs["src"])]:
         assert (answer.status, answer.headers["Content-Type"], answer.body) == (200, "image/png", PNG)
     fetched = [path for path in asked if path != "/mcp"]
     assert fetched == ["/moved.png", "/bomb.png", "/icon.png"]

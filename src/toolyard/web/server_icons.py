@@ -12,6 +12,7 @@ import binascii
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from yarl import URL
@@ -19,6 +20,7 @@ from yarl import URL
 from toolyard.auth.address_policy import AddressPolicy, parse_http_url
 from toolyard.auth.errors import AddressNotAllowed
 from toolyard.concurrency.lru_cache import LruCache
+from toolyard.concurrency.tasks import SingleFlight
 from toolyard.net import OutboundHttp
 from toolyard.types.server import HttpSpec, Server
 
@@ -31,6 +33,8 @@ _MAX_CACHED_ICONS = 256
 _CACHE_SECONDS = 3600.0
 """Time after which an icon, or a failure to fetch it, is fetched again."""
 _FETCH_TIMEOUT_SECONDS = 5.0
+_MAX_SIDE_PIXELS = 1024
+"""A small file can describe a picture that takes gigabytes in the browser of everyone who sees it."""
 _DATA_PREFIX = "data:"
 
 
@@ -62,14 +66,16 @@ class ServerIcons:
         self._clock = clock
         # Keyed by server, too: an address that one server may use can be refused for another.
         self._cache: LruCache[tuple[str, str], tuple[float, Icon | None]] = LruCache(_MAX_CACHED_ICONS)
+        self._requests: SingleFlight[tuple[str, str], Icon | None] = SingleFlight(cancel_when_abandoned=True)
 
     async def fetch(self, server: Server, urls: Sequence[str]) -> Icon | None:
-        """Return the first icon that is a PNG, JPEG or WebP picture of at most 64 KB, or None."""
+        """Return the first icon that is a PNG, JPEG or WebP picture of acceptable size, or None."""
         for url in urls:
             key = (server.id, url)
             cached = self._cache.get(key)
             if cached is None or self._clock() - cached[0] > _CACHE_SECONDS:
-                cached = self._cache[key] = (self._clock(), await self._read(server, url))
+                icon = await self._requests.run(key, partial(self._read, server, url))
+                cached = self._cache[key] = (self._clock(), icon)
             if cached[1] is not None:
                 return cached[1]
         return None
@@ -80,7 +86,10 @@ class ServerIcons:
         except (AddressNotAllowed, ValueError, OSError, TimeoutError):
             return None
         media_type = _find_media_type(content)
-        return None if media_type is None or len(content) > _MAX_ICON_BYTES else Icon(media_type, content)
+        if media_type is None or len(content) > _MAX_ICON_BYTES:
+            return None
+        is_small = all(0 < side <= _MAX_SIDE_PIXELS for side in _find_dimensions(content))
+        return Icon(media_type, content) if is_small else None
 
     async def _get(self, server: Server, address: str) -> bytes:
         """Return the body of a response, at most a byte more than is allowed. Redirects are not followed."""
@@ -135,3 +144,32 @@ def _find_media_type(content: bytes) -> str | None:
     if content.startswith(b"\xff\xd8\xff"):
         return "image/jpeg"
     return "image/webp" if content[:4] == b"RIFF" and content[8:12] == b"WEBP" else None
+
+
+def _find_dimensions(content: bytes) -> tuple[int, int]:
+    """Return width and height in pixels, as the header of a picture says; zeros if it has none."""
+    if content.startswith(b"\x89PNG"):
+        return int.from_bytes(content[16:20], "big"), int.from_bytes(content[20:24], "big")
+    if content.startswith(b"\xff\xd8"):
+        return _find_jpeg_dimensions(content)
+    kind, body = content[12:16], content[20:30]
+    if kind == b"VP8X":
+        return 1 + int.from_bytes(body[4:7], "little"), 1 + int.from_bytes(body[7:10], "little")
+    if kind == b"VP8L":
+        bits = int.from_bytes(body[1:5], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if kind == b"VP8 ":
+        width, height = int.from_bytes(body[6:8], "little"), int.from_bytes(body[8:10], "little")
+        return width & 0x3FFF, height & 0x3FFF
+    return 0, 0
+
+
+def _find_jpeg_dimensions(content: bytes) -> tuple[int, int]:
+    position = 2
+    while position + 9 <= len(content) and content[position] == 0xFF:
+        marker = content[position + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # Start of a frame.
+            height, width = content[position + 5 : position + 7], content[position + 7 : position + 9]
+            return int.from_bytes(width, "big"), int.from_bytes(height, "big")
+        position += 2 + int.from_bytes(content[position + 2 : position + 4], "big")
+    return 0, 0
