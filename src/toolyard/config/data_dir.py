@@ -62,8 +62,8 @@ def writable_problem(folder: Path, env: Mapping[str, str]) -> Problem | None:
                 f"every user of this machine can replace the data directory: {parent} is writable for all"
                 f" (mode {stat.S_IMODE(found.st_mode):o})",
                 file=str(folder),
-                hint=f"run: chmod o-w {parent}; or choose another directory with TOOLYARD_DATA_DIR; or, if its"
-                f" file system has no permissions, set {SHARED_VARIABLE}=1",
+                hint=f"run: chmod o-w {parent}; or choose another directory with TOOLYARD_DATA_DIR; or, if"
+                f" its file system has no permissions, set {SHARED_VARIABLE}=1",
             )
     status = _stat_folder(folder)
     if status is None or not status.st_mode & stat.S_IWOTH:
