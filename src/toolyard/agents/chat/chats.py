@@ -293,7 +293,7 @@ class ChatService:
             opened.is_stored = True
         try:
             if attachment_ids and isinstance(start, UserMessage):
-                model = self.models.pick(start.model).choice
+                model = self.models.pick(start.model, tool_set.caller.principal).choice
                 attachments, unsent_ids = await self.attachments.bind(
                     chat.owner, attachment_ids, chat.id, model
                 )
