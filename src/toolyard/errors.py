@@ -82,7 +82,7 @@ Other packages define their own classes beside the code that raises them::
     │   └── NeverBegun                              identity provider response without a request
     ├── TooManySignIns, NotAllowed                  too many failed attempts; missing right
     ├── ProviderFailed, StartRefused                identity provider failed; unsafe settings
-    ├── Invalid                                     toolyard.registry.errors
+    ├── Invalid, Outdated                           toolyard.registry.errors
     ├── CannotListen                                toolyard.web.server.socket
     └── Usage                                       toolyard.cli.error_exit
 

@@ -59,6 +59,11 @@ async def test_the_agents_are_listed_in_the_order_of_the_file(
         "mode": None,
         "file": "AGENTS.md",
         "line": 3,
+        "starters": [],
+        "origin": "file",
+        "stored_id": None,
+        "version": None,
+        "editable": False,
     }
     [problem] = found["problems"]
     assert (problem["line"], problem["path"], problem["message"]) == (
@@ -272,7 +277,7 @@ async def test_a_changed_file_is_in_force_at_once_for_every_caller(
 ) -> None:
     served = await serve({"demo": demo})
     client, file = visiting(served.url), served.data / "AGENTS.md"
-    assert (await client.get("/api/v1/agents")).json == {"items": [], "problems": []}
+    assert (await client.get("/api/v1/agents")).json == {"items": [], "overridden": [], "problems": []}
     file.write_text(GOOD)
     await agents_until(client, lambda found: [each["id"] for each in found["items"]] == ["reader"])
     assert await seen(client, "reader") == await listed(client, "reader") == {"demo_weekday"}

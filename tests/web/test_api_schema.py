@@ -31,6 +31,7 @@ include-operation-id = [
     "add_server", "edit_server", "create_instance", "edit_instance", "add_user", "edit_user", "make_token",
     "create_chat", "edit_chat", "send_message", "run_chat_tool", "answer_question",
     "accept_server_changes", "accept_instance_changes", "confirm_server_issuer", "add_model", "edit_model",
+    "create_agent", "change_agent", "import_agents",
 ]
 checks.positive_data_acceptance.expected-statuses = ["2xx", 401, 403, 404, 409, 422]
 """
@@ -65,6 +66,7 @@ async def known(team: Any, admin: Any, url: str) -> str:
     body = {"name": "S", "url": f"{url}/good/api-schema", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]
     instance = (await admin.token.post("/api/v1/instances", {"server_id": server, "slug": "one"})).json["id"]
+    agent = (await admin.token.post("/api/v1/agents", {"name": "Own"})).json["stored_id"]
     chat, spare = await begin(admin.token), await begin(admin.token)
     turn = await run(admin.token, chat, "chat_media", mime="image/png", data="aGVsbG8=")
     model = (await admin.token.post("/api/v1/model-entries", {"provider": "ollama", "model": "m"})).json[
@@ -81,7 +83,8 @@ async def known(team: Any, admin: Any, url: str) -> str:
         ],
         ("id", ada.user.id): ["get_user", "edit_user", "invite_user"],
         ("id", "demo"): ["restart_server", "list_server_changes", "accept_server_changes"],
-        ("id", "reader"): ["list_agent_tools"],
+        ("id", "reader"): ["list_agent_tools", "get_agent", "export_agent"],
+        ("id", agent): ["change_agent"],
         ("name", model): ["get_model", "edit_model"],
         ("name", "demo_weekday"): ["get_tool", "explain_tool", "call_tool"],
     }

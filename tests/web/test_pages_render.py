@@ -43,6 +43,8 @@ PAGES = (
     "/ui/catalog",
     "/ui/catalog?q=git",
     "/ui/tokens",
+    "/ui/agents/_new",
+    "/ui/agents/_import",
     "/ui/connect",
     "/ui/connect?client=codex&offer=instance%2Fwords",
     "/ui/account",

@@ -11,11 +11,12 @@ from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
+from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.composition import Core
 from toolyard.core.current_config import CurrentConfig
 from toolyard.core.instances import InstanceSync
-from toolyard.errors import ConfigError
+from toolyard.errors import AgentsError, ConfigError
 from toolyard.policy import select_bundles
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.types.account import RequestUser, User
@@ -40,6 +41,7 @@ class DatabaseChatBackend:
         accounts: SqlAccountStorage,
         settings: Settings,
         config: CurrentConfig,
+        roster: AgentRoster,
         instances: InstanceSync,
         audit: AuditRecorder,
         core: Core,
@@ -48,18 +50,19 @@ class DatabaseChatBackend:
         self._accounts = accounts
         self._settings = settings
         self._config = config
+        self._roster = roster
         self._instances = instances
         self._audit = audit
         self._core = core
         self._callers: LruCache[tuple[object, ...], Caller] = LruCache(_CALLER_CACHE_ENTRIES)
 
-    async def load_tool_set(self, owner: str, chat: Chat | None) -> ToolSet:
+    async def load_tool_set(self, owner: str, chat: Chat | None, agent: Agent | None = None) -> ToolSet:
         """Return the tools that a user may use in a chat of theirs.
 
         Raises ChatRefused if the owner, the agent or a bundle no longer exists.
         """
         request_user = RequestUser(await self._find_owner(owner), None, "", "", "")
-        caller = self._get_caller(chat, request_user.principal)
+        caller = await self._get_caller(chat, request_user.principal, agent)
         await self._instances.sync(request_user.principal)
         core = self._core
         set_current_user = partial(self._audit.set_current_user, request_user)
@@ -92,25 +95,25 @@ class DatabaseChatBackend:
 
     # The core caches by the identity of the caller object, so that a chat must reuse the same object.
 
-    def _get_caller(self, chat: Chat | None, principal: Principal) -> Caller:
-        agent = None if chat is None or chat.agent is None else self._find_agent(chat.agent)
+    async def _get_caller(self, chat: Chat | None, principal: Principal, agent: Agent | None) -> Caller:
+        if agent is None and chat is not None and chat.agent is not None:
+            agent = await self._find_agent(principal.id, chat.agent)
         bundles = () if agent is None else self._select_bundles(agent)
         chat_id, tools = (None, None) if chat is None else (chat.id, chat.choice)
-        key = (chat_id, principal, tools, id(agent), bundles)
+        key = (chat_id, principal, tools, agent, bundles)
         caller = self._callers.get(key)
-        # Python may reuse the id() of an agent that was replaced.
-        if caller is None or caller.agent is not agent:
+        if caller is None:
             choice = None if tools is None else frozenset(tools)
             caller = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat_id)
         self._callers[key] = caller
         return caller
 
-    def _find_agent(self, agent_id: str) -> Agent:
-        agent = self._config.agents.get(agent_id)
-        if agent is None:
-            available = ", ".join(self._config.agents) or "none"
-            raise ChatRefused(f"unknown agent '{agent_id}'", hint=f"available agents: {available}")
-        return agent
+    async def _find_agent(self, owner: str, agent_id: str) -> Agent:
+        try:
+            return await self._roster.find(owner, agent_id)
+        except AgentsError as error:
+            problem = error.problems[0]
+            raise ChatRefused(problem.message, hint=problem.hint) from None
 
     def _select_bundles(self, agent: Agent) -> tuple[Bundle, ...]:
         try:

@@ -18,6 +18,8 @@ from toolyard.auth.sign_in_flow import SignInFlow
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config.settings.table import Settings
+from toolyard.core.agent_editor import AgentEditor
+from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.call_approvals import CallApprovals
 from toolyard.core.callers import CallerCache
@@ -96,7 +98,11 @@ class Services:
             database.auth,
             self.notifier.notify_servers_changed,
         )
-        self.callers = CallerCache(self.config)
+        self.agent_roster = AgentRoster(self.config, database.agents)
+        self.agent_editor = AgentEditor(
+            database.agents, self.config, self.models, self.audit, limit=settings.agent_limit
+        )
+        self.callers = CallerCache(self.config, self.agent_roster)
         self.user_tools = UserTools(
             self.callers, self.instances, core.tool_directory, core.call_path, self.audit
         )
@@ -115,7 +121,14 @@ class Services:
             database.approvals,
             self.models,
             DatabaseChatBackend(
-                self.people, database.accounts, settings, self.config, self.instances, self.audit, core
+                self.people,
+                database.accounts,
+                settings,
+                self.config,
+                self.agent_roster,
+                self.instances,
+                self.audit,
+                core,
             ),
             ChatLimits.from_settings(settings),
             on_model_usage=self.audit.record_model_request,
@@ -205,6 +218,8 @@ class Services:
             self.sign_outs,
             self.audit,
             self.instances,
+            self.agent_roster,
+            self.agent_editor,
             self.callers,
             self.user_tools,
             self.configured_servers,

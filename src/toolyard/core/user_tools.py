@@ -63,7 +63,7 @@ class UserTools:
         bundles: Iterable[str] = (),
     ) -> Result:
         """Call a tool for a user. Raises ToolRefused or a ServerError."""
-        caller = self._callers.get(request_user, agent=agent, bundles=bundles)
+        caller = await self._callers.find(request_user, agent, bundles)
         await self._instances.sync(request_user.principal)
         self._audit.set_current_user(request_user)
         return await self._call_path.call(ToolCall(name, arguments), caller)

@@ -3,6 +3,7 @@
 ToolyardError
 ├── Invalid              invalid fields; ``problems`` lists all of them, ``path`` names the field
 ├── Taken                the name or slug is in use (``field``)
+├── Outdated             it was changed since it was read
 └── NotFound             it does not exist, or belongs to another user; the error does not tell which
 
 The store raises the last two, so ``toolyard.errors`` defines them.
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 
 from toolyard.errors import NotFound, Problem, Taken, ToolyardError
 
-__all__ = ["Invalid", "NotFound", "Taken"]
+__all__ = ["Invalid", "NotFound", "Outdated", "Taken"]
 
 
 class Invalid(ToolyardError):
@@ -23,3 +24,7 @@ class Invalid(ToolyardError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class Outdated(ToolyardError):
+    """Another change was saved since this one was begun. Nothing was written."""

@@ -13,10 +13,11 @@ from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.tasks import iterate_in_steps
+from toolyard.core.agents import AgentRoster, find_overriding, unknown_agent_error
 from toolyard.core.callers import CallerCache
 from toolyard.core.current_config import CurrentConfig
 from toolyard.core.instances import InstanceSync
-from toolyard.errors import AgentsError, ConfigError, Problem, ServerError, ToolRefused
+from toolyard.errors import ConfigError, Problem, ServerError, ToolRefused
 from toolyard.meta import MetaTools
 from toolyard.meta.meta_tools import ToolOffer
 from toolyard.policy import select_bundles, unused_patterns
@@ -24,17 +25,42 @@ from toolyard.policy.agent_patterns import compile_patterns
 from toolyard.policy.glob import compile_globs
 from toolyard.policy.rules import scope_covers_server
 from toolyard.types.account import RequestUser
-from toolyard.types.agent import Agent
+from toolyard.types.agent import Agent, StoredAgent
 from toolyard.types.call import Caller
 from toolyard.types.decision import Decision, Surface, Verdict
 from toolyard.types.server import NATIVE_SERVER_ID, Server
 
 __all__ = [
     "AgentDirectory",
+    "AgentEntry",
     "AgentTool",
     "AgentTools",
     "ListingFailure",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEntry:
+    """An agent in a list, in use or overridden."""
+
+    agent: Agent
+    stored: StoredAgent | None = None
+    """None for an agent of AGENTS.md."""
+    overriding: Agent | StoredAgent | None = None
+    """The agent of the same id that is used in its place."""
+    is_editable: bool = False
+
+    @property
+    def origin(self) -> Literal["file", "own", "shared"]:
+        """Where the agent is defined, and for whom."""
+        if self.stored is None:
+            return "file"
+        return "shared" if self.stored.owner is None else "own"
+
+    @property
+    def ref(self) -> str:
+        """Id in URLs, also of an agent that is overridden."""
+        return self.agent.id if self.stored is None else self.stored.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +109,7 @@ class AgentDirectory:
     def __init__(
         self,
         config: CurrentConfig,
+        roster: AgentRoster,
         callers: CallerCache,
         instances: InstanceSync,
         manager: ConnectionManager,
@@ -91,6 +118,7 @@ class AgentDirectory:
         meta_tools: MetaTools,
     ) -> None:
         self._config = config
+        self._roster = roster
         self._callers = callers
         self._instances = instances
         self._manager = manager
@@ -98,19 +126,37 @@ class AgentDirectory:
         self._call_path = call_path
         self._meta_tools = meta_tools
 
-    def list_usable_agents(self, request_user: RequestUser) -> list[Agent]:
-        """Return the agents that the user's token covers, in file order."""
-        return [agent for agent in self._config.agents.values() if _can_use_agent(request_user, agent)]
+    async def list_usable_agents(self, request_user: RequestUser) -> list[Agent]:
+        """Return the agents that the user's token covers: those of AGENTS.md in file order, then stored ones
+        by name."""
+        entries = await self.list_entries(request_user)
+        return [each.agent for each in entries if each.overriding is None]
 
-    def find_usable_agent(self, request_user: RequestUser, agent_id: str) -> Agent:
-        """Return an agent. Raises the same AgentsError for a missing and for a forbidden agent."""
-        agent = self._config.agents.get(agent_id)
-        if agent is None or not _can_use_agent(request_user, agent):
-            available = ", ".join(each.id for each in self.list_usable_agents(request_user)) or "none"
-            raise AgentsError(
-                [Problem(f"unknown agent '{agent_id}'", path="agent", hint=f"available agents: {available}")]
-            )
-        return agent
+    async def list_entries(self, request_user: RequestUser) -> list[AgentEntry]:
+        """Return the usable agents, and stored ones that are overridden, in the same order."""
+        stored = await self._roster.storage.list_agents(request_user.user.id)
+        overriding = find_overriding(self._config.agents, stored)
+        entries = [
+            *(AgentEntry(each) for each in self._config.agents.values()),
+            *(
+                AgentEntry(
+                    each.agent, each, overriding.get(each.id), each.owner is not None or request_user.is_admin
+                )
+                for each in stored
+            ),
+        ]
+        return [each for each in entries if _can_use_agent(request_user, each.agent)]
+
+    async def find_entry(self, request_user: RequestUser, ref: str) -> AgentEntry:
+        """Return the agent with this id, or the stored agent with this one.
+
+        Raises the same AgentsError for a missing and for a forbidden agent.
+        """
+        entries = await self.list_entries(request_user)
+        for each in entries:
+            if each.ref == ref or (each.agent.id == ref and each.overriding is None):
+                return each
+        raise unknown_agent_error(ref, [each.agent for each in entries if each.overriding is None])
 
     def find_bundle_problems(self, agent: Agent) -> Sequence[Problem]:
         """Return the problems of an agent that cannot be used, since it refers to missing bundles."""
@@ -125,7 +171,7 @@ class AgentDirectory:
         """Return the problems of an agent that refers to missing bundles or tools, or has no tool."""
         if problems := self.find_bundle_problems(agent):
             return problems
-        caller = self._callers.get_for_chat(request_user, agent.id, Surface.MODEL_META)
+        caller = self._get_caller(request_user, agent, Surface.MODEL_META)
         return find_tool_problems(caller, self._tool_directory, self._call_path)
 
     async def resolve_agent_tools(self, request_user: RequestUser, agent: Agent) -> AgentTools:
@@ -134,8 +180,8 @@ class AgentDirectory:
         Lists the servers that were never listed. Raises ConfigError for an agent that cannot be used.
         """
         await self._instances.sync(request_user.principal)
-        caller = self._callers.get_for_chat(request_user, agent.id, Surface.MODEL_DIRECT)
-        meta_caller = self._callers.get_for_chat(request_user, agent.id, Surface.MODEL_META)
+        caller = self._get_caller(request_user, agent, Surface.MODEL_DIRECT)
+        meta_caller = self._get_caller(request_user, agent, Surface.MODEL_META)
         listing = await self._tool_directory.refresh(caller.principal)
         offer = self._meta_tools.offer_tools(listing, caller)
         servers = {
@@ -154,6 +200,11 @@ class AgentDirectory:
             self._call_path.redact_error(failure.error)
         unmatched = unused_patterns(agent.tools or (), [tool.name for tool in tools])
         return AgentTools(tools, offer.meta_reason, tuple(failures), unmatched)
+
+    def _get_caller(self, request_user: RequestUser, agent: Agent, surface: Surface) -> Caller:
+        # Callers are cached. Without its texts, which do not matter here, an agent in a form costs little.
+        bare = replace(agent, prompt="", starters=(), temperature=None)
+        return self._callers.get_for_chat(request_user, bare, surface)
 
     def _list_visible_servers(self, request_user: RequestUser) -> dict[str, Server]:
         """Return the servers visible to a user, including the built-in one."""

@@ -46,6 +46,7 @@ from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.server.health import router as health
 from toolyard.web.server.invalidation import (
+    handle_agent_changes,
     handle_credential_changes,
     handle_server_changes,
     handle_token_changes,
@@ -145,6 +146,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         resource,
         settings,
         services.config,
+        services.agent_roster,
         core.manager,
         services.instances,
         services.audit,
@@ -161,6 +163,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
     for work in (
         handle_token_changes(database.signals, mount),
         handle_credential_changes(database.signals, core.updates),
+        handle_agent_changes(database.signals, database.agents, mount, services.notifier),
         handle_server_changes(database.signals, mount, live_updates, notices),
         recheck_listeners_periodically(mount),
         notices.run(),
@@ -221,6 +224,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         ),
         AgentDirectory(
             services.config,
+            services.agent_roster,
             services.callers,
             services.instances,
             core.manager,
@@ -231,6 +235,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         server_sign_ins,
         ReconnectBanner(
             services.config,
+            services.agent_roster,
             services.callers,
             services.instances,
             core.manager,

@@ -20,6 +20,7 @@ from toolyard.clients import ConnectionManager
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
+from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.current_config import CurrentConfig
 from toolyard.core.instances import InstanceSync
@@ -34,6 +35,7 @@ from toolyard.policy.rules import scope_covers_server
 from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.types.account import RequestUser, Right, TokenScope
+from toolyard.types.agent import Agent
 from toolyard.types.principal import Principal
 from toolyard.web.access.dependencies import parse_bearer_token, require_right
 from toolyard.web.access.request_context import get_request_context
@@ -92,6 +94,7 @@ class GatewayMount:
         resource: ResourceServer,
         settings: Settings,
         config: CurrentConfig,
+        roster: AgentRoster,
         manager: ConnectionManager,
         instances: InstanceSync,
         audit: AuditRecorder,
@@ -103,6 +106,7 @@ class GatewayMount:
         self._resource = resource
         self._settings = settings
         self._config = config
+        self._roster = roster
         self._manager = manager
         self._instances = instances
         self._audit = audit
@@ -155,11 +159,15 @@ class GatewayMount:
             request_user = await self._authenticate_request(scope)
             await self._people.record_client(request_user.user)
             await self._instances.sync(request_user.principal)
+            kind, name = _parse_gateway_path(scope)
+            agent = await self._roster.find(request_user.user.id, name) if kind == "agents" else None
+        except AgentsError:
+            raise _build_not_found_error() from None
         except DatabaseUnavailable as error:
             log.warning("gateway request refused: %s", error.cause)
             headers = {"Retry-After": f"{error.retry_after:.0f}"}
             raise HttpRequestRejected(503, DATABASE_UNAVAILABLE_MESSAGE, headers, INTERNAL_ERROR) from None
-        endpoint = self._get_endpoint(request_user, *_parse_gateway_path(scope), _parse_mode(scope))
+        endpoint = self._get_endpoint(request_user, kind, name, agent, _parse_mode(scope))
         is_valid = invalidation_count == self._invalidation_count
         return time.monotonic() + _ADMISSION_CACHE_SECONDS if is_valid else 0.0, request_user, endpoint
 
@@ -203,18 +211,24 @@ class GatewayMount:
             raise HttpRequestRejected(error.status_code, str(error.detail)) from None
 
     def _get_endpoint(
-        self, request_user: RequestUser, kind: str, name: str, mode: ToolMode | None
+        self, request_user: RequestUser, kind: str, name: str, agent: Agent | None, mode: ToolMode | None
     ) -> Endpoint:
-        key = (request_user.principal, request_user.scope, kind, name, mode, self._config.revision)
+        key = (request_user.principal, request_user.scope, kind, name, agent, mode, self._config.revision)
         endpoint = self._endpoints.get(key)
         if endpoint is None:
             endpoint = self._endpoints[key] = self._create_endpoint(
-                request_user.principal, request_user.scope, kind, name, mode
+                request_user.principal, request_user.scope, kind, name, agent, mode
             )
         return endpoint
 
     def _create_endpoint(
-        self, principal: Principal, scope: TokenScope | None, kind: str, name: str, mode: ToolMode | None
+        self,
+        principal: Principal,
+        scope: TokenScope | None,
+        kind: str,
+        name: str,
+        agent: Agent | None,
+        mode: ToolMode | None,
     ) -> Endpoint:
         only = None
         if kind in ("servers", "instances"):
@@ -226,14 +240,14 @@ class GatewayMount:
             scope = limit_scope_to_server(scope, server)
         try:
             caller = gateway_caller(
-                self._config.agents,
+                {} if agent is None else {agent.id: agent},
                 self._config.configuration.bundles,
                 principal=principal,
                 scope=scope,
-                agent=name if kind == "agents" else None,
+                agent=None if agent is None else agent.id,
                 bundles=(name,) if kind == "bundles" else (),
             )
-        except (AgentsError, ConfigError):
+        except ConfigError:
             raise _build_not_found_error() from None
         return make_endpoint(self.gateway, caller, only, mode)
 

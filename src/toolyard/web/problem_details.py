@@ -75,6 +75,7 @@ PROBLEM_KINDS: dict[type[ToolyardError], ProblemKind] = {
     # Errors of the request.
     registry.Invalid: ProblemKind(422, "invalid", "Invalid input"),
     registry.Taken: ProblemKind(409, "taken", "The name is in use"),
+    registry.Outdated: ProblemKind(409, "outdated", "Changed in the meantime"),
     registry.NotFound: ProblemKind(404, "not-found", "Not found"),
     people.Invalid: ProblemKind(422, "invalid", "Invalid input"),
     people.NoSuchUser: ProblemKind(404, "not-found", "Not found"),

@@ -11,6 +11,8 @@ from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.config.settings.table import Settings
+from toolyard.core.agent_editor import AgentEditor
+from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.callers import CallerCache
 from toolyard.core.current_config import ChangeNotifier, ConfiguredServers, CurrentConfig
@@ -52,6 +54,8 @@ __all__ = [
     "AccountAdminDep",
     "AccountsDep",
     "AgentDirectoryDep",
+    "AgentEditorDep",
+    "AgentRosterDep",
     "ApprovalsDep",
     "AuditDep",
     "AuditLogDep",
@@ -99,6 +103,8 @@ __all__ = [
 AccountAdminDep = Annotated[AccountAdmin, uses(AccountAdmin)]
 AccountsDep = Annotated[SqlAccountStorage, uses(SqlAccountStorage)]
 AgentDirectoryDep = Annotated[AgentDirectory, uses(AgentDirectory)]
+AgentEditorDep = Annotated[AgentEditor, uses(AgentEditor)]
+AgentRosterDep = Annotated[AgentRoster, uses(AgentRoster)]
 ApprovalsDep = Annotated[SqlApprovalStore, uses(SqlApprovalStore)]
 AuditDep = Annotated[AuditRecorder, uses(AuditRecorder)]
 AuditLogDep = Annotated[SqlAuditLog, uses(SqlAuditLog)]

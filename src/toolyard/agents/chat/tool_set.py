@@ -395,9 +395,10 @@ def _build_tool_view(
 class ChatBackend(Protocol):
     """Requirements of chats on the interface that serves them: the owners, their agents and their tools."""
 
-    async def load_tool_set(self, owner: str, chat: Chat | None) -> ToolSet:
+    async def load_tool_set(self, owner: str, chat: Chat | None, agent: Agent | None = None) -> ToolSet:
         """Return the current tools of a chat, or without one those of a chat's owner.
 
+        ``agent`` is used in place of the chat's agent, which may have been changed or deleted since.
         Raises ChatRefused if its owner was deleted or disabled, or its agent no longer exists.
         """
         ...

@@ -19,9 +19,11 @@ from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NotHeld
 from toolyard.agents.chat.tool_set import ChatBackend, ToolSet
 from toolyard.agents.chat.turn import Turn, TurnServices, close_turn
 from toolyard.agents.chat.turn_log import read_turn
+from toolyard.concurrency.lru_cache import LruCache
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
 from toolyard.transports.stdio.watchdog import pid_namespace, process_start_time
+from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, NewChatEvent, TurnEnd, TurnOutcome, TurnState
 
 __all__ = ["STOPPED_BY_USER", "TurnRunner", "create_runner_id", "is_runner_gone", "repeat_forever"]
@@ -49,6 +51,8 @@ _PROCESS_GONE = TurnEnd(
 )
 _RUNNER_TIMEOUT_SECONDS = 30.0
 """Time without a heartbeat after which a runner on another machine counts as gone."""
+_MAX_TURN_AGENTS = 1_000
+"""Maximum number of remembered agents of turns."""
 
 
 class TurnRunner:
@@ -63,6 +67,8 @@ class TurnRunner:
         self._active_turns: dict[str, tuple[Turn, asyncio.Task[None]]] = {}
         # Chats between claim and task creation. The heartbeat must not take them for abandoned.
         self._starting_chat_ids: set[str] = set()
+        # Agents with which the last turn of a chat began, for turns that wait for an approval.
+        self._turn_agents: LruCache[str, Agent | None] = LruCache(_MAX_TURN_AGENTS)
         self._closed = False
         self._heartbeat_interval_seconds = heartbeat_interval_seconds
         self._last_heartbeat_at = context.clock()
@@ -92,12 +98,14 @@ class TurnRunner:
 
     async def begin(self, chat: Chat, tool_set: ToolSet, events: Sequence[NewChatEvent]) -> int:
         """Start a turn with these events and return its number. Raises ChatBusy or ChatRefused."""
-        return await self._start_turn(chat, tool_set, TurnState.IDLE, events)
+        number = await self._start_turn(chat, tool_set, TurnState.IDLE, events)
+        self._turn_agents[chat.id] = tool_set.agent
+        return number
 
     async def resume(self, chat: Chat) -> None:
         """Resume a turn whose approvals are answered, unless another process already has."""
         try:
-            tool_set = await self._backend.load_tool_set(chat.owner, chat)
+            tool_set = await self._backend.load_tool_set(chat.owner, chat, self._turn_agents.get(chat.id))
         except ChatRefused as refusal:
             # The turn cannot continue. It ends as failed, but the approval itself was valid, so nothing is
             # raised.

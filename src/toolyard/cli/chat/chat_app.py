@@ -65,7 +65,7 @@ class LocalChatBackend:
     _callers: dict[tuple[object, ...], Caller] = field(default_factory=dict[tuple[object, ...], Caller])
     """The core caches prepared data per Caller object, so equal callers must be the same object."""
 
-    async def load_tool_set(self, owner: str, chat: Chat | None) -> ToolSet:
+    async def load_tool_set(self, owner: str, chat: Chat | None, agent: Agent | None = None) -> ToolSet:
         if owner != LOCAL_PRINCIPAL.id:
             raise ChatRefused("this chat belongs to another user")
         caller = self.get_caller(chat)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from sqlalchemy import Connection, delete, select, update
@@ -99,6 +99,12 @@ class SqlAgentStorage:
 
         return await self._executor.write(work)
 
+    async def read_versions(self) -> frozenset[tuple[str, int]]:
+        """Return the id and version of every agent, which differ after every change. Raises StoreError."""
+        query = select(agents.c.id, agents.c.version)
+        rows = await self._executor.read(lambda connection: connection.execute(query).all())
+        return frozenset((row.id, row.version) for row in rows)
+
     async def _read(self, condition: Any) -> list[StoredAgent]:
         query = select(agents).where(condition)
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
@@ -134,10 +140,11 @@ def _to_row(stored: StoredAgent) -> dict[str, Any]:
 
 
 def _from_row(row: Any) -> StoredAgent:
+    definition: dict[str, Any] = orjson.loads(row.definition)
     # A later version may have stored further keys.
-    values = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in orjson.loads(row.definition).items()
+    values: dict[str, Any] = {
+        name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+        for name, value in definition.items()
         if name in _DEFINITION_FIELDS
     }
     agent = Agent(row.slug, **values)

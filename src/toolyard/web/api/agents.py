@@ -1,24 +1,27 @@
-"""``/agents``: the agents of AGENTS.md and their tools."""
+"""``/agents``: agents of AGENTS.md and stored ones, and their tools."""
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal, cast
 
 from fastapi import Depends, Response
 from pydantic import BaseModel, Field
 
+from toolyard.agents.definitions.front_matter import MAX_STEPS, MAX_TEMPERATURE
+from toolyard.agents.definitions.validation import MAX_STARTERS
 from toolyard.concurrency.tasks import iterate_in_steps
 from toolyard.errors import Problem
 from toolyard.protocol.codec import encode, encode_fragment
-from toolyard.types.agent import Agent
+from toolyard.types.agent import Agent, StoredAgent
 from toolyard.web.access.dependencies import RequestUser
-from toolyard.web.agent_tools import (
-    AgentTool,
-)
+from toolyard.web.agent_tools import AgentEntry, AgentTool
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
+    AgentWriter,
     ApiModel,
     PathId,
+    RequestModel,
     UserWithRead,
     problem_responses,
     require_media_types,
@@ -26,7 +29,7 @@ from toolyard.web.api.dependencies import (
 from toolyard.web.api.tools import ServerFailure
 from toolyard.web.problem_details import describe_error
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AgentDirectoryDep, ConfigDep
+from toolyard.web.service_dependencies import AgentDirectoryDep, AgentEditorDep, ConfigDep
 
 __all__ = ["router"]
 
@@ -36,7 +39,7 @@ router = Routes(
 
 
 class AgentResponse(ApiModel, schema="AgentShown"):
-    """An agent defined in AGENTS.md."""
+    """An agent."""
 
     id: str = Field(examples=["reviewer"])
     name: str = Field(examples=["Reviewer"])
@@ -49,6 +52,67 @@ class AgentResponse(ApiModel, schema="AgentShown"):
     )
     file: str | None = Field(description="File of the definition. Shown to admins only.")
     line: int | None = Field(description="Line of the definition. Shown to admins only.")
+    starters: list[str] = Field(description="Messages that an empty chat with the agent offers.")
+    origin: Literal["file", "own", "shared"] = Field(
+        description="`file`: defined in AGENTS.md; `own`: your own, private; `shared`: shared with everybody."
+    )
+    stored_id: str | None = Field(description="Id for changes; null for an agent of AGENTS.md.")
+    version: int | None = Field(description="Number of the last change; null for an agent of AGENTS.md.")
+    editable: bool = Field(description="Whether you may change it.")
+
+
+class AgentDetails(AgentResponse):
+    """An agent with its instructions."""
+
+    prompt: str
+    temperature: float | None
+    max_steps: int | None
+
+
+class AgentFields(RequestModel):
+    """What an agent consists of."""
+
+    name: str = Field(examples=["Reviewer"])
+    description: str = ""
+    prompt: str = Field("", description="Instructions for the model.")
+    model: str | None = Field(None, description="Model of the agent; null for the default model.")
+    temperature: float | None = Field(None, ge=0, le=MAX_TEMPERATURE)
+    tools: list[str] | None = Field(
+        None, description="Names and patterns, of which the last match wins; null for all tools."
+    )
+    bundles: list[str] = Field(default_factory=list[str])
+    mode: Literal["direct", "meta"] | None = None
+    max_steps: int | None = Field(None, ge=1, le=MAX_STEPS)
+    starters: list[str] = Field(default_factory=list[str], max_length=MAX_STARTERS)
+
+
+class AgentRequest(AgentFields):
+    """A new agent."""
+
+    shared: bool = Field(False, description="Whether to share it with everybody. Admins only.")
+
+
+class AgentUpdateRequest(AgentFields):
+    """Changes of an agent."""
+
+    name: str = ""
+    shared: bool | None = Field(
+        None, description="Whether to share it with everybody; null to leave it as it is. Admins only."
+    )
+    version: int = Field(description="Version that was changed. If it is not the newest, nothing is saved.")
+
+
+class AgentImportRequest(RequestModel):
+    """Agents in the format of AGENTS.md."""
+
+    text: str
+    shared: bool = Field(False, description="Whether to share them with everybody. Admins only.")
+
+
+class ImportedAgents(BaseModel):
+    """The agents that were created."""
+
+    items: list[AgentDetails]
 
 
 class AgentProblem(BaseModel):
@@ -67,6 +131,9 @@ class AgentList(BaseModel):
     """The agents in use."""
 
     items: list[AgentResponse]
+    overridden: list[AgentResponse] = Field(
+        description="Stored agents that are not used, because AGENTS.md, or you, have one of the same id."
+    )
     problems: list[AgentProblem] = Field(
         description="Problems of the current file or of single agents. Shown to admins only. While the file "
         "is not valid, the last valid agents stay in use."
@@ -104,16 +171,75 @@ class AgentToolList(BaseModel):
 async def list_agents(
     config: ConfigDep, agent_directory: AgentDirectoryDep, request_user: UserWithRead
 ) -> AgentList:
-    """Return the agents that you may use, in file order."""
-    agents = agent_directory.list_usable_agents(request_user)
+    """Return the agents that you may use: those of AGENTS.md in file order, then your own and the shared
+    ones by name."""
+    entries = await agent_directory.list_entries(request_user)
+    used = [each for each in entries if each.overriding is None]
     problems = [
         *config.loaded_agents.problems,
-        *(each for agent in agents for each in agent_directory.find_agent_problems(request_user, agent)),
+        *(
+            problem
+            for each in used
+            for problem in agent_directory.find_agent_problems(request_user, each.agent)
+        ),
     ]
     return AgentList(
-        items=[_build_agent_model(agent, request_user) for agent in agents],
+        items=[AgentResponse(**_describe_agent(each, request_user)) for each in used],
+        overridden=[
+            AgentResponse(**_describe_agent(each, request_user))
+            for each in entries
+            if each.overriding is not None
+        ],
         problems=[_build_problem_model(each) for each in problems] if request_user.is_admin else [],
     )
+
+
+@router.post("", status_code=201, responses=problem_responses(403, 409, 413, 415), summary="Create an agent")
+async def create_agent(
+    editor: AgentEditorDep, request_user: AgentWriter, given: AgentRequest, response: Response
+) -> AgentDetails:
+    """Create an agent of your own, or as an admin one for everybody. It never gets more tools than its
+    user may use."""
+    stored = await editor.create(request_user, Agent("", **_read_fields(given)), shared=given.shared)
+    response.headers["Location"] = f"/api/v1/agents/{stored.id}"
+    return _build_details(_make_entry(stored), request_user)
+
+
+@router.post(
+    "/import", status_code=201, responses=problem_responses(403, 409, 413, 415), summary="Import agents"
+)
+async def import_agents(
+    editor: AgentEditorDep, request_user: AgentWriter, given: AgentImportRequest
+) -> ImportedAgents:
+    """Create all agents of a text in the format of AGENTS.md, as `export` returns it."""
+    imported = await editor.import_agents(request_user, given.text, shared=given.shared)
+    return ImportedAgents(items=[_build_details(_make_entry(each), request_user) for each in imported])
+
+
+@router.get("/{id}", responses=problem_responses(404), summary="Get an agent")
+async def get_agent(
+    agent_directory: AgentDirectoryDep, request_user: UserWithRead, id: PathId
+) -> AgentDetails:
+    """Return an agent by its id, or a stored one by its `stored_id`."""
+    return _build_details(await agent_directory.find_entry(request_user, id), request_user)
+
+
+@router.patch("/{id}", responses=problem_responses(403, 404, 409, 413, 415), summary="Change an agent")
+async def change_agent(
+    editor: AgentEditorDep, request_user: AgentWriter, id: PathId, given: AgentUpdateRequest
+) -> AgentDetails:
+    """Change a stored agent, by its `stored_id`; fields that are left out stay as they are. Shared agents are
+    changed by admins. Chats follow an agent to its new name."""
+    old = await editor.get_editable(request_user, id)
+    draft = replace(old.agent, **_read_fields(given))
+    stored = await editor.edit(request_user, id, draft, version=given.version, shared=given.shared)
+    return _build_details(_make_entry(stored), request_user)
+
+
+@router.delete("/{id}", status_code=204, responses=problem_responses(403, 404), summary="Delete an agent")
+async def delete_agent(editor: AgentEditorDep, request_user: AgentWriter, id: PathId) -> None:
+    """Delete a stored agent, by its `stored_id`. Chats with it stay, and need another agent to go on."""
+    await editor.delete(request_user, id)
 
 
 @router.get(
@@ -127,9 +253,8 @@ async def list_agent_tools(
 ) -> Response:
     """Return all your tools, whether the agent can use them in a chat, and the reason for hidden ones. A
     token with limits shows only the tools that it covers."""
-    resolved = await agent_directory.resolve_agent_tools(
-        request_user, agent_directory.find_usable_agent(request_user, id)
-    )
+    entry = await agent_directory.find_entry(request_user, id)
+    resolved = await agent_directory.resolve_agent_tools(request_user, entry.agent)
     listed = AgentToolList(
         items=[],
         because=resolved.because,
@@ -148,18 +273,48 @@ async def list_agent_tools(
     return Response(encode(body), media_type=JSON_CONTENT_TYPE)
 
 
-def _build_agent_model(agent: Agent, request_user: RequestUser) -> AgentResponse:
-    return AgentResponse(
-        id=agent.id,
-        name=agent.name,
-        description=agent.description,
-        model=agent.model,
-        tools=None if agent.tools is None else list(agent.tools),
-        bundles=list(agent.bundles),
-        mode=agent.mode,
-        file=agent.file if request_user.is_admin else None,
-        line=agent.line if request_user.is_admin else None,
+def _read_fields(given: AgentFields) -> dict[str, Any]:
+    """Return the fields of an agent that a request contains."""
+    names = given.model_fields_set & AgentFields.model_fields.keys()
+    values: dict[str, Any] = {name: getattr(given, name) for name in names}
+    return {
+        name: tuple(cast("list[str]", value)) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
+
+
+def _make_entry(stored: StoredAgent) -> AgentEntry:
+    return AgentEntry(stored.agent, stored, is_editable=True)
+
+
+def _build_details(entry: AgentEntry, request_user: RequestUser) -> AgentDetails:
+    agent = entry.agent
+    return AgentDetails(
+        **_describe_agent(entry, request_user),
+        prompt=agent.prompt,
+        temperature=agent.temperature,
+        max_steps=agent.max_steps,
     )
+
+
+def _describe_agent(entry: AgentEntry, request_user: RequestUser) -> dict[str, Any]:
+    agent, stored = entry.agent, entry.stored
+    return {
+        "id": agent.id,
+        "name": agent.name,
+        "description": agent.description,
+        "model": agent.model,
+        "tools": None if agent.tools is None else list(agent.tools),
+        "bundles": list(agent.bundles),
+        "mode": agent.mode,
+        "file": agent.file if request_user.is_admin else None,
+        "line": agent.line if request_user.is_admin else None,
+        "starters": list(agent.starters),
+        "origin": entry.origin,
+        "stored_id": None if stored is None else stored.id,
+        "version": None if stored is None else stored.version,
+        "editable": entry.is_editable,
+    }
 
 
 def _build_problem_model(problem: Problem) -> AgentProblem:

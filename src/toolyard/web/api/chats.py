@@ -91,7 +91,7 @@ async def create_chat(
     response: Response,
 ) -> ChatResponse:
     """Create an empty chat."""
-    agent = _resolve_agent_id(callers, request_user, given.agent)
+    agent = await _resolve_agent_id(callers, request_user, given.agent)
     chat = await chats.create(
         request_user.user.id, agent=agent, model=given.model, choice=given.choice, title=given.title or ""
     )
@@ -113,7 +113,7 @@ async def edit_chat(
     """Rename a chat, or change its agent, model or tools from the next turn on."""
     await chats.get(request_user.user.id, id)
     # null is a value of these fields, so that omitted ones are recognised by the fields set.
-    agent, fields_set = _resolve_agent_id(callers, request_user, given.agent), given.model_fields_set
+    agent, fields_set = await _resolve_agent_id(callers, request_user, given.agent), given.model_fields_set
     chat = await chats.change(
         request_user.user.id,
         id,
@@ -214,9 +214,9 @@ async def answer_question(
 # Helpers.
 
 
-def _resolve_agent_id(callers: CallerCache, request_user: RequestUser, name: str | None) -> str | None:
+async def _resolve_agent_id(callers: CallerCache, request_user: RequestUser, name: str | None) -> str | None:
     """Return the id of an agent by id or name. Raises AgentsError if there is none."""
-    agent = None if name is None else callers.get(request_user, agent=name).agent
+    agent = None if name is None else (await callers.find(request_user, name)).agent
     return None if agent is None else agent.id
 
 

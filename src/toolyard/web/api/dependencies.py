@@ -19,6 +19,7 @@ from toolyard.web.problem_details import PROBLEM_JSON
 __all__ = [
     "JSON_CONTENT_TYPE",
     "AdminUser",
+    "AgentWriter",
     "ApiModel",
     "BrowserUser",
     "ChatApprover",
@@ -181,14 +182,15 @@ EventNumber = Annotated[int, Path(ge=1, le=2**62, description="Sequence number o
 def _require_unlimited_token(request_user: RequestUser) -> RequestUser:
     """Return the user. Raises NotAllowed for a token that is limited to servers, tools or agents.
 
-    A chat may call all tools of its owner, even days later after an approval, so that the limits of a token
-    could not be enforced.
+    A chat may call all tools of its owner, even days later after an approval, and a changed agent may have
+    other tools, so that the limits of a token could not be enforced.
     """
     scope = request_user.scope
     limits = [] if scope is None else [scope.servers, scope.tools, scope.agents]
     if any(each is not None for each in limits):
         raise NotAllowed(
-            "this token is limited to some servers, tools or agents, so that it cannot be used for chats",
+            "this token is limited to some servers, tools or agents, so that it cannot be used for chats or "
+            "to change agents",
             hint="create a token without such limits",
         )
     return request_user
@@ -208,6 +210,12 @@ def _require_chat_approver(
     return _require_unlimited_token(request_user)
 
 
+def _require_agent_writer(request_user: UserWithManage) -> RequestUser:
+    return _require_unlimited_token(request_user)
+
+
+AgentWriter = Annotated[RequestUser, Depends(_require_agent_writer)]
+"""User who may change their agents."""
 ChatReader = Annotated[RequestUser, Depends(_require_chat_reader)]
 """User who may read their chats."""
 ChatWriter = Annotated[RequestUser, Depends(_require_chat_writer)]

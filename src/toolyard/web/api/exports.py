@@ -1,4 +1,4 @@
-"""Exports: a chat as a Markdown file, and all data of a person as an archive."""
+"""Exports: a chat or an agent as a Markdown file, and all data of a person as an archive."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import IO, cast
 
 import orjson
 from fastapi import Depends
-from fastapi.responses import StreamingResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.markdown_export import export_file_name, export_markdown
 from toolyard.agents.chat.turn_snapshot import CallSnapshot
+from toolyard.agents.definitions.agents_md_writer import format_agent
 from toolyard.clients.call_path import CallPath
 from toolyard.types.account import RequestUser
 from toolyard.types.chat import CallResult, Chat
@@ -26,6 +27,7 @@ from toolyard.web.api.chat_models import build_event_model
 from toolyard.web.api.dependencies import (
     ChatReader,
     PathId,
+    UserWithRead,
     problem_responses,
     require_media_types,
 )
@@ -36,6 +38,7 @@ from toolyard.web.api.users import get_me
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (
     AccountsDep,
+    AgentDirectoryDep,
     ApprovalsDep,
     AuditLogDep,
     CallersDep,
@@ -80,6 +83,26 @@ async def export_chat(
 
 
 @router.get(
+    "/agents/{id}/export",
+    tags=["agents"],
+    response_class=PlainTextResponse,
+    responses={
+        **problem_responses(404),
+        200: {"description": "Markdown.", "content": {"text/markdown": {"schema": {"type": "string"}}}},
+    },
+    summary="Export an agent",
+    dependencies=[Depends(require_media_types("text/markdown"))],
+)
+async def export_agent(
+    agent_directory: AgentDirectoryDep, request_user: UserWithRead, id: PathId
+) -> PlainTextResponse:
+    """Return an agent as a file in the format of AGENTS.md."""
+    agent = (await agent_directory.find_entry(request_user, id)).agent
+    headers = _build_headers(f"{agent.id.encode('ascii', 'ignore').decode().strip('-') or 'agent'}.md")
+    return PlainTextResponse(format_agent(agent), media_type=MARKDOWN_CONTENT_TYPE, headers=headers)
+
+
+@router.get(
     "/me/export",
     tags=["users"],
     response_class=StreamingResponse,
@@ -104,10 +127,13 @@ async def export_my_data(
     audit_log: AuditLogDep,
     call_path: CallPathDep,
     chats: ChatsDep,
+    agent_directory: AgentDirectoryDep,
     request_user: ChatReader,
 ) -> StreamingResponse:
     """Return an archive with your account, API tokens without their secrets, instances without their
-    credentials, standing approvals, usage, audit entries, and chats as Markdown and as events."""
+    credentials, standing approvals, usage, audit entries, your own agents, and chats as Markdown and as
+    events."""
+    agents = await agent_directory.list_entries(request_user)
     records: Mapping[str, BaseModel] = {
         "account": await get_me(settings, request_user),
         "tokens": await list_tokens(accounts, request_user),
@@ -120,6 +146,9 @@ async def export_my_data(
         for name, record in records.items():
             yield f"{name}.json", _yield_once(record.model_dump_json(indent=2))
         yield "audit.jsonl", export_person_entries(audit_log, request_user.user.id)
+        for each in agents:
+            if each.origin == "own":
+                yield f"agents/{each.agent.id}.md", _yield_once(format_agent(each.agent))
         async for chat in _list_all_chats(chats, request_user):
             name = f"chats/{chat.id}-{export_file_name(chat).removesuffix('.md')}"
             yield f"{name}.md", _export_chat(call_path, chats, request_user, chat)

@@ -178,7 +178,7 @@ async def list_tools(
     """Return the tools that you may use, of configured servers and of your instances, sorted by name. Servers
     that cannot be listed are among the failures."""
     await instance_sync.sync(request_user.principal)
-    caller = callers.get(request_user, agent=agent, bundles=bundles)
+    caller = await callers.find(request_user, agent, bundles)
     server_ids = None if server is None else _find_server_ids(manager, request_user, server)
     return await _respond_with_tools(
         tool_directory, call_path, locks, manager, request_user, caller, server_ids, fresh=fresh
@@ -197,7 +197,7 @@ async def get_tool(
 ) -> ToolResponse:
     """Return a tool that you may use, by its name."""
     await instance_sync.sync(request_user.principal)
-    caller = callers.get(request_user, agent=agent, bundles=bundles)
+    caller = await callers.find(request_user, agent, bundles)
     return _build_tool_model(name, await user_tools.find(caller, name))
 
 
@@ -215,7 +215,7 @@ async def explain_tool(
     """Explain by which rules you may or may not see and call a tool. Servers that were listed before are not
     listed again."""
     await instance_sync.sync(request_user.principal)
-    caller = callers.get(request_user, agent=agent, bundles=bundles)
+    caller = await callers.find(request_user, agent, bundles)
     await tool_directory.refresh(caller.principal)
     return _build_why_model(call_path.explain(name, caller))
 

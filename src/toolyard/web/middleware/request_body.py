@@ -89,7 +89,7 @@ def get_body_limit(path: str) -> int:
         return _MAX_PUBLIC_FORM_BYTES
     if path.startswith(_CHAT_PATH):
         return _MAX_CHAT_FORM_BYTES
-    return _MAX_TOOL_FORM_BYTES if path.startswith("/ui/mcp/") else _MAX_FORM_BYTES
+    return _MAX_TOOL_FORM_BYTES if path.startswith(("/ui/mcp/", "/ui/agents")) else _MAX_FORM_BYTES
 
 
 def get_file_limit(path: str) -> int:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
+from toolyard.core.current_config import ChangeNotifier
 from toolyard.core.server_updates import ServerUpdates
 from toolyard.store.change_feed.signals import (
+    AGENTS_CHANNEL,
     REGISTRY_CHANNEL,
     REMOVED_CREDENTIALS_CHANNEL,
     REVOKED_ACCESS_CHANNEL,
     Signals,
 )
+from toolyard.store.errors import StoreError
+from toolyard.store.repositories.agents import SqlAgentStorage
 from toolyard.web.gateway_mount import GatewayMount
 from toolyard.web.live.notices import GatewayNotices
 from toolyard.web.server_status import StatusUpdates
 
 __all__ = [
+    "handle_agent_changes",
     "handle_credential_changes",
     "handle_server_changes",
     "handle_token_changes",
@@ -51,6 +56,22 @@ async def handle_server_changes(
             mount.clear_admissions()
             live_updates.request_poll()
             notices.request_check(changed_id)
+
+
+async def handle_agent_changes(
+    signals: Signals, agents: SqlAgentStorage, mount: GatewayMount, notifier: ChangeNotifier
+) -> None:
+    """Refresh admissions and gateway clients when any process changes a stored agent."""
+    known: frozenset[tuple[str, int]] | None = None
+    async with aclosing(signals.listen(AGENTS_CHANNEL)) as listening:
+        async for _ in listening:
+            # With SQLite, every write of another process may be one to the agents.
+            with suppress(StoreError):
+                former, known = known, await agents.read_versions()
+                if former is not None and former != known:
+                    mount.clear_admissions()
+                    await mount.http_gateway.listeners.reauthorize()
+                    notifier.notify_tools_changed()
 
 
 async def recheck_listeners_periodically(mount: GatewayMount) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from toolyard.web.routes import Routes
 from toolyard.web.ui import (
-    agents,
     documentation,
     first_steps,
     home,
@@ -17,6 +16,8 @@ from toolyard.web.ui import (
 )
 from toolyard.web.ui.account import approvals, budget, connect, sign_in, tokens
 from toolyard.web.ui.admin import audit, people
+from toolyard.web.ui.agents import form as agent_form
+from toolyard.web.ui.agents import overview as agents
 from toolyard.web.ui.chat import console, manage, pages, stream
 from toolyard.web.ui.chat import manage as tool_picker
 from toolyard.web.ui.components import render, showcase
@@ -45,6 +46,7 @@ for _each in (
     sign_in,
     oauth,
     config_server,
+    agent_form,
     agents,
     overview,
     icons,

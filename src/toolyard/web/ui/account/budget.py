@@ -93,8 +93,8 @@ async def show_budget(
         tokens = estimate_definition_tokens(definition)
         cost = ToolCost(definition.server_id, name, tokens, calls.get(definition.id, 0))
         costs.setdefault(definition.server_id, []).append(cost)
-    usable, find_problems = agent_directory.list_usable_agents(me), agent_directory.find_agent_problems
-    agents = [agent for agent in usable if not find_problems(me, agent)]
+    usable = await agent_directory.list_usable_agents(me)
+    agents = [agent for agent in usable if not agent_directory.find_agent_problems(me, agent)]
     shares: dict[str, dict[str, int]] = {}
     for agent in agents:
         for tool in (await agent_directory.resolve_agent_tools(me, agent)).tools:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from toolyard.accounts.errors import Invalid
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
+from toolyard.core.agents import AgentRoster
 from toolyard.core.current_config import CurrentConfig
 from toolyard.gateway.client_snippets import (
     CLIENT_FORMATS,
@@ -31,6 +32,7 @@ from toolyard.web.access.dependencies import RequestUser, require_browser_user
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (
+    AgentRosterDep,
     AuditDep,
     ConfigDep,
     PeopleDep,
@@ -127,6 +129,7 @@ async def show_snippets(
     request: Request,
     me: BrowserUser,
     config: ConfigDep,
+    roster: AgentRosterDep,
     urls: UrlsDep,
     registry: RegistryDep,
     settings: SettingsDep,
@@ -134,7 +137,7 @@ async def show_snippets(
     offer: str = "",
 ) -> Response:
     """Show the snippets of one client."""
-    return await _render_connect_page(request, config, urls, registry, settings, me, client, offer)
+    return await _render_connect_page(request, config, roster, urls, registry, settings, me, client, offer)
 
 
 @router.post("/ui/connect")
@@ -143,6 +146,7 @@ async def make_token(
     me: BrowserUser,
     audit: AuditDep,
     config: ConfigDep,
+    roster: AgentRosterDep,
     urls: UrlsDep,
     registry: RegistryDep,
     settings: SettingsDep,
@@ -151,7 +155,7 @@ async def make_token(
     """Create a token for this client and include it in the snippets. It is shown only in this response."""
     form = await read_submitted_form(request)
     client = _resolve_client(form.text("client"))
-    chosen = _find_offer(await _list_offers(config, registry, me), form.text("offer"))
+    chosen = _find_offer(await _list_offers(config, roster, registry, me), form.text("offer"))
     try:
         made, text = await people.create_token(
             me.user, CLIENT_FORMATS[client].title, chosen.scope, people.token_lifetime
@@ -159,17 +163,38 @@ async def make_token(
     except Invalid as error:
         words = "; ".join(problem.message for problem in error.problems)
         return await _render_connect_page(
-            request, config, urls, registry, settings, me, client, chosen.value, status=422, error=words
+            request,
+            config,
+            roster,
+            urls,
+            registry,
+            settings,
+            me,
+            client,
+            chosen.value,
+            status=422,
+            error=words,
         )
     await audit.record_change(me, "token.make", made.id, name=made.name)
     return await _render_connect_page(
-        request, config, urls, registry, settings, me, client, chosen.value, new_token=made, secret=text
+        request,
+        config,
+        roster,
+        urls,
+        registry,
+        settings,
+        me,
+        client,
+        chosen.value,
+        new_token=made,
+        secret=text,
     )
 
 
 async def _render_connect_page(
     request: Request,
     config: CurrentConfig,
+    roster: AgentRoster,
     urls: PublicUrls,
     registry: Registry,
     settings: Settings,
@@ -184,7 +209,7 @@ async def _render_connect_page(
 ) -> Response:
     client, offers, mode = (
         _resolve_client(client),
-        await _list_offers(config, registry, me),
+        await _list_offers(config, roster, registry, me),
         settings.people_mode,
     )
     chosen = _find_offer(offers, offer)
@@ -228,12 +253,15 @@ def _build_url_snippet(client: str, method: ConnectionMethod) -> Snippet | None:
         return None
 
 
-async def _list_offers(config: CurrentConfig, registry: Registry, me: RequestUser) -> list[GatewayOffer]:
+async def _list_offers(
+    config: CurrentConfig, roster: AgentRoster, registry: Registry, me: RequestUser
+) -> list[GatewayOffer]:
     """Return all scopes that have a gateway URL, beginning with everything."""
     configured, own = config.configuration, await registry.list_instances(me.user.id)
+    agents = await roster.list_agents(me.user.id)
     return [
         GatewayOffer(),
-        *(GatewayOffer("agent", each.id, f"Agent {each.name}") for each in config.agents.values()),
+        *(GatewayOffer("agent", each.id, f"Agent {each.name}") for each in agents),
         *(
             GatewayOffer("bundle", each.id, f"Bundle {each.label or each.id}")
             for each in configured.bundles.values()

@@ -53,7 +53,7 @@ _RIGHT_LABELS = {
     Right.READ: "See servers, instances and tools",
     Right.CALL: "Call tools",
     Right.APPROVE: "Approve calls on your behalf",
-    Right.MANAGE: "Create, change and delete your instances",
+    Right.MANAGE: "Create, change and delete your instances and agents",
     Right.ADMIN: "Admin rights",
 }
 _FIELD_LABELS = {

@@ -65,7 +65,9 @@ async def _send_message(
     audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
 ) -> ActionRedirect | ChatFormState:
     audit.set_current_user(me)
-    text, attachment_ids = form.text("text").replace("\r\n", "\n"), read_attachment_ids(form)
+    # A button with a starter prompt sends it in place of the text.
+    text = (form.text("starter") or form.text("text")).replace("\r\n", "\n")
+    attachment_ids = read_attachment_ids(form)
     if chat is not None:
         await chats.send(me.user.id, chat.id, text, attachment_ids)
         return ActionRedirect(chat)

@@ -15,7 +15,7 @@ from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AuditDep, ChatsDep, ConfigDep
+from toolyard.web.service_dependencies import AgentRosterDep, AuditDep, ChatsDep
 from toolyard.web.ui.chat.console import ChatToolGroup, group_chat_tools
 from toolyard.web.ui.chat.page_context import build_chat_settings
 from toolyard.web.ui.components.flash import redirect_with_message
@@ -96,14 +96,14 @@ class ToolPickerPage:
 
 @router.get("/ui/chat/{chat_id}/tools")
 async def show_tool_picker(
-    request: Request, me: CurrentUser, chat_id: str, config: ConfigDep, chats: ChatsDep
+    request: Request, me: CurrentUser, chat_id: str, roster: AgentRosterDep, chats: ChatsDep
 ) -> Response:
     """Show all tools, with a checkbox for each available one."""
     chat = await chats.get(me.user.id, chat_id)
     tools = await chats.list_tools(me.user.id, chat_id)
     page = ToolPickerPage(
         chat,
-        config.agents.get(chat.agent or ""),
+        next((each for each in await roster.list_agents(me.user.id) if each.id == chat.agent), None),
         group_chat_tools(sorted(tools, key=lambda each: (not each.shown, each.name))),
         None if chat.choice is None else frozenset(chat.choice),
         sum(each.shown for each in tools),
@@ -113,7 +113,7 @@ async def show_tool_picker(
 
 @router.post("/ui/chat/{chat_id}/tools")
 async def choose_tools(
-    request: Request, me: CurrentUser, chat_id: str, config: ConfigDep, chats: ChatsDep
+    request: Request, me: CurrentUser, chat_id: str, roster: AgentRosterDep, chats: ChatsDep
 ) -> Response:
     """Save the selection.
 
@@ -125,7 +125,9 @@ async def choose_tools(
     if is_fragment_request(request):
         return HTMLResponse(
             render_macro(
-                "chat_settings.html", "settings", build_chat_settings(config, chats, me.user.principal, chat)
+                "chat_settings.html",
+                "settings",
+                build_chat_settings(await roster.list_agents(me.user.id), chats, me.user.principal, chat),
             )
         )
     return redirect_with_message(

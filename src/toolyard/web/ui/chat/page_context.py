@@ -14,7 +14,7 @@ from starlette.responses import Response
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
 from toolyard.agents.models.model_ref import ModelChoice
-from toolyard.core.current_config import CurrentConfig
+from toolyard.core.agents import AgentRoster
 from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.agent import Agent
@@ -76,6 +76,16 @@ class ChatSettings:
     default_sees: bool
     """True if that model accepts pictures."""
 
+    @property
+    def chosen_agent(self) -> Agent | None:
+        """The agent of the chat; None if it has none, or its agent no longer exists."""
+        return next((each for each in self.agents if each.id == self.agent), None)
+
+    @property
+    def is_agent_gone(self) -> bool:
+        """True if the agent of the chat no longer exists for its user."""
+        return bool(self.agent) and self.chosen_agent is None
+
 
 @dataclass(frozen=True, slots=True)
 class ChatPageContext:
@@ -115,7 +125,7 @@ class ChatPageContext:
 
 async def render_chat_page(
     request: Request,
-    config: CurrentConfig,
+    roster: AgentRoster,
     chat_store: SqlChatStore,
     chats: ChatService,
     markdown: MarkdownRenderer,
@@ -143,7 +153,7 @@ async def render_chat_page(
         before is None,
         await load_chat_list(chats, me, query, chat),
         build_chat_settings(
-            config,
+            await roster.list_agents(me.user.id),
             chats,
             me.user.principal,
             chat,
@@ -219,7 +229,7 @@ async def load_chat_list(
 
 
 def build_chat_settings(
-    config: CurrentConfig,
+    agents: Sequence[Agent],
     chats: ChatService,
     person: Principal,
     chat: Chat | None,
@@ -227,20 +237,14 @@ def build_chat_settings(
     requested_model: str = "",
 ) -> ChatSettings:
     """Return the available agents and models, and the chosen ones."""
-    choices = chats.models.choices_for(person)
-    agent = (
-        (chat.agent or "")
-        if chat is not None
-        else requested_agent
-        if requested_agent in config.agents
-        else ""
-    )
-    own = config.agents[agent].model if agent in config.agents else None
+    choices, by_id = chats.models.choices_for(person), {each.id: each for each in agents}
+    agent = (requested_agent if requested_agent in by_id else "") if chat is None else chat.agent or ""
+    own = by_id[agent].model if agent in by_id else None
     labels = {each.id: each.label for each in choices}
     default = own or chats.models.default_for(person) or ""
     return ChatSettings(
         chat,
-        sorted(config.agents.values(), key=lambda each: each.name.casefold()),
+        sorted(agents, key=lambda each: each.name.casefold()),
         choices,
         agent,
         (chat.model or "") if chat is not None else requested_model if requested_model in labels else "",

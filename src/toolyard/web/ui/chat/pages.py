@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from toolyard.agents.chat.chats import ChatService
+from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
-from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.store.repositories.chats import SqlChatStore
@@ -20,7 +20,7 @@ from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.problem_details import describe_error
 from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AuditDep, ChatsDep, ChatStoreDep, ConfigDep, MarkdownDep
+from toolyard.web.service_dependencies import AgentRosterDep, AuditDep, ChatsDep, ChatStoreDep, MarkdownDep
 from toolyard.web.ui.chat.actions import ACTIONS, ActionRedirect, ChatFormState, build_form_state
 from toolyard.web.ui.chat.attachments import FormFiles
 from toolyard.web.ui.chat.fragments import render_question
@@ -46,13 +46,13 @@ CurrentUser = Annotated[RequestUser, Depends(require_user)]
 async def show_new_chat(
     request: Request,
     me: CurrentUser,
-    config: ConfigDep,
+    roster: AgentRosterDep,
     chat_store: ChatStoreDep,
     chats: ChatsDep,
     markdown: MarkdownDep,
 ) -> Response:
     """Show the page of a new chat."""
-    return await render_chat_page(request, config, chat_store, chats, markdown, me, None)
+    return await render_chat_page(request, roster, chat_store, chats, markdown, me, None)
 
 
 @router.get("/ui/chat/{chat_id}")
@@ -60,14 +60,14 @@ async def show_existing_chat(
     request: Request,
     me: CurrentUser,
     chat_id: str,
-    config: ConfigDep,
+    roster: AgentRosterDep,
     chat_store: ChatStoreDep,
     chats: ChatsDep,
     markdown: MarkdownDep,
 ) -> Response:
     """Show the end of a chat."""
     return await render_chat_page(
-        request, config, chat_store, chats, markdown, me, await chats.get(me.user.id, chat_id)
+        request, roster, chat_store, chats, markdown, me, await chats.get(me.user.id, chat_id)
     )
 
 
@@ -91,13 +91,13 @@ async def act_in_new_chat(
     request: Request,
     me: CurrentUser,
     audit: AuditDep,
-    config: ConfigDep,
+    roster: AgentRosterDep,
     chat_store: ChatStoreDep,
     chats: ChatsDep,
     markdown: MarkdownDep,
 ) -> Response:
     """Start a chat."""
-    return await _perform_action(request, audit, config, chat_store, chats, markdown, me, None)
+    return await _perform_action(request, audit, roster, chat_store, chats, markdown, me, None)
 
 
 @router.post("/ui/chat/{chat_id}")
@@ -106,21 +106,21 @@ async def act_in_chat(
     me: CurrentUser,
     chat_id: str,
     audit: AuditDep,
-    config: ConfigDep,
+    roster: AgentRosterDep,
     chat_store: ChatStoreDep,
     chats: ChatsDep,
     markdown: MarkdownDep,
 ) -> Response:
     """Perform an action in a chat."""
     return await _perform_action(
-        request, audit, config, chat_store, chats, markdown, me, await chats.get(me.user.id, chat_id)
+        request, audit, roster, chat_store, chats, markdown, me, await chats.get(me.user.id, chat_id)
     )
 
 
 async def _perform_action(
     request: Request,
     audit: AuditRecorder,
-    config: CurrentConfig,
+    roster: AgentRoster,
     chat_store: SqlChatStore,
     chats: ChatService,
     markdown: MarkdownRenderer,
@@ -137,16 +137,16 @@ async def _perform_action(
             raise files.error
         outcome = await action(audit, chats, me, chat, form)
     except ToolyardError as error:
-        return await _render_failure(request, config, chat_store, chats, markdown, me, chat, form, error)
+        return await _render_failure(request, roster, chat_store, chats, markdown, me, chat, form, error)
     if isinstance(outcome, ChatFormState):
-        return await _render_form_again(request, config, chat_store, chats, markdown, me, chat, outcome)
+        return await _render_form_again(request, roster, chat_store, chats, markdown, me, chat, outcome)
     if not is_fragment_request(request):
         return redirect_with_message(outcome.href)
-    return _respond_to_script(config, chats, me, outcome, form)
+    return await _respond_to_script(roster, chats, me, outcome, form)
 
 
-def _respond_to_script(
-    config: CurrentConfig, chats: ChatService, me: RequestUser, redirect: ActionRedirect, form: SubmittedForm
+async def _respond_to_script(
+    roster: AgentRoster, chats: ChatService, me: RequestUser, redirect: ActionRedirect, form: SubmittedForm
 ) -> Response:
     """Return the response for the script.
 
@@ -154,13 +154,15 @@ def _respond_to_script(
     """
     if form.text("do") != "settings":
         return Response(status_code=204)
-    settings = build_chat_settings(config, chats, me.user.principal, redirect.chat)
+    settings = build_chat_settings(
+        await roster.list_agents(me.user.id), chats, me.user.principal, redirect.chat
+    )
     return HTMLResponse(render_macro("chat_settings.html", "settings", settings))
 
 
 async def _render_form_again(
     request: Request,
-    config: CurrentConfig,
+    roster: AgentRoster,
     chat_store: SqlChatStore,
     chats: ChatService,
     markdown: MarkdownRenderer,
@@ -171,7 +173,7 @@ async def _render_form_again(
     if not is_fragment_request(request):
         return await render_chat_page(
             request,
-            config,
+            roster,
             chat_store,
             chats,
             markdown,
@@ -196,7 +198,7 @@ def _choose_status(form_state: ChatFormState) -> int:
 
 async def _render_failure(
     request: Request,
-    config: CurrentConfig,
+    roster: AgentRoster,
     chat_store: SqlChatStore,
     chats: ChatService,
     markdown: MarkdownRenderer,
@@ -214,5 +216,5 @@ async def _render_failure(
         return HTMLResponse(html, problem.status)
     filled = await build_form_state(chats, me, chat, form, Flash(problem.detail, "bad", problem.hint))
     return await render_chat_page(
-        request, config, chat_store, chats, markdown, me, chat, form_state=filled, status=problem.status
+        request, roster, chat_store, chats, markdown, me, chat, form_state=filled, status=problem.status
     )

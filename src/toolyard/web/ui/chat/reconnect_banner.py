@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from toolyard.clients import ConnectionManager
 from toolyard.clients.call_path import CallPath
+from toolyard.core.agents import AgentRoster
 from toolyard.core.callers import CallerCache
 from toolyard.core.current_config import CurrentConfig
 from toolyard.core.instances import InstanceSync
@@ -42,6 +43,7 @@ class ReconnectBanner:
     def __init__(
         self,
         config: CurrentConfig,
+        roster: AgentRoster,
         callers: CallerCache,
         instances: InstanceSync,
         manager: ConnectionManager,
@@ -49,6 +51,7 @@ class ReconnectBanner:
         server_sign_ins: ConfigServerSignIns,
     ) -> None:
         self._config = config
+        self._roster = roster
         self._callers = callers
         self._instances = instances
         self._manager = manager
@@ -62,7 +65,7 @@ class ReconnectBanner:
 
     async def _list_lost_sign_ins(self, me: RequestUser, chat: Chat | None) -> Sequence[LostSignIn]:
         instances = await self._instances.sync(me.principal)
-        caller, lost = self._find_caller(me, chat), list[LostSignIn]()
+        caller, lost = await self._find_caller(me, chat), list[LostSignIn]()
         for instance, registered in instances:
             is_lost = instance.state is InstanceState.NEEDS_REAUTH and instance.enabled and registered.enabled
             if is_lost and self._call_path.can_reach(instance.core_id, caller):
@@ -79,11 +82,12 @@ class ReconnectBanner:
                     lost.append(LostSignIn(server.label or server.id, path))
         return lost
 
-    def _find_caller(self, me: RequestUser, chat: Chat | None) -> Caller:
+    async def _find_caller(self, me: RequestUser, chat: Chat | None) -> Caller:
         """Return the caller of the chat's agent, or that of the user if there is none."""
         if chat is not None and chat.agent is not None:
             try:
-                return self._callers.get_for_chat(me, chat.agent, Surface.MODEL_META)
+                agent = await self._roster.find(me.user.id, chat.agent)
+                return self._callers.get_for_chat(me, agent, Surface.MODEL_META)
             except ToolyardError:
                 # The agent was removed, which the page says elsewhere.
                 pass

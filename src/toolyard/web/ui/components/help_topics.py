@@ -6,6 +6,8 @@ __all__ = ["HELP_TOPICS"]
 
 HELP_TOPICS = {
     "agent.html": "guides/agents",
+    "agent_form.html": "guides/agents#create-agents-in-the-pages",
+    "agent_import.html": "guides/agents#create-agents-in-the-pages",
     "agents.html": "guides/agents",
     "approvals.html": "concepts#approval",
     "audit.html": "deploying#monitoring",

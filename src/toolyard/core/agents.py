@@ -1,0 +1,71 @@
+"""Agents that people may use: those of AGENTS.md, their own ones and the shared ones of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from toolyard.agents.definitions.agents_md import agent_id
+from toolyard.core.current_config import CurrentConfig
+from toolyard.errors import AgentsError, Problem
+from toolyard.types.agent import Agent, StoredAgent
+
+if TYPE_CHECKING:
+    from toolyard.store.repositories.agents import SqlAgentStorage
+
+__all__ = ["AgentRoster", "find_overriding", "merge_agents", "unknown_agent_error"]
+
+
+class AgentRoster:
+    """Finds agents by id or name. Reads the database every time, so that a change applies at once."""
+
+    def __init__(self, config: CurrentConfig, storage: SqlAgentStorage) -> None:
+        self._config = config
+        self.storage = storage
+
+    async def list_agents(self, user_id: str) -> Sequence[Agent]:
+        """Return the agents that a user may use: those of AGENTS.md in file order, then stored ones by
+        name."""
+        stored = await self.storage.list_agents(user_id)
+        return list(merge_agents(self._config.agents, stored).values())
+
+    async def find(self, user_id: str, name: str) -> Agent:
+        """Return the agent with this id or name. Raises AgentsError, also for another user's agent."""
+        agents = self._config.agents
+        found = agents.get(name) or agents.get(agent_id(name))
+        if found is not None:
+            return found
+        stored = await self.storage.find(user_id, agent_id(name))
+        if stored is None:
+            raise unknown_agent_error(name, await self.list_agents(user_id))
+        return stored.agent
+
+
+def merge_agents(file_agents: Mapping[str, Agent], stored: Iterable[StoredAgent]) -> dict[str, Agent]:
+    """Return the agents in use by id. AGENTS.md wins over stored agents, one's own over shared ones."""
+    merged = dict(file_agents)
+    for each in sorted(stored, key=lambda each: each.owner is None):
+        merged.setdefault(each.agent.id, each.agent)
+    return merged
+
+
+def find_overriding(
+    file_agents: Mapping[str, Agent], stored: Iterable[StoredAgent]
+) -> dict[str, Agent | StoredAgent]:
+    """Return the agent that is used in place of a stored one of the same id, by the id of the latter."""
+    found: dict[str, Agent | StoredAgent] = {}
+    own: dict[str, StoredAgent] = {}
+    for each in sorted(stored, key=lambda each: each.owner is None):
+        slug = each.agent.id
+        if slug in file_agents:
+            found[each.id] = file_agents[slug]
+        elif slug in own:
+            found[each.id] = own[slug]
+        own.setdefault(slug, each)
+    return found
+
+
+def unknown_agent_error(name: str, available: Iterable[Agent]) -> AgentsError:
+    """Return the error for an agent that does not exist for a user, with the agents that do."""
+    there = ", ".join(each.id for each in available) or "none"
+    return AgentsError([Problem(f"unknown agent '{name}'", path="agent", hint=f"available agents: {there}")])

@@ -1,0 +1,1 @@
+"""Pages of agents: ``overview`` lists and shows them, ``form`` creates and changes stored ones."""

@@ -1,0 +1,242 @@
+"""``/ui/agents``: agents, their instructions and their tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.errors import AgentsError, Problem
+from toolyard.registry.errors import NotFound
+from toolyard.types.agent import StoredAgent
+from toolyard.web.access.dependencies import RequestUser, require_browser_user, require_user
+from toolyard.web.agent_tools import AgentDirectory, AgentEntry, AgentTool, AgentTools
+from toolyard.web.routes import Routes
+from toolyard.web.service_dependencies import AgentDirectoryDep, AgentEditorDep, ConfigDep
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.formatting import one_line
+from toolyard.web.ui.components.forms import (
+    FORM_ERRORS,
+    ConfirmPage,
+    field_errors,
+    read_submitted_form,
+    render_confirm_page,
+)
+from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
+
+__all__ = ["AgentPage", "find_entry", "router"]
+
+router = Routes()
+
+CurrentUser = Annotated[RequestUser, Depends(require_user)]
+BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsPage:
+    """Content of the list of agents. ``problems`` of the file and its path are for admins only."""
+
+    entries: Sequence[AgentEntry]
+    broken: Mapping[str, Sequence[Problem]]
+    """Problems of agents that cannot be used, by agent id."""
+    problems: Sequence[Problem]
+    file: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentToolGroup:
+    """Tools of one server: those available to the agent, and those hidden from it."""
+
+    server: str
+    label: str
+    native: bool
+    seen: Sequence[AgentTool]
+    hidden: Sequence[AgentTool]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPage:
+    """Content of an agent's page. ``tools`` is None if they are loaded separately."""
+
+    entry: AgentEntry
+    problems: Sequence[Problem] = ()
+    """Reasons why it cannot be used."""
+    warnings: Sequence[Problem] = ()
+    """Unknown tools of an agent that can be used."""
+    place: str | None = None
+    tools: AgentTools | None = None
+    heading: str = "Tools"
+
+    @property
+    def groups(self) -> list[AgentToolGroup]:
+        """The tools, grouped by server."""
+        return _group_agent_tools(() if self.tools is None else self.tools.tools)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Number of tools available to the agent, and of all tools."""
+        tools = () if self.tools is None else self.tools.tools
+        return sum(each.through is not None for each in tools), len(tools)
+
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of the definitions that the agent's model reads directly."""
+        tools = () if self.tools is None else self.tools.tools
+        return sum(each.tokens for each in tools if each.through == "direct")
+
+
+def _group_agent_tools(tools: Sequence[AgentTool]) -> list[AgentToolGroup]:
+    """Group tools by server. Groups with available tools come first, then by label, built-in tools last."""
+    by_server: dict[str, list[AgentTool]] = {}
+    for each in tools:
+        by_server.setdefault(each.server, []).append(each)
+    groups = [
+        AgentToolGroup(
+            server,
+            group[0].server_label,
+            group[0].native,
+            [each for each in group if each.through is not None],
+            [each for each in group if each.through is None],
+        )
+        for server, group in by_server.items()
+    ]
+    return sorted(groups, key=lambda group: (not group.seen, group.native, group.label.lower(), group.server))
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPage:
+    """Content of the form that imports agents."""
+
+    text: str = ""
+    shared: bool = False
+    errors: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    labels = {"text": "Text", "name": "Name"}  # noqa: RUF012 - never changed
+
+
+@router.get("/ui/agents")
+async def show_agents(
+    request: Request, me: CurrentUser, config: ConfigDep, agent_directory: AgentDirectoryDep
+) -> Response:
+    """Show all agents, and to admins the problems of their file."""
+    entries = await agent_directory.list_entries(me)
+    page = AgentsPage(
+        entries,
+        {each.ref: found for each in entries if (found := agent_directory.find_bundle_problems(each.agent))},
+        config.loaded_agents.problems if me.is_admin else (),
+        str(config.loaded_agents.path) if me.is_admin else None,
+    )
+    return render_page(request, "agents.html", page=page)
+
+
+# No agent has an id with an underscore, so that these paths are not those of agents.
+
+
+@router.get("/ui/agents/_import")
+async def show_import_form(request: Request, me: BrowserUser) -> Response:
+    """Show the form that imports agents."""
+    return render_page(request, "agent_import.html", page=ImportPage())
+
+
+@router.post("/ui/agents/_import")
+async def import_agents(request: Request, me: BrowserUser, editor: AgentEditorDep) -> Response:
+    """Create the agents of a pasted text."""
+    form = await read_submitted_form(request)
+    text, shared = form.text("text"), form.is_checked("shared")
+    try:
+        imported = await editor.import_agents(me, text, shared=shared)
+    except FORM_ERRORS as error:
+        # The fields of an agent are not fields of this form; its text is.
+        errors = {"text": " ".join(field_errors(error, ImportPage.labels).values())}
+        page = ImportPage(text, shared, errors)
+        return render_page(request, "agent_import.html", status=422, page=page)
+    names = ", ".join(f"“{one_line(each.agent.name, 60)}”" for each in imported[:5])
+    more = f" and {len(imported) - 5} more" if len(imported) > 5 else ""
+    target = f"/ui/agents/{imported[0].id}" if len(imported) == 1 else "/ui/agents"
+    return redirect_with_message(target, f"Imported {names}{more}.")
+
+
+@router.get("/ui/agents/{ref}")
+async def show_agent(
+    request: Request, me: CurrentUser, ref: str, agent_directory: AgentDirectoryDep
+) -> Response:
+    """Show one agent without its tools, which the page loads separately."""
+    entry = await find_entry(agent_directory, me, ref)
+    return render_page(request, "agent.html", page=_build_page(agent_directory, me, entry))
+
+
+@router.get("/ui/agents/{ref}/tools")
+async def show_agent_tools(
+    request: Request, me: CurrentUser, ref: str, agent_directory: AgentDirectoryDep
+) -> Response:
+    """Show one agent with its tools, or only the tools as a fragment for the script."""
+    entry = await find_entry(agent_directory, me, ref)
+    page = _build_page(agent_directory, me, entry)
+    if not page.problems:
+        tools = await agent_directory.resolve_agent_tools(me, entry.agent)
+        page = _build_page(agent_directory, me, entry, tools)
+    return await render_large_page(
+        request, "agent_tools.html" if is_fragment_request(request) else "agent.html", page=page
+    )
+
+
+@router.post("/ui/agents/{ref}/duplicate")
+async def duplicate_agent(
+    request: Request, me: BrowserUser, ref: str, agent_directory: AgentDirectoryDep, editor: AgentEditorDep
+) -> Response:
+    """Create a private copy of any agent, and open its form."""
+    entry = await find_entry(agent_directory, me, ref)
+    copy = await editor.duplicate(me, entry.agent)
+    return redirect_with_message(
+        f"/ui/agents/{copy.id}/edit", f"“{one_line(copy.agent.name, 80)}” is your own copy."
+    )
+
+
+@router.get("/ui/agents/{ref}/delete")
+async def show_delete_confirmation(
+    request: Request, me: BrowserUser, ref: str, editor: AgentEditorDep
+) -> Response:
+    """Show the confirmation page."""
+    stored = await editor.get_editable(me, ref)
+    page = ConfirmPage(
+        title=f"Delete “{one_line(stored.agent.name, 80)}”?",
+        text=_describe_deletion(stored),
+        action=f"/ui/agents/{stored.id}/delete",
+        back=f"/ui/agents/{stored.id}",
+    )
+    return render_confirm_page(request, page)
+
+
+@router.post("/ui/agents/{ref}/delete")
+async def delete_agent(request: Request, me: BrowserUser, ref: str, editor: AgentEditorDep) -> Response:
+    """Delete a stored agent."""
+    stored = await editor.delete(me, ref)
+    return redirect_with_message("/ui/agents", f"“{one_line(stored.agent.name, 80)}” is deleted.")
+
+
+async def find_entry(agent_directory: AgentDirectory, me: RequestUser, ref: str) -> AgentEntry:
+    """Return an agent that the user may use. Raises NotFound."""
+    try:
+        return await agent_directory.find_entry(me, ref)
+    except AgentsError:
+        # On a page, a missing agent is a 404, not an error of the configuration.
+        raise NotFound(f"agent '{ref}' not found", hint="it may have been deleted") from None
+
+
+def _describe_deletion(stored: StoredAgent) -> str:
+    whose = "Nobody can use it any more. " if stored.owner is None else ""
+    return f"{whose}Chats with it stay, and need another agent to go on."
+
+
+def _build_page(
+    agent_directory: AgentDirectory, me: RequestUser, entry: AgentEntry, tools: AgentTools | None = None
+) -> AgentPage:
+    agent = entry.agent
+    place = f"{agent.file}:{agent.line}" if agent.file and agent.line else agent.file
+    problems = agent_directory.find_bundle_problems(agent)
+    warnings = () if problems else agent_directory.find_agent_problems(me, agent)
+    return AgentPage(entry, problems, warnings, place if me.is_admin else None, tools)
