@@ -49,7 +49,7 @@
   }
 
   function show(item, told) {
-    item.dataset.picture = "";
+    item.dataset.seen = "";
     $(".icon", item).replaceWith(Object.assign(new Image(), { src: told.url, alt: "" }));
   }
 
@@ -58,7 +58,7 @@
   // Tells about a model without sight before the message is sent. The server refuses the message as well.
   function warn() {
     const isBlind = $("select[name=model]")?.selectedOptions[0]?.dataset.blind !== undefined;
-    $("#blind").hidden = !isBlind || !$("[data-picture]", list);
+    $("#blind").hidden = !isBlind || !$("[data-seen]", list);
   }
 
   if (form && list) {
