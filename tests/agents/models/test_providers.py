@@ -9,8 +9,11 @@ from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.tools import ToolDefinition
 from tests.agents.models.conftest import KEY, Fake, Make, ask
 
+from toolyard.agents.chat.model_history import InputModalities, build_messages
+from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import KeyRefused, ModelError, ModelFailed, NoSuchModel, RateLimited
+from toolyard.types.chat import Attachment, UserMessage
 
 pytestmark = pytest.mark.usefixtures("leaks")
 
@@ -79,6 +82,23 @@ async def test_instructions_and_tools_reach_the_provider(
     assert "Be brief." in str(body)
     assert "Tells the weather." in str(body)
     assert body.get("generationConfig", {}).get("temperature") == warmth
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_attached_picture_reaches_the_provider_in_its_form(
+    models: Models, provider_fake: Fake, name: str
+) -> None:
+    start = UserMessage("say Seen", attachments=(Attachment("f1", "x.gif", "image/gif", 6),))
+    turn = TurnSnapshot(1, 1.0, start)
+    messages = build_messages([turn], {}, InputModalities(images=True), {"f1": b"GIF89a"})
+    await ask(models, messages, wanted=name)
+    (body,) = journal(provider_fake, name)
+    data, text = "R0lGODlh", str(body)
+    assert "Attached picture" in text
+    assert {
+        "anthropic": f"'source': {{'data': '{data}', 'media_type': 'image/gif', 'type': 'base64'}}",
+        "google": f"'data': '{data}', 'mime_type': 'image/gif'",
+    }.get(name, f"data:image/gif;base64,{data}") in text
 
 
 async def test_anthropic_is_asked_to_remember_what_every_step_repeats(
