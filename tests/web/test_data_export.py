@@ -7,6 +7,7 @@ import io
 import json
 import time
 import zipfile
+from collections.abc import AsyncIterator
 
 from tests.web.conftest import Local, Person
 
@@ -36,13 +37,22 @@ async def test_the_archive_has_all_chats_of_the_person_and_of_nobody_else(team: 
     await add_chat(team, ann.user.id, "first", "Hello there")
     await add_chat(team, ann.user.id, "second", LONG_TEXT)
     await add_chat(team, bob.user.id, "other", "Private")
+
+    async def content() -> AsyncIterator[bytes]:
+        yield b"attached"
+
+    attachments = team.services.chats.attachments
+    attached = await attachments.upload(ann.user.id, "../notes.txt", content())
+    await team.services.database.chats.attachments.bind(ann.user.id, [attached.id], "first")
     archive = await download(ann)
     assert archive.testzip() is None
+    assert archive.read(f"chats/first-about-first/{attached.id}-notes.txt") == b"attached"
     assert sorted(archive.namelist()) == [
         "account.json",
         "audit.jsonl",
         "chats/first-about-first.jsonl",
         "chats/first-about-first.md",
+        f"chats/first-about-first/{attached.id}-notes.txt",
         "chats/second-about-second.jsonl",
         "chats/second-about-second.md",
         "instances.json",

@@ -169,6 +169,10 @@ class AttachmentService:
         found = await self._store.find(owner, ids)
         return [each.attachment for each in found.values() if each.chat_id is None]
 
+    async def list_sent(self, owner: str, chat_id: str) -> Sequence[Attachment]:
+        """Return the attachments of a chat."""
+        return await self._store.list_sent(owner, chat_id)
+
     async def delete_unsent(self, owner: str, id: str) -> bool:
         """Delete an attachment that was not sent. Return False if there is none."""
         return await self._store.delete_unsent(owner, id)

@@ -115,13 +115,21 @@ class SqlAttachmentStore:
 
     async def find(self, owner: str, ids: Sequence[str]) -> Mapping[str, StoredAttachment]:
         """Return the complete attachments with these ids. Unknown ids, and those of others, are left out."""
-        is_complete = _owner_condition(owner, ids) & attachments.c.mime.is_not(None)
-        query = select(attachments).where(is_complete)
+        found = await self._select_complete(_owner_condition(owner, ids))
+        return {each.attachment.id: each for each in found}
+
+    async def list_sent(self, owner: str, chat_id: str) -> Sequence[Attachment]:
+        """Return the attachments of a chat, by name."""
+        condition = (attachments.c.owner == owner) & (attachments.c.chat_id == chat_id)
+        return [each.attachment for each in await self._select_complete(condition)]
+
+    async def _select_complete(self, condition: ColumnElement[bool]) -> Sequence[StoredAttachment]:
+        query = select(attachments).where(condition, attachments.c.mime.is_not(None))
+        query = query.order_by(attachments.c.name, attachments.c.id)
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
-        return {
-            row.id: StoredAttachment(Attachment(row.id, row.name, row.mime, row.size), row.chat_id)
-            for row in rows
-        }
+        return [
+            StoredAttachment(Attachment(row.id, row.name, row.mime, row.size), row.chat_id) for row in rows
+        ]
 
     async def read_chunks(self, id: str) -> AsyncGenerator[bytes]:
         """Yield the content of an attachment that ``find`` returned, until its end or its deletion."""

@@ -132,7 +132,7 @@ async def export_my_data(
 ) -> StreamingResponse:
     """Return an archive with your account, API tokens without their secrets, instances without their
     credentials, standing approvals, usage, audit entries, your own agents, and chats as Markdown and as
-    events."""
+    events, with their attachments."""
     agents = await agent_directory.list_entries(request_user)
     records: Mapping[str, BaseModel] = {
         "account": await get_me(settings, request_user),
@@ -153,6 +153,8 @@ async def export_my_data(
             name = f"chats/{chat.id}-{export_file_name(chat).removesuffix('.md')}"
             yield f"{name}.md", _export_chat(call_path, chats, request_user, chat)
             yield f"{name}.jsonl", _export_events(chats, chat)
+            for each in await chats.attachments.list_sent(request_user.user.id, chat.id):
+                yield f"{name}/{each.id}-{each.name}", chats.attachments.read(each)
 
     headers = _build_headers(f"toolyard-data-{datetime.now(UTC):%Y-%m-%d}.zip")
     return StreamingResponse(_stream_zip(list_files()), media_type=ZIP_CONTENT_TYPE, headers=headers)
