@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ADMINS_ONLY = {
     *("add_server", "edit_server", "delete_server", "enable_server", "disable_server", "preview_server"),
     *("list_issuers", "confirm_server_issuer", "add_known_server"),
+    *("accept_proposal", "decline_proposal"),
     *("restart_server", "list_users", "add_user", "get_user", "edit_user", "delete_user", "invite_user"),
     *("list_audit", "export_audit", "list_server_changes", "accept_server_changes"),
 }
@@ -30,7 +31,7 @@ ADMINS_ONLY = {
 ANOTHERS = {
     *("get_instance", "edit_instance", "delete_instance", "enable_instance", "disable_instance"),
     *("test_instance", "connect_instance", "list_instance_tools", "delete_token"),
-    "end_session",
+    *("end_session", "delete_proposal"),
     *("list_instance_changes", "accept_instance_changes"),
     *("get_tool", "explain_tool", "call_tool", "sign_in_to_server", "sign_out_of_server"),
     *("get_chat", "edit_chat", "delete_chat", "list_chat_tools", "list_chat_events", "stream_chat"),
@@ -44,7 +45,7 @@ OWN = {
     *("list_tools", "list_tokens", "make_token", "get_me", "stream_events"),
     *("list_chats", "create_chat", "list_models", "list_approvals", "list_grants"),
     *("list_pending_items", "export_my_data"),
-    "list_catalog",
+    *("list_catalog", "list_proposals", "create_proposal"),
     *("list_agents", "list_agent_tools", "list_sessions", "end_sessions", "get_usage"),
     "upload_attachment",
 }
@@ -55,6 +56,9 @@ BODIES: dict[str, Any] = {
     "add_server": {"name": "N", "url": "https://x.example"},
     "edit_server": {"name": "N"},
     "add_known_server": {},
+    "create_proposal": {"catalog_id": "linear", "reason": "For the release"},
+    "accept_proposal": {},
+    "decline_proposal": {},
     "edit_instance": {"name": "mine now"},
     "call_tool": {"arguments": {}},
     "add_user": {"name": "mallory"},

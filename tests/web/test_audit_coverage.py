@@ -110,6 +110,10 @@ COVERED = {
     ("POST", "/ui/catalog"),
     ("POST", "/ui/catalog/{known_id}"),
     ("POST", "/api/v1/catalog/{id}"),
+    ("POST", "/api/v1/proposals/{id}/accept"),
+    ("POST", "/api/v1/proposals/{id}/decline"),
+    ("POST", "/ui/admin/proposals/{proposal_id}/accept"),
+    ("POST", "/ui/admin/proposals/{proposal_id}/decline"),
     ("POST", "/ui/admin/mcp/{server_id}/changes"),
     ("POST", "/ui/admin/mcp/{server_id}/connect"),
     ("POST", "/api/v1/servers/{id}/issuer"),
@@ -121,7 +125,8 @@ COVERED = {
 }
 """Routes that need more than an admin, each with its audit entry in a test of its own: the first needs
 somebody's instance (``test_tool_acceptance.py``), those of the
-catalogue a server that answers (``test_server_catalog.py``), the others an authorization server
+catalogue a server that answers (``test_server_catalog.py``), those of proposals a proposal
+(``test_proposals.py``), the others an authorization server
 (``test_pages_registry.py``, ``test_confirm_issuer.py``) or a model (``test_api_model_entries.py``)."""
 
 

@@ -42,6 +42,9 @@ PAGES = (
     "/ui/mcp/{waiting}/edit",
     "/ui/catalog",
     "/ui/catalog?q=git",
+    "/ui/proposals",
+    "/ui/proposals/new",
+    "/ui/proposals/new?known=linear",
     "/ui/tokens",
     "/ui/agents/_new",
     "/ui/agents/_import",
@@ -61,6 +64,7 @@ ADMIN_PAGES = (
     "/ui/admin/mcp/files/demo",
     "/ui/admin/mcp/files/demo/contents",
     "/ui/admin/mcp/files/demo/tool?name=weekday",
+    "/ui/admin/proposals",
     "/ui/admin/people",
     "/ui/admin/people/{user}/delete",
     "/ui/admin/audit",
@@ -222,7 +226,7 @@ async def test_nothing_at_all_yet_says_what_to_do_next(open_site: Opening) -> No
         assert page.root.one("main").all("a", href=way)
     for path in ("/ui/mcp", "/ui/mcp/new"):
         page = await user.get(path)
-        assert "Ask an admin" in page.text
+        assert "Propose the server that you need" in page.text
     await local.services.registry.add_server(ServerDraft("Docs", "https://docs.example/mcp"))
     for browser in (admin, user):
         page = await browser.get("/ui/")

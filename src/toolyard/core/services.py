@@ -36,6 +36,7 @@ from toolyard.registry.config_sign_ins import ConfigSignIns
 from toolyard.registry.credentials import AuthProviderFactory
 from toolyard.registry.issuer_confirmation import IssuerConfirmation
 from toolyard.registry.models import ModelRegistry
+from toolyard.registry.proposals import Proposals
 from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.registry.sign_out import SignOuts
 from toolyard.results.retention import Retention
@@ -79,6 +80,7 @@ class Services:
         self.net = OutboundHttp(guard, tracer=self.tracer)
         self.people = AccountService(database.accounts, settings, clock=time.time)
         self.registry = Registry(database.registry, settings, clock=time.time)
+        self.proposals = Proposals(database.proposals, self.registry, clock=time.time)
         flow = SignInFlow(self.net, database.auth, links.client_identity)
         self.sign_ins = InstanceSignIns(flow, self.registry, database.auth)
         self.config_sign_ins = ConfigSignIns(flow, database.auth)
@@ -213,6 +215,7 @@ class Services:
             self.people,
             self.registry,
             self.model_registry,
+            self.proposals,
             self.sign_ins,
             self.issuers,
             self.sign_outs,

@@ -42,7 +42,7 @@ def build_entry_draft(name: str, entry: Mapping[str, JsonValue], description: st
     value = replaced.value
     url, parameter = _take_secret_parameter(str(value["url"]))
     if "${" in url:
-        raise Invalid([Problem("the URL has a variable", path="entry", hint="write the whole URL")])
+        raise Invalid([Problem("the URL has a variable or a password", path="entry", hint="leave it out")])
     notes: list[str] = []
     choices = [ChoiceDraft("header", place="query", key=parameter)] if parameter else []
     choices += _read_headers(value.get("headers"), notes)

@@ -26,6 +26,7 @@ from toolyard.store.repositories.listings import SqlCatalogueStorage
 from toolyard.store.repositories.models import SqlModelStorage
 from toolyard.store.repositories.pending_items import SqlPendingItems
 from toolyard.store.repositories.pins import SqlPinStorage
+from toolyard.store.repositories.proposals import SqlProposalStore
 from toolyard.store.repositories.questions import SqlQuestionStore
 from toolyard.store.repositories.registry import SqlRegistryStorage
 from toolyard.store.repositories.replica_messages import SqlMailbox
@@ -73,6 +74,7 @@ class Database:
         self.expiry = ExpiredRowCleanup(executor, clock)
         self.key_rotation = KeyRotation(executor, cipher, self.signals)
         self.mailbox = SqlMailbox(executor, cipher, self.signals, clock)
+        self.proposals = SqlProposalStore(executor)
         self.questions = SqlQuestionStore(executor, self.mailbox)
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from toolyard.types.principal import Principal
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 
 __all__ = [
     "ApiToken",
@@ -175,6 +175,11 @@ class RequestUser:
     def is_admin(self) -> bool:
         """True for admins; with a token, only if the token has the right ``admin``."""
         return self.user.role is Role.ADMIN and self.has_right(Right.ADMIN)
+
+    @property
+    def is_local(self) -> bool:
+        """True for the only user of the mode none."""
+        return self.user.id == LOCAL_PRINCIPAL.id
 
     def has_right(self, right: Right) -> bool:
         """Return True if the token has the right, or if no token is used."""

@@ -19,6 +19,8 @@ class PendingKind(StrEnum):
     """A call of a program needs approval. Approvals in chats are part of the waiting chat."""
     QUESTION = "question"
     """A server asks a question that no client can answer."""
+    PROPOSAL = "proposal"
+    """Somebody proposed a server. For admins only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,7 +244,9 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         ),
         previews,
         new_servers,
-        NewServerForm(new_servers, settings, urls, database.auth, services.instances),
+        NewServerForm(
+            new_servers, settings, urls, database.auth, services.instances, services.proposals, services.audit
+        ),
         ServerCatalog(services.registry, services.config),
         ServerIcons(services.net),
         FirstSteps(

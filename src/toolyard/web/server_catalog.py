@@ -14,6 +14,7 @@ from toolyard.errors import ConfigError, Problem
 from toolyard.registry import Registry
 from toolyard.registry.entry_drafts import EntryDraft, build_entry_draft
 from toolyard.registry.errors import Invalid, NotFound
+from toolyard.types.proposal import Proposal
 from toolyard.types.registry import ChoiceDraft, ServerDraft
 from toolyard.types.server import HttpSpec, TransportSpec
 from toolyard.web.new_servers import AUTOMATIC
@@ -74,6 +75,13 @@ class ServerCatalog:
             raise Invalid([Problem("is required", path=each.name, hint=each.purpose) for each in missing])
         entry = server.fill_entry({name: values[name].strip() for name in wanted})
         return _with_sign_in(build_entry_draft(server.title, entry, server.purpose).draft)
+
+    def build_proposed_draft(self, proposal: Proposal) -> ServerDraft:
+        """Return the input for a proposed server with an address. Raises Invalid."""
+        known = self.known.get(proposal.known_id or "")
+        entry = proposal.entry or ({} if known is None else known.entry)
+        found = build_entry_draft(proposal.name, entry, "" if known is None else known.purpose)
+        return _with_sign_in(found.draft)
 
 
 def read_pasted_draft(text: str) -> EntryDraft:

@@ -24,6 +24,7 @@ from toolyard.gateway.http.event_streams import StreamLimits
 from toolyard.registry import Registry
 from toolyard.registry.issuer_confirmation import IssuerConfirmation
 from toolyard.registry.models import ModelRegistry
+from toolyard.registry.proposals import Proposals
 from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.registry.sign_out import SignOuts
 from toolyard.store import Database
@@ -80,6 +81,7 @@ __all__ = [
     "PendingItemsDep",
     "PeopleDep",
     "PreviewsDep",
+    "ProposalsDep",
     "QuestionsDep",
     "RegistryDep",
     "ResultRendererDep",
@@ -130,6 +132,7 @@ NotifierDep = Annotated[ChangeNotifier, uses(ChangeNotifier)]
 PendingItemsDep = Annotated[SqlPendingItems, uses(SqlPendingItems)]
 PeopleDep = Annotated[AccountService, uses(AccountService)]
 PreviewsDep = Annotated[ServerPreviews, uses(ServerPreviews)]
+ProposalsDep = Annotated[Proposals, uses(Proposals)]
 QuestionsDep = Annotated[SqlQuestionStore, uses(SqlQuestionStore)]
 RegistryDep = Annotated[Registry, uses(Registry)]
 ResultRendererDep = Annotated[ResultRenderer, uses(ResultRenderer)]

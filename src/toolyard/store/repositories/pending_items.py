@@ -8,9 +8,10 @@ from typing import Any
 from sqlalchemy import Connection, case, func, literal, select, union_all
 
 from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.tables import approvals, chat_events, chats, questions
+from toolyard.store.sql.tables import approvals, chat_events, chats, proposals, questions
 from toolyard.types.chat import Kind, TurnState
 from toolyard.types.pending_item import PendingItem, PendingKind
+from toolyard.types.proposal import ProposalState
 
 __all__ = ["SqlPendingItems"]
 
@@ -23,8 +24,11 @@ class SqlPendingItems:
     def __init__(self, executor: DatabaseExecutor) -> None:
         self._executor = executor
 
-    async def list(self, owner: str, now: float) -> Sequence[PendingItem]:
-        """Return the items of a person, oldest first, at most 100. Raises StoreError."""
+    async def list(self, owner: str, now: float, *, with_proposals: bool = False) -> Sequence[PendingItem]:
+        """Return the items of a person, oldest first, at most 100; with those of admins on request.
+
+        Raises StoreError.
+        """
         open_approvals = select(
             literal(PendingKind.APPROVAL.value), approvals.c.id, approvals.c.name, approvals.c.asked_at
         ).where(approvals.c.owner == owner, approvals.c.answered_at.is_(None), approvals.c.chat_id.is_(None))
@@ -32,7 +36,11 @@ class SqlPendingItems:
             literal(PendingKind.QUESTION.value), questions.c.id, questions.c.server, questions.c.asked_at
         ).where(questions.c.owner == owner, questions.c.expires_at > now)
         active_chats = _select_active_chats(owner)
-        query = union_all(active_chats, open_approvals, open_questions).order_by("since").limit(_MAX_ITEMS)
+        open_proposals = select(
+            literal(PendingKind.PROPOSAL.value), proposals.c.id, proposals.c.name, proposals.c.created_at
+        ).where(proposals.c.state == ProposalState.OPEN.value)
+        selected = (active_chats, open_approvals, open_questions, open_proposals)
+        query = union_all(*selected[: 4 if with_proposals else 3]).order_by("since").limit(_MAX_ITEMS)
 
         def work(connection: Connection) -> Sequence[PendingItem]:
             return [PendingItem(PendingKind(kind), *rest) for kind, *rest in connection.execute(query)]

@@ -68,6 +68,7 @@ __all__ = [
     "metadata",
     "models",
     "pins",
+    "proposals",
     "questions",
     "results",
     "servers",
@@ -534,6 +535,28 @@ questions = Table(
     Column("question", Text, nullable=False),
     Column("asked_at", Seconds(), nullable=False),
     Column("expires_at", Seconds(), nullable=False),
+)
+
+# Servers that people propose.
+
+proposals = Table(
+    "proposals",
+    metadata,
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
+    _user_column(),
+    Column("name", LimitedText(), nullable=False),
+    Column("reason", LimitedText(), nullable=False),
+    Column("known_id", LimitedText(MAX_INDEXED_CHARACTERS)),
+    Column("entry", Text),
+    Column("state", LimitedText(20), nullable=False),
+    Column("answer", LimitedText(), nullable=False),
+    Column("decided_by", LimitedText(), nullable=False),
+    Column("created_at", Seconds(), nullable=False),
+    Column("decided_at", Seconds()),
+    Column("server_id", LimitedText(MAX_INDEXED_CHARACTERS)),
+    Column("seen_at", Seconds()),
+    Index(None, "user_id"),
+    Index(None, "state", "created_at"),
 )
 
 # Messages between replicas, deleted by their recipient within seconds.

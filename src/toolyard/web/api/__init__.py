@@ -28,14 +28,14 @@ from toolyard.web.api import (
     usage,
     users,
 )
-from toolyard.web.api.catalog import known_servers
+from toolyard.web.api.catalog import known_servers, proposals
 from toolyard.web.api.chat_files import attachments, results
 from toolyard.web.routes import Routes
 
 __all__ = ["router"]
 
 router = Routes("/api/v1")
-_SERVER_MODULES = (status, config_sign_ins, known_servers, servers, instances, tool_changes, tools)
+_SERVER_MODULES = (status, config_sign_ins, known_servers, proposals, servers, instances, tool_changes, tools)
 _CHAT_MODULES = (agents, chats, attachments, chat_stream, results, exports, models, approvals, pending)
 for _each in (*_SERVER_MODULES, *_CHAT_MODULES, tokens, sessions, users, audit, usage, events, openapi):
     router.include(_each.router)

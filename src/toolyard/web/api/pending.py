@@ -25,6 +25,15 @@ __all__ = ["router"]
 router = Routes(tags=["approvals"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
 
+_PAGES = {
+    PendingKind.RUNNING_CHAT: "/ui/chat/{}",
+    PendingKind.WAITING_CHAT: "/ui/chat/{}",
+    PendingKind.APPROVAL: "/ui/approvals",
+    PendingKind.QUESTION: "/ui/approvals",
+    PendingKind.PROPOSAL: "/ui/admin/proposals",
+}
+
+
 class PendingItemResponse(ApiModel):
     """A chat at work, or a request that waits for your answer."""
 
@@ -43,18 +52,17 @@ class PendingItemList(BaseModel):
 
 @router.get("/pending", responses=problem_responses(), summary="List what waits for you")
 async def list_pending_items(pending: PendingItemsDep, request_user: ChatReader) -> PendingItemList:
-    """Return your chats with a running or suspended turn, the calls of programs that need approval, and open
-    questions of servers."""
-    found = await pending.list(request_user.user.id, time.time())
+    """Return your chats with a running or suspended turn, the calls of programs that need approval, open
+    questions of servers, and for admins the servers that people propose."""
+    found = await pending.list(request_user.user.id, time.time(), with_proposals=request_user.is_admin)
     return PendingItemList(items=[_build_item_model(each) for each in found])
 
 
 def _build_item_model(item: PendingItem) -> PendingItemResponse:
-    is_chat = item.kind in (PendingKind.RUNNING_CHAT, PendingKind.WAITING_CHAT)
     return PendingItemResponse(
         kind=item.kind,
         id=item.id,
         title=item.title,
-        page=f"/ui/chat/{item.id}" if is_chat else "/ui/approvals",
+        page=_PAGES[item.kind].format(item.id),
         since=to_datetime(item.since),
     )

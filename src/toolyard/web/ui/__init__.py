@@ -22,7 +22,7 @@ from toolyard.web.ui.chat import console, manage, pages, stream
 from toolyard.web.ui.chat import manage as tool_picker
 from toolyard.web.ui.components import render, showcase
 from toolyard.web.ui.instances import detail, form, icons, oauth, overview
-from toolyard.web.ui.registry import catalog, config_server, new_server, tool_changes
+from toolyard.web.ui.registry import catalog, config_server, new_server, proposals, tool_changes
 from toolyard.web.ui.registry import detail as registry_view
 from toolyard.web.ui.registry import form as registry_form
 from toolyard.web.ui.registry import overview as registry_list
@@ -55,6 +55,7 @@ for _each in (
     detail,
     registry_list,
     catalog,
+    proposals,
     new_server,
     registry_form,
     registry_view,

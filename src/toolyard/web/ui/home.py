@@ -11,6 +11,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from toolyard.registry.proposals import Proposals
 from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.types.registry import Instance, RegistryServer
 from toolyard.web.access.dependencies import RequestUser, require_user
@@ -22,6 +23,7 @@ from toolyard.web.service_dependencies import (
     ChatsDep,
     ConfigDep,
     InstanceSyncDep,
+    ProposalsDep,
     RegistryDep,
     ServerRecordsDep,
     SettingsDep,
@@ -105,6 +107,7 @@ async def show_home(
     server_records: ServerRecordsDep,
     tool_acceptance: ToolAcceptanceDep,
     first_steps: FirstStepsDep,
+    proposals: ProposalsDep,
 ) -> Response:
     """Show the home page of the signed-in person."""
     caller = callers.get(me)
@@ -138,6 +141,7 @@ async def show_home(
         first_steps=first,
         steps=[
             *await _build_approval_steps(approvals, me),
+            *await _build_proposal_steps(proposals, me),
             *_build_review_steps(me, changed, files, instances),
             *(
                 step
@@ -170,6 +174,16 @@ async def _build_approval_steps(approvals: SqlApprovalStore, me: RequestUser) ->
         return []
     title = f"{count(len(waiting), 'call')} {'needs' if len(waiting) == 1 else 'need'} your approval"
     return [NextStep(title, f"“{waiting[0].name}”: {waiting[0].reason}", "/ui/approvals", "Review")]
+
+
+async def _build_proposal_steps(proposals: Proposals, me: RequestUser) -> list[NextStep]:
+    """Return a step for each decision about the person's proposals that they have not seen."""
+    return [
+        NextStep(
+            f"“{each.name}” was {each.state}", each.answer or "Your proposal", "/ui/proposals", "Details"
+        )
+        for each in await proposals.list_unseen(me.user.id)
+    ]
 
 
 def _build_review_steps(

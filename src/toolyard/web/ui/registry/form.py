@@ -62,6 +62,7 @@ class FormNotice:
     hint: str
     button: str = ""
     button_value: str = ""
+    kind: str = "warn"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ In the mode ``none``, the server's only user gets an instance of it at once.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
@@ -14,7 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.config.settings.table import PeopleMode, Settings
+from toolyard.core.audit import AuditRecorder
 from toolyard.core.instances import InstanceSync
+from toolyard.registry.errors import NotFound
+from toolyard.registry.proposals import Proposals
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.types.registry import AuthKind, ChoiceDraft, RegistryServer, ServerDraft
 from toolyard.web.access.dependencies import RequestUser, require_admin
@@ -23,6 +27,7 @@ from toolyard.web.new_servers import AUTOMATIC, NewServers, Obstacle, ObstacleKi
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
 from toolyard.web.server_preview import ServerPreview
+from toolyard.web.service_dependencies import ProposalsDep, ServerCatalogDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import extract_host
 from toolyard.web.ui.components.forms import FORM_ERRORS, read_submitted_form
@@ -37,7 +42,9 @@ AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
 OWN_INSTANCE = "own_instance"
 """Hidden field of forms after which the admin gets an instance, also with accounts."""
-_CARRIED_FIELDS = (OWN_INSTANCE,)
+_PROPOSAL = "proposal"
+"""Hidden field with the id of the proposal that is accepted with the form."""
+_CARRIED_FIELDS = (OWN_INSTANCE, _PROPOSAL)
 """Hidden fields that the form keeps while it is shown again."""
 
 
@@ -51,12 +58,16 @@ class NewServerForm:
         urls: PublicUrls,
         auth_storage: SqlAuthStorage,
         instance_sync: InstanceSync,
+        proposals: Proposals,
+        audit: AuditRecorder,
     ) -> None:
         self._new_servers = new_servers
         self._settings = settings
         self._urls = urls
         self._auth_storage = auth_storage
         self._instance_sync = instance_sync
+        self._proposals = proposals
+        self._audit = audit
 
     async def show(
         self,
@@ -96,7 +107,15 @@ class NewServerForm:
         except FORM_ERRORS as error:
             page = replace(await forms.build(draft, error=error), carried=carried)
             return render_page(request, "server_form.html", status=422, page=page)
+        if carried.get(_PROPOSAL):
+            await self._accept_proposal(me, carried[_PROPOSAL], server)
         return await self._redirect(me, server, bool(carried.get(OWN_INSTANCE)))
+
+    async def _accept_proposal(self, me: RequestUser, proposal_id: str, server: RegistryServer) -> None:
+        # The server is added already, so that a proposal that was withdrawn meanwhile is no error.
+        with contextlib.suppress(NotFound):
+            await self._proposals.accept(proposal_id, me.user.name, server.id)
+            await self._audit.record_change(me, "proposal.accept", proposal_id, name=server.name)
 
     async def _redirect(self, me: RequestUser, server: RegistryServer, with_instance: bool) -> Response:
         if self._settings.people_mode is not PeopleMode.NONE and not with_instance:
@@ -114,9 +133,21 @@ NewServerFormDep = Annotated[NewServerForm, uses(NewServerForm)]
 
 
 @router.get("/ui/admin/mcp/new")
-async def show_new_server_form(request: Request, me: AdminUser, new_server: NewServerFormDep) -> Response:
-    """Show an empty form."""
-    return await new_server.show(request, ServerDraft("", "", choices=(ChoiceDraft(AUTOMATIC),)), {})
+async def show_new_server_form(
+    request: Request,
+    me: AdminUser,
+    new_server: NewServerFormDep,
+    proposals: ProposalsDep,
+    catalog: ServerCatalogDep,
+    proposal: str = "",
+) -> Response:
+    """Show an empty form, or one with the values of a proposal."""
+    if not proposal:
+        return await new_server.show(request, ServerDraft("", "", choices=(ChoiceDraft(AUTOMATIC),)), {})
+    proposed = await proposals.get_open(proposal)
+    notice = FormNotice(f"Proposed by {proposed.user_name}", proposed.reason, "", kind="note")
+    draft = catalog.build_proposed_draft(proposed)
+    return await new_server.show(request, draft, {_PROPOSAL: proposal}, notice=notice)
 
 
 @router.post("/ui/admin/mcp/new")

@@ -2,11 +2,12 @@
 "use strict";
 
 const VISIBLE_SECONDS = 10, HIDDEN_SECONDS = 30, LONG_TURN_SECONDS = 20;
-const PLACES = { waiting_chat: "/ui/chat", approval: "/ui/approvals", question: "/ui/approvals" };
+const PLACES = { waiting_chat: "/ui/chat", approval: "/ui/approvals", question: "/ui/approvals", proposal: "/ui/admin/proposals" };
 const WORDS = {
   waiting_chat: "This chat is waiting for you.",
   approval: "This call needs your approval.",
   question: "This server asks you a question.",
+  proposal: "Somebody proposes this server.",
 };
 
 let known = null, waiting = 0, timer = 0;

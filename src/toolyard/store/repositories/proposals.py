@@ -1,0 +1,149 @@
+"""Storage of proposed servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, delete, func, select, update
+
+from toolyard.errors import LimitReached
+from toolyard.store.repositories.row_limits import delete_all_but_newest
+from toolyard.store.sql.columns import MAX_TEXT_CHARACTERS, clean_text
+from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.json_text import json_text
+from toolyard.store.sql.tables import proposals, users
+from toolyard.types.proposal import Proposal, ProposalState
+
+__all__ = ["SqlProposalStore"]
+
+_MAX_LISTED = 500
+_SELECT = select(proposals, users.c.name.label("user_name")).join(users, users.c.id == proposals.c.user_id)
+_IS_OPEN = proposals.c.state == ProposalState.OPEN.value
+
+
+class SqlProposalStore:
+    """Proposals in a table. Those of a deleted person are deleted with them."""
+
+    def __init__(self, executor: DatabaseExecutor, *, max_open: int = 20, max_decided: int = 50) -> None:
+        """``max_open`` and ``max_decided`` limit the proposals of one person: more are refused, and the
+        oldest decided ones are deleted."""
+        self._executor = executor
+        self._max_open = max_open
+        self._max_decided = max_decided
+
+    async def add(self, proposal: Proposal) -> None:
+        """Store a proposal. Raises LimitReached or StoreError."""
+        values = {
+            "id": proposal.id,
+            "user_id": proposal.user_id,
+            "name": clean_text(proposal.name, MAX_TEXT_CHARACTERS),
+            "reason": clean_text(proposal.reason, MAX_TEXT_CHARACTERS),
+            "known_id": proposal.known_id,
+            "entry": None if proposal.entry is None else json_text(dict(proposal.entry)),
+            "state": proposal.state.value,
+            "answer": "",
+            "decided_by": "",
+            "created_at": proposal.created_at,
+        }
+        is_own = proposals.c.user_id == proposal.user_id
+
+        def work(connection: Connection) -> None:
+            count = select(func.count()).where(is_own, _IS_OPEN)
+            if connection.execute(count).scalar_one() >= self._max_open:
+                raise LimitReached(
+                    f"You have {self._max_open} open proposals, which is the limit.",
+                    hint="Withdraw one, or wait until an admin has decided.",
+                )
+            connection.execute(proposals.insert().values(**values))
+            delete_all_but_newest(
+                connection, proposals, is_own & ~_IS_OPEN, proposals.c.decided_at, self._max_decided
+            )
+
+        await self._executor.write(work)
+
+    async def get(self, proposal_id: str) -> Proposal | None:
+        """Return a proposal of anyone."""
+        query = _SELECT.where(proposals.c.id == proposal_id)
+        row = await self._executor.read_or_default(
+            lambda connection: connection.execute(query).one_or_none(), None
+        )
+        return None if row is None else _proposal_from_row(row)
+
+    async def list(self, user_id: str | None = None) -> Sequence[Proposal]:
+        """Return the proposals of a person, or of everyone: open ones first, then the newest, at most 500."""
+        query = _SELECT.order_by(_IS_OPEN.desc(), proposals.c.created_at.desc(), proposals.c.id)
+        if user_id is not None:
+            query = query.where(proposals.c.user_id == user_id)
+        rows = await self._executor.read_or_default(
+            lambda connection: connection.execute(query.limit(_MAX_LISTED)).all(), ()
+        )
+        return [_proposal_from_row(row) for row in rows]
+
+    async def list_unseen(self, user_id: str) -> Sequence[Proposal]:
+        """Return the decided proposals of a person that they have not seen since."""
+        query = _SELECT.where(proposals.c.user_id == user_id, ~_IS_OPEN, proposals.c.seen_at.is_(None))
+        rows = await self._executor.read(
+            lambda connection: connection.execute(query.order_by(proposals.c.decided_at)).all()
+        )
+        return [_proposal_from_row(row) for row in rows]
+
+    async def mark_seen(self, user_id: str, at: float) -> None:
+        """Remember that a person has seen all decisions."""
+        unseen = (proposals.c.user_id == user_id) & ~_IS_OPEN & proposals.c.seen_at.is_(None)
+        await self._change(update(proposals).where(unseen).values(seen_at=at))
+
+    async def decide(
+        self,
+        proposal_id: str,
+        state: ProposalState,
+        *,
+        by: str,
+        at: float,
+        answer: str = "",
+        server_id: str | None = None,
+    ) -> bool:
+        """Store a decision. Return False if the proposal is not open any more."""
+        values = {
+            "state": state.value,
+            "answer": clean_text(answer, MAX_TEXT_CHARACTERS),
+            "decided_by": by,
+            "decided_at": at,
+            "server_id": server_id,
+        }
+        return await self._change(
+            update(proposals).where(proposals.c.id == proposal_id, _IS_OPEN).values(**values)
+        )
+
+    async def delete(self, user_id: str, proposal_id: str) -> bool:
+        """Delete a proposal of a person. Return False if they have none with this id."""
+        own = (proposals.c.id == proposal_id) & (proposals.c.user_id == user_id)
+        return await self._change(delete(proposals).where(own))
+
+    async def _change(self, statement: Any) -> bool:
+        return (
+            await self._executor.write_or_default(
+                lambda connection: connection.execute(statement).rowcount, 0
+            )
+            > 0
+        )
+
+
+def _proposal_from_row(row: Any) -> Proposal:
+    return Proposal(
+        id=row.id,
+        user_id=row.user_id,
+        user_name=row.user_name,
+        name=row.name,
+        reason=row.reason,
+        created_at=row.created_at,
+        known_id=row.known_id,
+        entry=None if row.entry is None else orjson.loads(row.entry),
+        state=ProposalState(row.state),
+        answer=row.answer,
+        decided_by=row.decided_by,
+        decided_at=row.decided_at,
+        server_id=row.server_id,
+        seen_at=row.seen_at,
+    )

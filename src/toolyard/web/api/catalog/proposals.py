@@ -1,0 +1,185 @@
+"""``/proposals``: servers that people propose. Admins accept or decline them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import Depends, Query
+from pydantic import Field, model_validator
+
+from toolyard.accounts.errors import NotAllowed
+from toolyard.registry.proposals import MAX_REASON_CHARACTERS
+from toolyard.types.proposal import Proposal
+from toolyard.web.api.dependencies import (
+    JSON_CONTENT_TYPE,
+    AdminUser,
+    ApiModel,
+    PathId,
+    RequestModel,
+    UserWithManage,
+    UserWithRead,
+    problem_responses,
+    require_media_types,
+    to_datetime,
+    to_optional_datetime,
+)
+from toolyard.web.routes import Routes
+from toolyard.web.server_catalog import read_pasted_draft
+from toolyard.web.service_dependencies import AuditDep, ProposalsDep, RegistryDep, ServerCatalogDep
+
+__all__ = ["router"]
+
+router = Routes(
+    prefix="/proposals", tags=["catalog"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
+)
+
+_MAX_ENTRY_CHARACTERS = 20_000
+
+
+class ProposalResponse(ApiModel):
+    """A proposed server, and the decision about it."""
+
+    id: str
+    proposed_by: str = Field(description="Name of the person.")
+    name: str
+    reason: str
+    catalog_id: str | None = Field(description="Id in the catalogue, if it is a well-known server.")
+    url: str | None
+    state: Literal["open", "accepted", "declined"]
+    answer: str
+    decided_by: str = Field(description="Name of the admin; empty while it is open.")
+    server_id: str | None = Field(description="The server that was added for it.")
+    created_at: datetime
+    decided_at: datetime | None
+
+
+class ProposalList(ApiModel):
+    """Proposals, open ones first; at most 500."""
+
+    items: list[ProposalResponse]
+
+
+class CreateProposalRequest(RequestModel):
+    """A server to propose: one of the catalogue, or an address."""
+
+    catalog_id: str | None = Field(default=None, max_length=128)
+    entry: str | None = Field(
+        default=None,
+        max_length=_MAX_ENTRY_CHARACTERS,
+        description="A URL, or an entry of an `mcp.json` as text. Secrets that are recognised are removed.",
+    )
+    reason: str = Field(min_length=1, max_length=MAX_REASON_CHARACTERS)
+
+    @model_validator(mode="after")
+    def _check_server(self) -> CreateProposalRequest:
+        if (self.catalog_id is None) is (self.entry is None):
+            raise ValueError("give either catalog_id or entry")
+        return self
+
+
+class AcceptProposalRequest(RequestModel):
+    """The server that was added for a proposal."""
+
+    server_id: str | None = Field(
+        default=None, max_length=128, description="Id of the registry server; null for one in a file."
+    )
+
+
+class DeclineProposalRequest(RequestModel):
+    """Answer for the person."""
+
+    answer: str = Field(default="", max_length=MAX_REASON_CHARACTERS)
+
+
+@router.get("", responses=problem_responses(), summary="List proposals")
+async def list_proposals(
+    proposals: ProposalsDep,
+    request_user: UserWithRead,
+    everyone: Annotated[bool, Query(description="Those of everyone; for admins only.")] = False,
+) -> ProposalList:
+    """Return your proposals, or those of everyone."""
+    if everyone and not request_user.is_admin:
+        raise NotAllowed("only admins may see the proposals of others", hint="leave out everyone")
+    found = await (proposals.list_all() if everyone else proposals.list_own(request_user.user.id))
+    return ProposalList(items=[_build_model(each) for each in found])
+
+
+@router.post("", status_code=201, responses=problem_responses(409, 413, 415), summary="Propose a server")
+async def create_proposal(
+    audit: AuditDep,
+    proposals: ProposalsDep,
+    catalog: ServerCatalogDep,
+    request_user: UserWithManage,
+    given: CreateProposalRequest,
+) -> ProposalResponse:
+    """Propose a server to the admins. Toolyard does not contact its address before an admin adds it."""
+    if given.catalog_id is not None:
+        known = catalog.get(given.catalog_id)
+        made = await proposals.add_known(request_user.user, known.id, known.title, given.reason)
+    else:
+        found = read_pasted_draft(given.entry or "")
+        made = await proposals.add_address(request_user.user, found, given.reason)
+    await audit.record_change(request_user, "proposal.add", made.id, name=made.name)
+    return _build_model(made)
+
+
+@router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Withdraw a proposal")
+async def delete_proposal(
+    audit: AuditDep, proposals: ProposalsDep, request_user: UserWithManage, id: PathId
+) -> None:
+    """Delete one of your proposals, decided or not."""
+    await proposals.withdraw(request_user.user.id, id)
+    await audit.record_change(request_user, "proposal.withdraw", id)
+
+
+@router.post(
+    "/{id}/accept", status_code=204, responses=problem_responses(404, 413, 415), summary="Accept a proposal"
+)
+async def accept_proposal(
+    audit: AuditDep,
+    proposals: ProposalsDep,
+    registry: RegistryDep,
+    request_user: AdminUser,
+    id: PathId,
+    given: AcceptProposalRequest,
+) -> None:
+    """Close a proposal whose server you have added, and tell the person which one it is."""
+    proposal = await proposals.get_open(id)
+    if given.server_id is not None:
+        await registry.get_server(given.server_id)
+    await proposals.accept(id, request_user.user.name, given.server_id)
+    await audit.record_change(request_user, "proposal.accept", id, name=proposal.name)
+
+
+@router.post(
+    "/{id}/decline", status_code=204, responses=problem_responses(404, 413, 415), summary="Decline a proposal"
+)
+async def decline_proposal(
+    audit: AuditDep,
+    proposals: ProposalsDep,
+    request_user: AdminUser,
+    id: PathId,
+    given: DeclineProposalRequest,
+) -> None:
+    """Close a proposal with an answer for the person."""
+    proposal = await proposals.get_open(id)
+    await proposals.decline(id, request_user.user.name, given.answer)
+    await audit.record_change(request_user, "proposal.decline", id, name=proposal.name)
+
+
+def _build_model(proposal: Proposal) -> ProposalResponse:
+    return ProposalResponse(
+        id=proposal.id,
+        proposed_by=proposal.user_name,
+        name=proposal.name,
+        reason=proposal.reason,
+        catalog_id=proposal.known_id,
+        url=None if proposal.entry is None else str(proposal.entry.get("url")),
+        state=proposal.state.value,
+        answer=proposal.answer,
+        decided_by=proposal.decided_by,
+        server_id=proposal.server_id,
+        created_at=to_datetime(proposal.created_at),
+        decided_at=to_optional_datetime(proposal.decided_at),
+    )

@@ -1,0 +1,155 @@
+"""``/ui/proposals``: servers that people propose. ``/ui/admin/proposals``: an admin accepts or declines them.
+
+To accept a proposal, the admin submits the form to add a server, filled with its values.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.config.known_servers import KnownServer
+from toolyard.registry.errors import NotFound
+from toolyard.registry.proposals import MAX_REASON_CHARACTERS
+from toolyard.types.proposal import Proposal
+from toolyard.web.access.dependencies import RequestUser, require_admin, require_browser_user
+from toolyard.web.routes import Routes
+from toolyard.web.server_catalog import ServerCatalog, read_pasted_draft
+from toolyard.web.service_dependencies import AuditDep, ConfigDep, ProposalsDep, ServerCatalogDep
+from toolyard.web.ui.account.connect import build_program_words
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form
+from toolyard.web.ui.components.render import render_page
+
+__all__ = ["router"]
+
+router = Routes()
+
+BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
+AdminUser = Annotated[RequestUser, Depends(require_admin)]
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalsPage:
+    """Proposals of one person, or of everyone for an admin."""
+
+    proposals: Sequence[Proposal]
+    for_admin: bool
+    known: Mapping[str, KnownServer]
+    program: str = ""
+    """Command that runs this Toolyard."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalForm:
+    """Content of the form. ``known`` is the server of the catalogue that is proposed, if it is one."""
+
+    known: KnownServer | None
+    text: str = ""
+    reason: str = ""
+    errors: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    max_reason: ClassVar[int] = MAX_REASON_CHARACTERS
+    labels: ClassVar[Mapping[str, str]] = {
+        "text": "URL or entry",
+        "entry": "URL or entry",
+        "url": "URL",
+        "reason": "Reason",
+    }
+
+
+@router.get("/ui/proposals")
+async def list_own_proposals(
+    request: Request, me: BrowserUser, proposals: ProposalsDep, catalog: ServerCatalogDep
+) -> Response:
+    """Show the person's proposals, with the decisions about them."""
+    own = await proposals.list_own(me.user.id)
+    await proposals.mark_seen(me.user.id)
+    return render_page(request, "proposals.html", page=ProposalsPage(own, False, catalog.known))
+
+
+@router.get("/ui/proposals/new")
+async def show_proposal_form(
+    request: Request, me: BrowserUser, catalog: ServerCatalogDep, known: str = "", text: str = ""
+) -> Response:
+    """Show the form, for a server of the catalogue or for an address."""
+    page = ProposalForm(catalog.known.get(known), text)
+    return render_page(request, "proposal_form.html", page=page)
+
+
+@router.post("/ui/proposals/new")
+async def propose_server(
+    request: Request, me: BrowserUser, audit: AuditDep, proposals: ProposalsDep, catalog: ServerCatalogDep
+) -> Response:
+    """Store a proposal. Its address is not contacted."""
+    form = await read_submitted_form(request)
+    known, text, reason = catalog.known.get(form.text("known")), form.text("text"), form.text("reason")
+    notes: Sequence[str] = ()
+    try:
+        if known is not None:
+            made = await proposals.add_known(me.user, known.id, known.title, reason)
+        else:
+            found = read_pasted_draft(text)
+            notes = found.notes
+            made = await proposals.add_address(me.user, found, reason)
+    except FORM_ERRORS as error:
+        page = ProposalForm(known, text, reason, field_errors(error, ProposalForm.labels))
+        return render_page(request, "proposal_form.html", status=422, page=page)
+    await audit.record_change(me, "proposal.add", made.id, name=made.name)
+    return redirect_with_message("/ui/proposals", f"“{made.name}” was proposed.", hint=" ".join(notes))
+
+
+@router.post("/ui/proposals/{proposal_id}/withdraw")
+async def withdraw_proposal(
+    me: BrowserUser, proposal_id: str, audit: AuditDep, proposals: ProposalsDep
+) -> Response:
+    """Delete one of the person's proposals."""
+    await proposals.withdraw(me.user.id, proposal_id)
+    await audit.record_change(me, "proposal.withdraw", proposal_id)
+    return redirect_with_message("/ui/proposals", "The proposal was removed.")
+
+
+@router.get("/ui/admin/proposals")
+async def list_all_proposals(
+    request: Request, me: AdminUser, config: ConfigDep, proposals: ProposalsDep, catalog: ServerCatalogDep
+) -> Response:
+    """Show the proposals of everyone."""
+    program = shlex.join(build_program_words(config))
+    page = ProposalsPage(await proposals.list_all(), True, catalog.known, program)
+    return render_page(request, "proposals.html", page=page)
+
+
+@router.post("/ui/admin/proposals/{proposal_id}/accept")
+async def accept_local_proposal(
+    me: AdminUser, proposal_id: str, audit: AuditDep, proposals: ProposalsDep, catalog: ServerCatalogDep
+) -> Response:
+    """Close the proposal of a program after the admin added it by command."""
+    proposal = await proposals.get_open(proposal_id)
+    if not _is_program(catalog, proposal):
+        raise NotFound("this proposal has an address", hint="add it with the form")
+    await proposals.accept(proposal_id, me.user.name, None)
+    await audit.record_change(me, "proposal.accept", proposal_id, name=proposal.name)
+    return redirect_with_message("/ui/admin/proposals", f"“{proposal.name}” was accepted.")
+
+
+@router.post("/ui/admin/proposals/{proposal_id}/decline")
+async def decline_proposal(
+    request: Request, me: AdminUser, proposal_id: str, audit: AuditDep, proposals: ProposalsDep
+) -> Response:
+    """Close a proposal with an answer for the person."""
+    answer = (await read_submitted_form(request)).text("answer")
+    proposal = await proposals.get_open(proposal_id)
+    await proposals.decline(proposal_id, me.user.name, answer)
+    await audit.record_change(me, "proposal.decline", proposal_id, name=proposal.name)
+    return redirect_with_message("/ui/admin/proposals", f"“{proposal.name}” was declined.")
+
+
+def _is_program(catalog: ServerCatalog, proposal: Proposal) -> bool:
+    known = catalog.known.get(proposal.known_id or "")
+    return proposal.entry is None and (known is None or not known.is_remote)
