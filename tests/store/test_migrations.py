@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import inspect, text
 
 from toolyard.store import Database
+from toolyard.store.errors import DatabaseOutdated
 from toolyard.store.sql import dialects, migrate, open
 from toolyard.types.account import Invite, Role
 from toolyard.types.chat import Chat
@@ -162,3 +163,19 @@ async def test_whoever_comes_while_another_changes_the_tables_waits_however_long
         database = await opening_it
     assert await database.executor.read(migrate.read_schema_version) == migrate.HEAD
     await database.close()
+
+
+async def test_a_file_that_another_process_uses_is_not_migrated(tmp_path: Path) -> None:
+    with code_of_revision("0001"):
+        before = await open_database(tmp_path, None)
+    with pytest.raises(DatabaseOutdated, match="a process of that version uses it"):
+        await Database.open(tmp_path, url=None, secret_key=KEY, migrates=False)
+    assert "chats" not in await tables(before)
+    # One that may migrate waits until the other has ended.
+    opening = asyncio.create_task(open_database(tmp_path, None))
+    await before.accounts.add_user("Ann", Role.USER)
+    await before.close()
+    after, other = await asyncio.gather(opening, open_database(tmp_path, None))
+    assert "chats" in await tables(other)
+    await after.close()
+    await other.close()

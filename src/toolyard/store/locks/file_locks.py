@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -28,6 +28,9 @@ if sys.platform == "win32":
             return False
         return True
 
+    def _try_share(descriptor: int) -> bool:
+        return True  # There are no shared locks.
+
 else:
     import fcntl
 
@@ -38,8 +41,15 @@ else:
             return False
         return True
 
+    def _try_share(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
-__all__ = ["FileLocks", "hold_file_lock"]
+
+__all__ = ["FileLocks", "UseLock", "hold_file_lock"]
 
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.01, 0.1
 
@@ -60,6 +70,58 @@ def hold_file_lock(path: Path, seconds: float) -> Generator[None]:
         yield
     finally:
         _release_lock(path, descriptor)
+
+
+class UseLock:
+    """Lock of something that several processes use, and that one may replace while no other uses it.
+
+    Where the file system has no locks, nothing is locked.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def share(self, seconds: float) -> bool:
+        """Hold it together with other users. Return False if one has it alone for longer than that."""
+        return self._wait(_try_share, seconds)
+
+    def own(self, seconds: float) -> bool:
+        """Hold it alone. Return False if there are other users for longer than that."""
+        return self._wait(_try_lock, seconds)
+
+    def _wait(self, try_change: Callable[[int], bool], seconds: float) -> bool:
+        deadline, pause = time.monotonic() + seconds, _FIRST_RETRY_SECONDS
+        with contextlib.suppress(OSError):
+            while not self._try(try_change):
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(pause)
+                pause = min(pause * 1.5, _MAX_RETRY_SECONDS)
+        return True
+
+    def _try(self, try_change: Callable[[int], bool]) -> bool:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        if not try_change(self._descriptor):
+            return False
+        # The last user may have removed the file after it was opened here, see ``_try_acquire``.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._descriptor), os.stat(self._path)):
+                return True
+        os.close(self._descriptor)
+        self._descriptor = None
+        return False
+
+    def release(self) -> None:
+        """Give it up. The last user removes the file."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        with contextlib.suppress(OSError):
+            if _try_lock(descriptor):
+                os.unlink(self._path)
+        os.close(descriptor)
 
 
 class FileLocks:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import sqlite3
-from collections.abc import Generator, Mapping, MutableSet, Sequence
+from collections.abc import Callable, Generator, Mapping, MutableSet, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -109,11 +109,13 @@ class Engines:
     open_connections: MutableSet[Any] = field(default_factory=WeakSet[Any], repr=False)
     """Open psycopg connections of the pool."""
     limits: TimeLimits = TimeLimits()
+    on_dispose: Callable[[], None] = lambda: None
 
     def dispose(self) -> None:
         """Close every connection."""
         self.reader.dispose()
         self.writer.dispose()
+        self.on_dispose()
 
     def abort_connections(self) -> None:
         """Shut down the sockets of PostgreSQL connections, so that threads blocked on them get an error.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, select
@@ -12,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from toolyard.config.file_writer import ensure_private_file
 from toolyard.store.errors import DatabaseOutdated, DatabaseUnusable, KeyMissing, Unreadable, WrongKey
-from toolyard.store.locks.file_locks import hold_file_lock
+from toolyard.store.locks.file_locks import UseLock, hold_file_lock
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import (
     Engines,
@@ -34,6 +35,12 @@ __all__ = ["CANARY_ID", "DATABASE_FILE_NAME", "RETIRED_CANARY_ID", "check_key", 
 
 _LOCK_FILE_NAME = "toolyard.db.lock"
 _LOCK_TIMEOUT_SECONDS = 60.0
+_USE_FILE_NAME = "toolyard.db.use"
+_USERS_TIMEOUT_SECONDS = 45.0
+"""Time for other processes to close the database before it is migrated: a process that hands its clients over
+takes half a minute."""
+_READERS_TIMEOUT_SECONDS = 1.0
+"""The same where others may go on: enough for those that only look whether it is outdated."""
 CANARY_ID = "canary"
 """Row id and associated data of the canary, a known plaintext that reveals a wrong key."""
 RETIRED_CANARY_ID = "retired"
@@ -53,9 +60,10 @@ def open_database(
     """Open a database whose key is right and whose tables are up to date.
 
     Unless ``migrates``, outdated tables of PostgreSQL are left as they are, and DatabaseOutdated is raised.
-    Blocks; call it in a worker thread. Raises DatabaseUnavailable, DatabaseUnusable, KeyMissing, KeyUnusable
-    and WrongKey.
+    It is also raised if another process uses a SQLite file with outdated tables. Blocks; call it in a worker
+    thread. Raises DatabaseUnavailable, DatabaseUnusable, KeyMissing, KeyUnusable and WrongKey.
     """
+    use: UseLock | None = None
     if url is not None:
         engines = create_postgresql_engines(parse_postgresql_url(url), limits)
         if secret_key is None:
@@ -70,9 +78,11 @@ def open_database(
         except OSError as error:
             raise _unusable_error(data_dir, error) from None
         engines = create_sqlite_engines(data_dir / DATABASE_FILE_NAME, limits)
+        use = UseLock(data_dir / _USE_FILE_NAME)
+        engines = replace(engines, on_dispose=use.release)
         cipher = Cipher(secret_key, former_key) if secret_key is not None else None
     try:
-        return engines, _verify_and_prepare(engines, data_dir, cipher, former_key, migrates)
+        return engines, _verify_and_prepare(engines, data_dir, cipher, former_key, migrates, use)
     except (SQLAlchemyError, sqlite3.Error) as error:
         engines.dispose()
         raise unavailable_error(engines, error) from error
@@ -94,8 +104,15 @@ def _unusable_error(data_dir: Path, error: OSError) -> DatabaseUnusable:
 
 
 def _verify_and_prepare(
-    engines: Engines, data_dir: Path, cipher: Cipher | None, former_key: str | None, migrates: bool
+    engines: Engines,
+    data_dir: Path,
+    cipher: Cipher | None,
+    former_key: str | None,
+    migrates: bool,
+    use: UseLock | None,
 ) -> Cipher:
+    if use is not None:
+        use.share(_LOCK_TIMEOUT_SECONDS)  # Another process may migrate it.
     with engines.reader.connect() as connection:
         version, canaries, wal_enabled = (
             read_schema_version(connection),
@@ -109,7 +126,7 @@ def _verify_and_prepare(
         if version == HEAD and wal_enabled:
             return cipher
     # PostgreSQL needs no file lock here: the migration takes an advisory lock that all replicas share.
-    if engines.kind == "postgresql":
+    if use is None:
         assert cipher is not None
         if version is not None and not migrates and version < HEAD:
             # Replicas of the earlier version may be running, and could not use the new tables.
@@ -119,6 +136,8 @@ def _verify_and_prepare(
                 hint="run `toolyard migrate`, or update and restart the servers that use this database",
             )
         return _prepare_tables(engines, cipher)
+    # Others that wait for this lock must not keep its holder from owning the database.
+    use.release()
     with hold_file_lock(data_dir / _LOCK_FILE_NAME, _LOCK_TIMEOUT_SECONDS):
         # Two processes may open a new directory at once. The second gets the lock after the first has written
         # the key file, and uses that key.
@@ -126,7 +145,24 @@ def _verify_and_prepare(
             make_key(data_dir / KEY_FILE_NAME)
             cipher = Cipher(read_key(data_dir / KEY_FILE_NAME), former_key)
         enable_wal(engines)
-        return _prepare_tables(engines, cipher)
+        with engines.reader.connect() as connection:
+            version = read_schema_version(connection)
+        if version is not None and version < HEAD:
+            _wait_for_users(use, _USERS_TIMEOUT_SECONDS if migrates else _READERS_TIMEOUT_SECONDS)
+        cipher = _prepare_tables(engines, cipher)
+        use.share(_LOCK_TIMEOUT_SECONDS)
+        return cipher
+
+
+def _wait_for_users(use: UseLock, seconds: float) -> None:
+    """Use an outdated database alone. Raises DatabaseOutdated if another process still uses its tables."""
+    if use.own(seconds):
+        return
+    raise DatabaseOutdated(
+        "the database has the tables of an earlier version of Toolyard, and a process of that version "
+        "uses it",
+        hint="end that process first: `toolyard stop`, or stop `toolyard serve`",
+    )
 
 
 def _prepare_tables(engines: Engines, cipher: Cipher) -> Cipher:
