@@ -365,6 +365,10 @@ def test_servers_without_a_folder_get_one_of_their_own(machine: Machine) -> None
         if server["pid"] and server["id"] in ("own", "client")
     }
     assert sorted(id for id, _ in pids) == ["client", "client", "own"]
+    shown = machine.run("status").stdout
+    assert all(f"client has several processes; {pid} is " in shown for id, pid in pids if id == "client")
+    assert all(f" in {place}\n" in shown for place in places)
+    assert "own has several processes" not in shown
 
 
 def test_servers_of_a_project_run_in_its_folder_with_its_variables(machine: Machine) -> None:

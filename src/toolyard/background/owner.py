@@ -324,7 +324,15 @@ class Owner:
                     "clients": view.client_count,
                     "problem": view.problem,
                     "servers": [
-                        {"id": status.server, "state": status.state, "pid": status.pid}
+                        {
+                            "id": status.server,
+                            "state": status.state,
+                            "pid": status.pid,
+                            # Why there are several processes of this server, if there are.
+                            "launch": next(
+                                (each.launch for each in status.processes if each.pid == status.pid), None
+                            ),
+                        }
                         for status in view.local.core.manager.statuses()
                     ],
                 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -41,9 +40,18 @@ class Launch:
         )
 
 
-def _describe_launch(launch: Launch, variables: Sequence[str]) -> str:
+def _describe_launch(launch: Launch, others: Sequence[Launch]) -> str:
+    """Return how a launch differs from others. Values of variables and arguments are not shown, since they
+    may be secret."""
     text = f"{launch.command} in {launch.folder}"
-    return f"{text}, with its own {', '.join(variables)}" if variables else text
+    own = [
+        name
+        for name, value in launch.environment
+        if any((name, value) not in other.environment for other in others)
+    ]
+    if any(launch.args != other.args for other in others):
+        own.insert(0, "arguments")
+    return f"{text}, with its own {', '.join(own)}" if own else text
 
 
 class ProcessKey(NamedTuple):
@@ -136,8 +144,8 @@ class ProcessPool:
         await connection.close()
 
     def describe_launches(self, principal_id: str, server_id: str) -> dict[Connection, str | None]:
-        """Return the connections of one server and principal, each with its launch in words if launches
-        differ. Values of variables and arguments are not shown, since they may be secret."""
+        """Return the connections of one server and principal, each with its launch in words if there are
+        several."""
         launches = {
             process.connection: key.launch
             for key, process in self._processes.items()
@@ -145,11 +153,8 @@ class ProcessPool:
         }
         if len(launches) < 2:
             return dict.fromkeys(launches)
-        counts = Counter(pair for launch in launches.values() for pair in launch.environment)
         return {
-            connection: _describe_launch(
-                launch, [name for name, value in launch.environment if counts[name, value] < len(launches)]
-            )
+            connection: _describe_launch(launch, list(launches.values()))
             for connection, launch in launches.items()
         }
 

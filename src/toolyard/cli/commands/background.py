@@ -16,7 +16,7 @@ from toolyard.background.shim import Attachment, NotAttached, read_line
 from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.safe_text import format_count, print_json
+from toolyard.cli.output.safe_text import format_count, make_printable, print_json
 from toolyard.cli.output.tables import Column, show_table
 from toolyard.errors import Unreachable
 
@@ -79,6 +79,10 @@ def _show_status(status: dict[str, Any]) -> None:
         show_table(
             columns, [(each["id"], each["state"], str(each["pid"] or "-")) for each in view["servers"]]
         )
+        for each in view["servers"]:
+            if each["launch"]:
+                text = f"{each['id']} has several processes; {each['pid']} is {each['launch']}"
+                print(make_printable(text))
 
 
 def _format_time(seconds: float) -> str:
