@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.definitions.validation import MAX_STARTERS
-from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
@@ -30,7 +29,7 @@ from toolyard.web.service_dependencies import (
     ConfigDep,
     SettingsDep,
 )
-from toolyard.web.ui.agents.overview import AgentPage
+from toolyard.web.ui.agents.overview import AgentPage, can_share
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import one_line
 from toolyard.web.ui.components.forms import FORM_ERRORS, SubmittedForm, field_errors, read_submitted_form
@@ -164,7 +163,7 @@ class AgentForms:
         agent_directory: AgentDirectory,
     ) -> None:
         self._me = me
-        self._can_share = me.is_admin and settings.people_mode is not PeopleMode.NONE
+        self._can_share = can_share(me, settings)
         self._bundles = config.configuration.bundles
         self._models = chats.models
         self._agent_directory = agent_directory

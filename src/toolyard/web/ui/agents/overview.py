@@ -10,13 +10,15 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.config.settings.choices import PeopleMode
+from toolyard.config.settings.table import Settings
 from toolyard.errors import AgentsError, Problem
 from toolyard.registry.errors import NotFound
 from toolyard.types.agent import StoredAgent
 from toolyard.web.access.dependencies import RequestUser, require_browser_user, require_user
 from toolyard.web.agent_tools import AgentDirectory, AgentEntry, AgentTool, AgentTools
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AgentDirectoryDep, AgentEditorDep, ConfigDep
+from toolyard.web.service_dependencies import AgentDirectoryDep, AgentEditorDep, ConfigDep, SettingsDep
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import one_line
 from toolyard.web.ui.components.forms import (
@@ -28,7 +30,7 @@ from toolyard.web.ui.components.forms import (
 )
 from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
 
-__all__ = ["AgentPage", "find_entry", "router"]
+__all__ = ["AgentPage", "can_share", "router"]
 
 router = Routes()
 
@@ -111,6 +113,7 @@ def _group_agent_tools(tools: Sequence[AgentTool]) -> list[AgentToolGroup]:
 class ImportPage:
     """Content of the form that imports agents."""
 
+    can_share: bool
     text: str = ""
     shared: bool = False
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -137,13 +140,15 @@ async def show_agents(
 
 
 @router.get("/ui/agents/_import")
-async def show_import_form(request: Request, me: BrowserUser) -> Response:
+async def show_import_form(request: Request, me: BrowserUser, settings: SettingsDep) -> Response:
     """Show the form that imports agents."""
-    return render_page(request, "agent_import.html", page=ImportPage())
+    return render_page(request, "agent_import.html", page=ImportPage(can_share(me, settings)))
 
 
 @router.post("/ui/agents/_import")
-async def import_agents(request: Request, me: BrowserUser, editor: AgentEditorDep) -> Response:
+async def import_agents(
+    request: Request, me: BrowserUser, settings: SettingsDep, editor: AgentEditorDep
+) -> Response:
     """Create the agents of a pasted text."""
     form = await read_submitted_form(request)
     text, shared = form.text("text"), form.is_checked("shared")
@@ -152,7 +157,7 @@ async def import_agents(request: Request, me: BrowserUser, editor: AgentEditorDe
     except FORM_ERRORS as error:
         # The fields of an agent are not fields of this form; its text is.
         errors = {"text": " ".join(field_errors(error, ImportPage.labels).values())}
-        page = ImportPage(text, shared, errors)
+        page = ImportPage(can_share(me, settings), text, shared, errors)
         return render_page(request, "agent_import.html", status=422, page=page)
     names = ", ".join(f"“{one_line(each.agent.name, 60)}”" for each in imported[:5])
     more = f" and {len(imported) - 5} more" if len(imported) > 5 else ""
@@ -165,7 +170,7 @@ async def show_agent(
     request: Request, me: CurrentUser, ref: str, agent_directory: AgentDirectoryDep
 ) -> Response:
     """Show one agent without its tools, which the page loads separately."""
-    entry = await find_entry(agent_directory, me, ref)
+    entry = await _find_entry(agent_directory, me, ref)
     return render_page(request, "agent.html", page=_build_page(agent_directory, me, entry))
 
 
@@ -174,7 +179,7 @@ async def show_agent_tools(
     request: Request, me: CurrentUser, ref: str, agent_directory: AgentDirectoryDep
 ) -> Response:
     """Show one agent with its tools, or only the tools as a fragment for the script."""
-    entry = await find_entry(agent_directory, me, ref)
+    entry = await _find_entry(agent_directory, me, ref)
     page = _build_page(agent_directory, me, entry)
     if not page.problems:
         tools = await agent_directory.resolve_agent_tools(me, entry.agent)
@@ -189,7 +194,7 @@ async def duplicate_agent(
     request: Request, me: BrowserUser, ref: str, agent_directory: AgentDirectoryDep, editor: AgentEditorDep
 ) -> Response:
     """Create a private copy of any agent, and open its form."""
-    entry = await find_entry(agent_directory, me, ref)
+    entry = await _find_entry(agent_directory, me, ref)
     copy = await editor.duplicate(me, entry.agent)
     return redirect_with_message(
         f"/ui/agents/{copy.id}/edit", f"“{one_line(copy.agent.name, 80)}” is your own copy."
@@ -218,8 +223,12 @@ async def delete_agent(request: Request, me: BrowserUser, ref: str, editor: Agen
     return redirect_with_message("/ui/agents", f"“{one_line(stored.agent.name, 80)}” is deleted.")
 
 
-async def find_entry(agent_directory: AgentDirectory, me: RequestUser, ref: str) -> AgentEntry:
-    """Return an agent that the user may use. Raises NotFound."""
+def can_share(me: RequestUser, settings: Settings) -> bool:
+    """Return whether the user may share agents, and there are people to share them with."""
+    return me.is_admin and settings.people_mode is not PeopleMode.NONE
+
+
+async def _find_entry(agent_directory: AgentDirectory, me: RequestUser, ref: str) -> AgentEntry:
     try:
         return await agent_directory.find_entry(me, ref)
     except AgentsError:
