@@ -16,6 +16,7 @@ from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, Old, http, next_m
 from tests.web.conftest import Local, open_site
 from tests.web.scriptless_browser import Browser, Page
 
+from toolyard.types.account import Right, TokenScope
 from toolyard.web.gateway_mount import GatewayMount
 
 __all__ = ["http", "open_site"]
@@ -256,6 +257,9 @@ async def test_a_call_ends_with_the_link_if_nobody_answers(
     assert "is asking" not in (await Browser(site.client()).get("/ui/approvals")).text
 
 
+PEOPLE = (("ann", "user"), ("bob", "user"), ("root", "admin"))
+
+
 async def test_a_question_is_on_the_page_of_its_person_only(
     open_site: Any, http: aiohttp.ClientSession, marker: str
 ) -> None:
@@ -272,6 +276,33 @@ async def test_a_question_is_on_the_page_of_its_person_only(
     assert not await site.services.database.questions.answer(bob.user.id, question.id, ANN)
     await browser.send(page, form, {}, ("reply", "cancel"))
     assert json.loads((await call).text) == {"action": "cancel"}
+
+
+async def test_a_question_is_answered_through_the_api_by_its_person_once(
+    open_site: Any, http: aiohttp.ClientSession, marker: str
+) -> None:
+    site = await open_site({"one": entry(marker)}, people_mode="password", list_deadline=LONG_LIST_DEADLINE)
+    ann, bob, admin = [await site.person(name, role) for name, role in PEOPLE]
+    client = Modern(http, f"{site.url}/mcp", {}, {"Authorization": f"Bearer {ann.secret}"})
+    call = asyncio.create_task(client.call("one_ask"))
+    await question_on_page(Browser(ann.browser))
+    (question,) = (await ann.token.get("/api/v1/questions")).json["items"]
+    assert (question["server"], question["kind"], question["url"]) == ("one", "form", None)
+    assert question["calls"][0].startswith("ask (")
+    path = f"/api/v1/questions/{question['id']}"
+    for other in (bob, admin):
+        assert (await other.token.get("/api/v1/questions")).json == {"items": []}
+        assert (await other.token.post(path, ANN)).status == 404
+    # A token that calls tools does not answer their questions.
+    calling = await site.services.people.create_token(
+        ann.user, "calls", TokenScope(frozenset({Right.READ, Right.CALL})), None
+    )
+    caller = site.client(Authorization=f"Bearer {calling[1]}")
+    assert (await caller.post(path, ANN)).status == 403
+    assert (await ann.token.post(path, {"action": "accept", "content": {"a": "x" * 70_000}})).status == 422
+    assert (await ann.token.post(path, ANN)).status == 204
+    assert json.loads((await call).text) == ANN
+    assert (await ann.token.post(path, ANN)).status == 404
 
 
 # Log messages.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import zipfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ import pytest
 from tests.web.chat_client import begin, ended, results_server, run, streaming
 
 from toolyard.types.agent import Agent
+from toolyard.types.chat import Question
+from toolyard.types.page_question import PageQuestion
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -37,14 +40,14 @@ ANOTHERS = {
     *("get_chat", "edit_chat", "delete_chat", "list_chat_tools", "list_chat_events", "stream_chat"),
     *("send_message", "run_chat_tool", "retry_turn", "stop_turn", "answer_question"),
     *("get_chat_result", "get_chat_media", "export_chat", "answer_approval", "revoke_grant"),
-    *("get_attachment", "delete_attachment"),
+    *("get_attachment", "delete_attachment", "answer_page_question"),
 }
 """404 with what is another person's, and the same words for what does not exist."""
 OWN = {
     *("get_status", "list_servers", "get_server", "list_instances", "propose_slug", "create_instance"),
     *("list_tools", "list_tokens", "make_token", "get_me", "stream_events"),
     *("list_chats", "create_chat", "list_models", "list_approvals", "list_grants"),
-    *("list_pending_items", "export_my_data"),
+    *("list_pending_items", "list_questions", "export_my_data"),
     *("list_catalog", "list_proposals", "create_proposal"),
     *("list_agents", "list_agent_tools", "list_sessions", "end_sessions", "get_usage"),
     "upload_attachment",
@@ -70,6 +73,7 @@ BODIES: dict[str, Any] = {
     "run_chat_tool": {"name": "demo_weekday", "arguments": {"date": "2026-07-28"}},
     "answer_question": {"action": "accept", "content": {"city": "Oslo"}},
     "answer_approval": {"yes": True},
+    "answer_page_question": {"action": "accept", "content": {"city": "Oslo"}},
     "accept_server_changes": {"keys": ["x"]},
     "accept_instance_changes": {"keys": ["x"]},
 }
@@ -77,6 +81,7 @@ FILE: dict[str, Any] = {"data": b"hers", "headers": {"Content-Type": "applicatio
 SECRET = "the-value-that-bob-gave"
 AGENT = Agent("reader", "Reader")
 PLANS = "what-bob-plans"
+PAGE_QUESTION = "0123456789abcdef01234567"
 
 
 @dataclass
@@ -137,6 +142,7 @@ class World:
         """Texts that nobody else may ever see."""
         bob, talk = self.bob, self.talk
         secrets = [talk.chat, talk.asking, talk.approval, talk.grant, talk.question, talk.attachment, PLANS]
+        secrets += [PAGE_QUESTION]
         secrets += ["bobs-own", "Bob's connection", SECRET, "bob@work"]
         return [self.instance, self.token, self.session, bob.user.id, *secrets]
 
@@ -155,6 +161,8 @@ class World:
             known = self.talk.asking if "/questions/" in template else self.talk.chat
         elif "/attachments/" in template:
             known = self.talk.attachment
+        elif template.startswith("/api/v1/questions/"):
+            known = PAGE_QUESTION
         elif "/approvals/" in template:
             known = self.talk.approval
         elif "/grants/" in template:
@@ -189,6 +197,10 @@ async def world(open_site: Opening, demo: dict[str, Any], hostile_http: Listenin
     tools = await bob.token.get("/api/v1/tools")
     assert "mcp_bobs-own__echo" in tools.text, "Bob's things must be alive, or the walk proves nothing"
     session = (await bob.browser.get("/api/v1/sessions")).json["items"][0]["id"]
+    question, end = Question(id=PAGE_QUESTION, server="demo", kind="form", message=PLANS), time.time() + 300
+    asked = PageQuestion(PAGE_QUESTION, bob.user.id, ("ask (editor)",), question, time.time(), end)
+    await team.services.database.questions.add(asked)
+    assert PLANS in (await bob.token.get("/api/v1/questions")).text
     return World(team, root, ada, bob, server, instance, token, session, await Talk.begin(bob.token))
 
 
@@ -291,7 +303,8 @@ async def kept_by_bob(world: World) -> Any:
     tools = [each["name"] for each in (await bob.get("/api/v1/tools")).json["items"]]
     talk = world.talk
     chats = [(await bob.get(f"/api/v1/chats/{each}")).json for each in (talk.chat, talk.asking)]
-    waiting = [(await bob.get(f"/api/v1/{each}")).json for each in ("approvals", "grants", "chats")]
+    waiting = [(await bob.get(f"/api/v1/{each}")).json for each in ("approvals", "grants", "questions")]
+    waiting.append((await bob.get("/api/v1/chats")).json)
     waiting.append((await bob.get(f"/api/v1/attachments/{talk.attachment}")).text)
     own = [{**each, "status": None, "updated_at": None} for each in mine]
     return me, sessions, own, tokens, tools, chats, waiting

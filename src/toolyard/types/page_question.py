@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from toolyard.types.chat import Question
 
-__all__ = ["PageQuestion"]
+__all__ = ["MAX_ANSWER_CHARACTERS", "PageQuestion"]
+
+MAX_ANSWER_CHARACTERS = 64_000
+"""Maximum length of an answer, written as JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from toolyard.web.api import (
     models,
     openapi,
     pending,
+    questions,
     servers,
     sessions,
     status,
@@ -36,6 +37,7 @@ __all__ = ["router"]
 
 router = Routes("/api/v1")
 _SERVER_MODULES = (status, config_sign_ins, known_servers, proposals, servers, instances, tool_changes, tools)
-_CHAT_MODULES = (agents, chats, attachments, chat_stream, results, exports, models, approvals, pending)
-for _each in (*_SERVER_MODULES, *_CHAT_MODULES, tokens, sessions, users, audit, usage, events, openapi):
+_CHAT_MODULES = (agents, chats, attachments, chat_stream, results, exports, models)
+_ACCOUNT_MODULES = (approvals, questions, pending, tokens, sessions, users, audit, usage)
+for _each in (*_SERVER_MODULES, *_CHAT_MODULES, *_ACCOUNT_MODULES, events, openapi):
     router.include(_each.router)

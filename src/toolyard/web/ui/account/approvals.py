@@ -22,7 +22,7 @@ from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.store.repositories.questions import SqlQuestionStore
 from toolyard.types.approval import Approval, Grant
-from toolyard.types.page_question import PageQuestion
+from toolyard.types.page_question import MAX_ANSWER_CHARACTERS, PageQuestion
 from toolyard.types.tool import JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.problem_details import describe_error
@@ -43,7 +43,6 @@ router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _ANSWER_ACTIONS = ("accept", "decline", "cancel")
-_MAX_ANSWER_CHARACTERS = 64_000
 _HOUR_SECONDS, _WEEK_SECONDS = 3_600.0, 7 * 86_400.0
 _REMEMBER_BY_ANSWER: Mapping[str, GrantScope | None] = {
     "once": None,
@@ -205,7 +204,7 @@ async def answer_page_question(
 
 
 def _check_content(content: dict[str, object]) -> dict[str, object]:
-    if not is_storable_json(content) or len(pretty_json(content)) > _MAX_ANSWER_CHARACTERS:
+    if not is_storable_json(content) or len(pretty_json(content)) > MAX_ANSWER_CHARACTERS:
         raise BadArguments({"": "the answer is too long"})
     return content
 
