@@ -11,7 +11,7 @@ from tests.store.test_migrations import code_of_revision, open_database
 
 from toolyard.store import Database
 from toolyard.types.audit import AuditEntry
-from toolyard.types.usage import UsageGroup, UsageSums, server_of_tool
+from toolyard.types.usage import ToolUsage, UsageGroup, UsageSums, server_of_tool
 
 MIDDAY = datetime(2026, 3, 10, 12, tzinfo=UTC)
 TODAY = MIDDAY.date()
@@ -118,3 +118,15 @@ async def test_sums_of_an_older_database_are_made_from_its_audit_log(
 def test_the_server_of_an_instance_has_its_owner() -> None:
     assert server_of_tool("@ann/gh/a/b") == "@ann/gh"
     assert server_of_tool("github/a/b") == "github"
+
+
+async def test_calls_of_tools_are_counted_since_a_day(database: Database) -> None:
+    noon = MIDDAY.timestamp()
+    assert await database.usage.count_calls(noon) == ToolUsage()
+    for entry in (make_call(), make_call(actor="bob"), make_call("github/list", days_ago=3)):
+        await database.audit.write(entry)
+    everybody = await database.usage.count_calls(noon - 7 * 86_400)
+    begin = datetime(2026, 3, 7, tzinfo=UTC).timestamp()
+    assert everybody == ToolUsage({"github/search": 2, "github/list": 1}, begin)
+    assert await database.usage.count_calls(noon, person="ann") == ToolUsage({"github/search": 1}, noon)
+    assert await database.usage.count_calls(noon + 86_400) == ToolUsage({}, noon + 86_400)

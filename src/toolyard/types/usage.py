@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from toolyard.types.server import NATIVE_SERVER_ID
 
-__all__ = ["UsageGroup", "UsageSums", "server_of_tool"]
+__all__ = ["ToolUsage", "UsageGroup", "UsageSums", "server_of_tool"]
 
 
 class UsageGroup(StrEnum):
@@ -19,6 +20,14 @@ class UsageGroup(StrEnum):
     TOOL = "tool"
     AGENT = "agent"
     MODEL = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUsage:
+    """Calls by canonical id of the tool since a time; ``since`` is None if no calls were counted."""
+
+    calls: Mapping[str, int] = field(default_factory=dict[str, int])
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

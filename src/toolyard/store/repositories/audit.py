@@ -141,20 +141,6 @@ class SqlAuditLog:
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
         return [_entry_from_row(row) for row in rows]
 
-    async def count_calls(
-        self, since: float, *, actor: str | None = None
-    ) -> tuple[dict[str, int], float | None]:
-        """Return the number of calls since a time by canonical id of the tool, of one user or of all, and the
-        time of the oldest entry of any kind, None for an empty log. Raises StoreError."""
-        calls = (audit.c.action == "tool.call") & (audit.c.at >= since)
-        if actor is not None:
-            calls &= audit.c.actor == actor
-        counts = select(audit.c.target, func.count()).where(calls).group_by(audit.c.target)
-        rows = await self._executor.read(lambda connection: connection.execute(counts).all())
-        oldest = select(func.min(audit.c.at))
-        first = await self._executor.read(lambda connection: connection.execute(oldest).scalar())
-        return {row[0]: row[1] for row in rows}, first
-
     async def export(self) -> AsyncIterator[AuditEntry]:
         """Yield all entries that exist now, oldest first, reading them in batches."""
         newest = select(func.max(audit.c.id))

@@ -19,7 +19,7 @@ from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.row_digests import compute_digest
 from toolyard.store.sql.tables import usage
 from toolyard.types.audit import AuditEntry
-from toolyard.types.usage import UsageGroup, UsageSums, server_of_tool
+from toolyard.types.usage import ToolUsage, UsageGroup, UsageSums, server_of_tool
 
 __all__ = ["MODEL_REQUEST_ACTION", "TOOL_CALL_ACTION", "SqlUsage", "add_usage"]
 
@@ -64,6 +64,18 @@ class SqlUsage:
         )
         # PostgreSQL returns sums of integers as decimals.
         return [UsageSums(row.key, *(_as_number(each) for each in row[1:])) for row in rows]
+
+    async def count_calls(self, since: float, *, person: str | None = None) -> ToolUsage:
+        """Return the calls of each tool since the day of a time, of one person or of everybody."""
+        first_day = datetime.fromtimestamp(since, UTC).date()
+        sums = await self.sum_by(UsageGroup.TOOL, first_day, date.max, person=person)
+        oldest = await self._executor.read_or_default(
+            lambda connection: connection.execute(select(func.min(usage.c.day))).scalar(), None
+        )
+        if oldest is None:
+            return ToolUsage()
+        begin = datetime.fromisoformat(oldest).replace(tzinfo=UTC).timestamp()
+        return ToolUsage({each.key: each.calls for each in sums}, max(since, begin))
 
     async def has_calls(self, person: str) -> bool:
         """Return whether a person ever called a tool with success."""

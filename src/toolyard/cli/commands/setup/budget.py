@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from toolyard.config.importers.locations import find_user_files
 from toolyard.config.server_entries import plan_server_edits
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import ConfigError
+from toolyard.types.usage import ToolUsage
 
 if TYPE_CHECKING:
     from toolyard.types.tool import Tool
@@ -69,14 +70,6 @@ class ToolView:
         return sum(self.tokens.values())
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUsage:
-    """Calls by canonical id of the tool since a time; ``since`` is None without a log."""
-
-    calls: Mapping[str, int] = field(default_factory=dict[str, int])
-    since: float | None = None
-
-
 @click.command("budget", cls=Command, short_help=COMMAND_SUMMARIES["budget"])
 @click.option("--limit", type=click.IntRange(0), help="The budget in tokens. Default: meta_threshold.")
 @click.option(
@@ -89,8 +82,8 @@ def command(options: Options, limit: int | None, weeks: int, chosen: str | None)
     were not used.
 
     Above the budget, proposals follow: deny unused tools, bundles of the used ones, or meta mode. --apply and
-    one word does it, with backups. Usage comes from the audit log of the web app and of chats; without one it
-    is unknown.
+    one word does it, with backups. Calls of the web app and of chats are counted; without one it is unknown
+    which tools were used.
     """
     allowed = load_settings(options.resolved_data_dir).meta_threshold if limit is None else limit
     clients = list(_find_connected_clients())
@@ -170,9 +163,7 @@ async def _read_usage(options: Options, weeks: int) -> ToolUsage:
         database = await lazy_database.open_if_exists()
         if database is None:
             return ToolUsage()
-        since = time.time() - weeks * _SECONDS_PER_WEEK
-        calls, oldest = await database.audit.count_calls(since)
-        return ToolUsage() if oldest is None else ToolUsage(calls, max(since, oldest))
+        return await database.usage.count_calls(time.time() - weeks * _SECONDS_PER_WEEK)
     finally:
         await lazy_database.close()
 
@@ -235,12 +226,12 @@ def _show_costs(views: Sequence[ToolView], costs: Sequence[ToolCost], usage: Too
             print(f"{', '.join(view.clients)}: {one_line(view.title)}")
     if usage.since is None:
         show_note(
-            "which tools were used is not known: there is no audit log",
-            "`toolyard serve` and chats keep one",
+            "which tools were used is not known: no calls were counted",
+            "`toolyard serve` and chats count them",
         )
     elif usage.since > time.time() - weeks * _SECONDS_PER_WEEK + 86_400:
         day = datetime.fromtimestamp(usage.since, UTC).date()
-        show_note(f"the audit log begins on {day}, so 'not used' means: not since then")
+        show_note(f"calls are counted since {day}, so 'not used' means: not since then")
 
 
 def _show_proposals(total: int, limit: int, proposals: Sequence[BudgetProposal], usage: ToolUsage) -> None:

@@ -18,12 +18,12 @@ from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (
     AgentDirectoryDep,
-    AuditLogDep,
     CallersDep,
     CallPathDep,
     InstanceSyncDep,
     SettingsDep,
     ToolDirectoryDep,
+    UsageDep,
 )
 from toolyard.web.ui.components.render import render_large_page
 
@@ -80,18 +80,17 @@ async def show_budget(
     tool_directory: ToolDirectoryDep,
     call_path: CallPathDep,
     agent_directory: AgentDirectoryDep,
-    audit_log: AuditLogDep,
+    usage: UsageDep,
 ) -> Response:
     """Show the costs for the person and their agents. Only the person's own calls are counted."""
     await instance_sync.sync(me.principal)
     caller = callers.get(me)
     listing = await tool_directory.refresh_within_deadline(caller.principal)
-    since = time.time() - _WEEKS * _SECONDS_PER_WEEK
-    calls, oldest = await audit_log.count_calls(since, actor=me.user.id)
+    used = await usage.count_calls(time.time() - _WEEKS * _SECONDS_PER_WEEK, person=me.user.id)
     costs: dict[str, list[ToolCost]] = {}
     for name, definition in call_path.visible_tools(listing, caller).items():
         tokens = estimate_definition_tokens(definition)
-        cost = ToolCost(definition.server_id, name, tokens, calls.get(definition.id, 0))
+        cost = ToolCost(definition.server_id, name, tokens, used.calls.get(definition.id, 0))
         costs.setdefault(definition.server_id, []).append(cost)
     usable = await agent_directory.list_usable_agents(me)
     agents = [agent for agent in usable if not agent_directory.find_agent_problems(me, agent)]
@@ -105,6 +104,6 @@ async def show_budget(
         ServerBudget(server, costs.get(server, []), shares.get(server, {}))
         for server in sorted({*costs, *shares})
     ]
-    begin = max(since, oldest or time.time())
-    page = BudgetPage(servers, {agent.id: agent.name for agent in agents}, settings.meta_threshold, begin)
+    names = {agent.id: agent.name for agent in agents}
+    page = BudgetPage(servers, names, settings.meta_threshold, used.since or time.time())
     return await render_large_page(request, "budget.html", page=page)
