@@ -23,6 +23,9 @@ A status may be followed by ``times=N`` (only for the first N requests with this
 finish. ``nothing``: an answer without content. ``garbage``: an event that is no JSON. ``error``: an error as
 an event of the stream.
 
+A request for the title of a chat is answered with the rest of the first line ``title TITLE`` of its message,
+or with the first line; such a line is not part of a script. Such requests are not in the journal.
+
 ``GET /journal``: the requests that came, in order, each with ``model``, ``messages``, ``tools``, ``body``,
 ``key`` (was it right) and ``ended``: ``no`` (still going), ``yes``, ``aborted`` (the client left before).
 ``POST /release`` answers how many were held, ``POST /reset`` makes it as it was in the beginning. With
@@ -46,6 +49,7 @@ Json = dict[str, Any]
 ORDERS = ("say", "think", "call", "raw", "many", "pace", "hold", "fault")
 ASKED = ("image?", "audio?", "tools?", "results?")
 DROPPED = "[dropped]"
+TITLE_REQUEST = "Write a title for this conversation: "
 NUMBERS = itertools.count(1)
 
 
@@ -100,6 +104,8 @@ class Request:
         self.script = "\n".join(_texts(messages[begin])) if said else ""
         done = sum(message["role"] == "assistant" for message in self.since)
         self.step = next(iter(_steps(self.script)[done:]), ["say Done."])
+        if self.script.startswith(TITLE_REQUEST):
+            self.step = [f"say {_title(json.loads(self.script.removeprefix(TITLE_REQUEST))['user'])}"]
 
     def carried(self, kind: str) -> bool:
         """Did the user message, or what came after the last assistant message, carry such a part?"""
@@ -119,8 +125,13 @@ class Request:
         return f"{what[:-1]}: {'yes' if self.carried(kind) else 'no'}"
 
 
+def _title(text: str) -> str:
+    titles = [line.removeprefix("title ") for line in text.splitlines() if line.startswith("title ")]
+    return titles[0] if titles else text.strip().partition("\n")[0]
+
+
 def _steps(script: str) -> list[list[str]]:
-    lines = [line.strip() for line in script.splitlines()]
+    lines = [line.strip() for line in script.splitlines() if not line.startswith("title ")]
     if not any(line in ASKED or line.split(" ")[0] in ORDERS for line in lines):
         return [[f"say You said: {script.strip()}"]]
     steps: list[list[str]] = [[]]
@@ -296,7 +307,7 @@ async def completions(http: web.Request) -> web.StreamResponse:
     state, body = http.app[STATE], await http.json()
     entry = {"model": body.get("model"), "messages": body.get("messages"), "tools": body.get("tools") or []}
     entry |= {"body": body, "key": _let_in(http), "ended": "no"}
-    if not state.forget:
+    if not state.forget and not Request(body).script.startswith(TITLE_REQUEST):
         state.journal.append(entry)
     try:
         response = await _answer(http, body, state)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 from tests.conftest import Programs
-from tests.web.test_chat_browser import MODEL, ChatYard, begin, ended, looking_at, turn
+from tests.web.test_chat_browser import MODEL, ChatYard, begin, ended, looking_at, say, turn
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -153,3 +153,18 @@ async def test_a_chat_shows_how_full_the_context_is_and_of_what(chromium: Browse
         await page.reload()
         await context.locator("summary").click()
         await expect(context).to_have_text(re.compile(re.escape(shown.split("\n")[0])))
+
+
+async def test_the_model_writes_the_title_after_the_first_turn(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page = looking.page
+        await begin(page, "title Counting sheep", "say One, two.")
+        await ended(page)
+        await expect(page.locator("#chat-title")).to_have_text("Counting sheep")
+        await expect(page.locator(".chat-list .here")).to_contain_text("Counting sheep")
+        await expect(turn(page).locator(".cost")).to_contain_text("Title: ")
+        await say(page, "say Three.")
+        await ended(page)
+        await expect(page.locator("#chat-title")).to_have_text("Counting sheep")
+        await page.goto("/ui/usage")
+        await expect(page.get_by_text("Titles of chats").first).to_be_visible()

@@ -134,6 +134,7 @@ class Services:
             ),
             ChatLimits.from_settings(settings),
             on_model_usage=self.audit.record_model_request,
+            writes_titles=settings.chat_titles,
         )
         self._end_work_task: asyncio.Task[None] | None = None
 

@@ -83,6 +83,7 @@ class Kind(StrEnum):
     USAGE = "usage"
     NOTE = "note"
     END = "end"
+    TITLE = "title"
 
     @classmethod
     def _missing_(cls, value: object) -> Kind | None:
@@ -332,6 +333,18 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatTitle:
+    """The model wrote the title of the chat: the title, and the tokens and cost of the request."""
+
+    event_kind: ClassVar[Kind] = Kind.TITLE
+    title: str = ""
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cost: float | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TurnEnd:
     """The turn ended. ``error`` and ``hint`` are set where there is more to say."""
 
@@ -364,6 +377,7 @@ EventData: TypeAlias = (
     | ModelUsage
     | Note
     | TurnEnd
+    | ChatTitle
 )
 """Body of an event, by its kind."""
 _ITEM_CLASSES: Mapping[str, type[Any]] = {"media": ResultMedia, "attachments": Attachment}

@@ -21,6 +21,7 @@ from toolyard.agents.chat.human_answers import HumanAnswers
 from toolyard.agents.chat.result_event import FullResult, read_full_result
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
 from toolyard.agents.chat.storage import ApprovalStore
+from toolyard.agents.chat.title_writer import MAX_DERIVED_TITLE_CHARACTERS, TitleWriter, make_title
 from toolyard.agents.chat.tool_set import ChatBackend, ToolSet, ToolView, list_tool_views
 from toolyard.agents.chat.turn import MODEL_MODULES, ModelUsageCallback, TurnServices, resolve_model_id
 from toolyard.agents.chat.turn_end import ChatLimits
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["UNCHANGED", "ChatService", "FullResult", "GrantScope", "OpenChat", "ToolView", "Unchanged"]
 
-_MAX_DERIVED_TITLE_CHARACTERS = 60
 _MAX_TITLE_CHARACTERS = 200
 _MAX_MESSAGE_CHARACTERS = 1_000_000
 _MAX_CHOSEN_TOOLS = 5_000
@@ -84,8 +84,10 @@ class ChatService:
         limits: ChatLimits,
         *,
         on_model_usage: ModelUsageCallback | None = None,
+        writes_titles: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """With ``writes_titles``, the model writes the title of a chat after its first turn."""
         self.questions = ServerQuestions(store, limits)
         """Sends servers' questions to the users whose calls are running."""
         self.models = models
@@ -96,7 +98,10 @@ class ChatService:
         context = TurnServices(
             store, approvals, models, self.questions, limits, create_runner_id(), clock, on_model_usage
         )
-        self._turn_runner = TurnRunner(context, backend)
+        self._title_writer = TitleWriter(context)
+        self._turn_runner = TurnRunner(
+            context, backend, on_turn_done=self._title_writer.begin if writes_titles else None
+        )
         self._human_answers = HumanAnswers(context, self._turn_runner)
 
     async def open(self, *, resume_any_chat: bool = False) -> None:
@@ -123,6 +128,7 @@ class ChatService:
         """Stop all turns of this process as interrupted. Takes bounded time; may be called twice."""
         await self._human_answers.close()
         await self._turn_runner.close()
+        await self._title_writer.close()
 
     # Chats.
 
@@ -154,7 +160,16 @@ class ChatService:
     ) -> AsyncGenerator[OpenChat]:
         """Yield a new chat. It is forgotten unless a turn starts in it. Raises the errors of ``create``."""
         id, now = secrets.token_hex(12), self._clock()
-        chat = Chat(id, owner, _make_title(title), now, now, agent, model, _normalize_choice(choice))
+        chat = Chat(
+            id,
+            owner,
+            make_title(title, _MAX_TITLE_CHARACTERS),
+            now,
+            now,
+            agent,
+            model,
+            _normalize_choice(choice),
+        )
         opened = OpenChat(chat, await self._load_tool_set(chat), is_stored=False)
         try:
             yield opened
@@ -200,7 +215,7 @@ class ChatService:
         """
         chat = await self.get(owner, chat_id)
         requested = {
-            "title": title if title is UNCHANGED else _make_title(title),
+            "title": title if title is UNCHANGED else make_title(title, _MAX_TITLE_CHARACTERS),
             "agent": agent,
             "model": model,
             "choice": choice if choice is UNCHANGED else _normalize_choice(choice),
@@ -312,7 +327,7 @@ class ChatService:
         # The user may have renamed or deleted the chat since it was read.
         current = None if chat.title else await self._store.get(chat.owner, chat.id)
         if current is not None and not current.title:
-            title = _make_title(text, _MAX_DERIVED_TITLE_CHARACTERS)
+            title = make_title(text, MAX_DERIVED_TITLE_CHARACTERS)
             await self._store.change(replace(current, title=title))
 
     async def stop(self, owner: str, chat_id: str) -> None:
@@ -424,13 +439,6 @@ class ChatService:
             tool_set = await self._backend.load_tool_set(owner, stored)
         by_person = for_person or not self.models.choices_for(tool_set.caller.principal)
         return await list_tool_views(tool_set.for_operator() if by_person else tool_set, only)
-
-
-def _make_title(text: str, max_characters: int = _MAX_TITLE_CHARACTERS) -> str:
-    """Return the first line that is not blank, truncated."""
-    lines = (" ".join(line.split()) for line in sanitize_text(text).splitlines())
-    first = next((line for line in lines if line), "")
-    return first if len(first) <= max_characters else f"{first[: max_characters - 1].rstrip()}…"
 
 
 def _normalize_choice(tool_ids: Iterable[str] | None) -> tuple[str, ...] | None:

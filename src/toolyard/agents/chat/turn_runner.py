@@ -59,9 +59,19 @@ class TurnRunner:
     """Runs at most one turn per chat; the store enforces this across processes."""
 
     def __init__(
-        self, context: TurnServices, backend: ChatBackend, *, heartbeat_interval_seconds: float = 10.0
+        self,
+        context: TurnServices,
+        backend: ChatBackend,
+        *,
+        heartbeat_interval_seconds: float = 10.0,
+        on_turn_done: Callable[[Chat, int, ToolSet], None] | None = None,
     ) -> None:
-        """The interval is the time between two heartbeats, and between two searches for abandoned turns."""
+        """The interval is the time between two heartbeats, and between two searches for abandoned turns.
+
+        ``on_turn_done`` is called with the number of a turn that has ended or waits, unless the process
+        shuts down.
+        """
+        self._on_turn_done = on_turn_done
         self._context = context
         self._backend = backend
         self._active_turns: dict[str, tuple[Turn, asyncio.Task[None]]] = {}
@@ -145,7 +155,7 @@ class TurnRunner:
             turn = Turn(self._context, chat, number, tool_set)
             task = asyncio.get_running_loop().create_task(turn.run(), name=f"toolyard-turn:{chat.id}")
             self._active_turns[chat.id] = (turn, task)
-            task.add_done_callback(lambda done: self._on_turn_done(chat.id, turn, done))
+            task.add_done_callback(lambda done: self._forget_turn(chat, number, turn, tool_set, done))
             # ``close`` may have run during the claim, and did not know of this turn.
             if self._closed:
                 turn.stop(_PROCESS_GONE)
@@ -153,12 +163,16 @@ class TurnRunner:
         finally:
             self._starting_chat_ids.discard(chat.id)
 
-    def _on_turn_done(self, chat_id: str, turn: Turn, task: asyncio.Task[None]) -> None:
+    def _forget_turn(
+        self, chat: Chat, number: int, turn: Turn, tool_set: ToolSet, task: asyncio.Task[None]
+    ) -> None:
         # The chat may have a new turn by now: it is released in the database before this callback runs.
-        if (active := self._active_turns.get(chat_id)) is not None and active[0] is turn:
-            del self._active_turns[chat_id]
+        if (active := self._active_turns.get(chat.id)) is not None and active[0] is turn:
+            del self._active_turns[chat.id]
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("chat %s: a turn failed", chat_id, exc_info=error)
+            log.error("chat %s: a turn failed", chat.id, exc_info=error)
+        elif self._on_turn_done is not None and not self._closed:
+            self._on_turn_done(chat, number, tool_set)
 
     # Stopping.
 

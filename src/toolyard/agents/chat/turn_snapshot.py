@@ -25,6 +25,7 @@ from toolyard.types.chat import (
     CallRequest,
     CallResult,
     ChatEvent,
+    ChatTitle,
     ManualCall,
     ModelMessage,
     ModelUsage,
@@ -171,6 +172,8 @@ class TurnSnapshot:
     end: TurnEnd | None = None
     replaced: bool = False
     """A later turn retries this one."""
+    title_usage: UsageTotal | None = None
+    """Usage of the request for the chat's title, which the model wrote after this turn."""
 
     @classmethod
     def from_events(cls, events: Iterable[ChatEvent]) -> TurnSnapshot:
@@ -359,6 +362,9 @@ class _TurnFold:
                 self._turn = replace(self._turn, usage=self._turn.usage.add(usage))
             case Note() as note:
                 self._append_item(NoteSnapshot(f"n{event.seq}", note))
+            case ChatTitle() as title:
+                usage = ModelUsage(title.input, title.output, title.cached, title.cost)
+                self._turn = replace(self._turn, title_usage=UsageTotal().add(usage))
             case TurnEnd() as end:
                 self._flush_deltas()
                 self._items = list(map(_end_item, self._items))

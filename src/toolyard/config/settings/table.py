@@ -302,6 +302,9 @@ class Settings(_ProviderSettings):
     turn_token_budget: int = _setting_field(
         1_000_000, kind.integer(1_000), "input and output tokens after which a chat turn is stopped"
     )
+    chat_titles: bool = _setting_field(
+        True, kind.flag(), "let the model write the title of a chat after its first turn"
+    )
 
     workspace_root: Path | None = _setting_field(
         None, kind.path(), "the folder that the built-in file tools may read; if not set, they are off"

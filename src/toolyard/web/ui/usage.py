@@ -11,6 +11,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.agents.chat.title_writer import TITLE_AGENT
 from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.store.repositories.usage import SqlUsage
@@ -36,6 +37,7 @@ __all__ = ["router"]
 
 router = Routes()
 
+_NAME_BY_KEY = {NATIVE_SERVER_ID: "Built-in tools", TITLE_AGENT: "Titles of chats"}
 _PERIOD_DAYS = (7, 30, 90, 365)
 _DEFAULT_DAYS = 30
 _MAX_TABLE_ROWS = 50
@@ -185,8 +187,8 @@ def _build_table(
 
 def _name_of(key: str, names: Mapping[str, str]) -> str:
     """Return a name for people: of a person, or of a server or tool with the owner of an instance."""
-    if key == NATIVE_SERVER_ID:
-        return "Built-in tools"
+    if key in _NAME_BY_KEY:
+        return _NAME_BY_KEY[key]
     if key.startswith("@") and "/" in key:
         owner, _, rest = key[1:].partition("/")
         return f"{rest} ({names[owner]})" if owner in names else rest

@@ -18,7 +18,7 @@ from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.core.interface_links import StopSignal
 from toolyard.store.repositories.chats import SqlChatStore
-from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent
+from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent, Kind
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.access.services import get_service
 from toolyard.web.api.chat_stream import HEARTBEAT_SECONDS, stream_event_batches
@@ -124,8 +124,10 @@ async def _stream_changes(
                 else updater.changes(events)
             )
             changes = await _fill_markdown(changes, deferred)
-            # Title and entry in the list can change when a turn begins or ends.
-            if any("state" in change for change in changes):
+            # Title and entry in the list can change when a turn begins or ends, or when the title is written.
+            if any("state" in change for change in changes) or any(
+                event.kind is Kind.TITLE for event in events
+            ):
                 chat = await chats.get(me.user.id, chat_id)
                 banner = await get_service(request, ReconnectBanner).render(me, chat)
                 changes += _build_chat_changes(chat, banner)
