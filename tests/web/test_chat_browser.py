@@ -669,6 +669,7 @@ async def test_shortcuts(chromium: Browser, yard: ChatYard) -> None:
         await page.keyboard.press("Escape")
         await expect(page.get_by_role("heading", name="Keyboard shortcuts")).to_be_hidden()
         await page.keyboard.press("Control+k")
+        await page.get_by_role("dialog").get_by_role("link", name="New chat").click()
         await page.wait_for_url("**/ui/chat")
         await expect(box).to_be_focused()
 
