@@ -259,3 +259,22 @@ async def test_a_standing_approval_given_while_the_clock_was_ahead_does_not_coun
         await database.approvals.use_grant("local", "files/delete", "hash-1", lambda _: True, None, 200.0)
         is None
     )
+
+
+async def test_the_last_approved_call_of_a_tool_is_found(database: Database, chat: str) -> None:
+    store = database.approvals
+    answers = [
+        (1, True, {}),
+        (2, False, {}),
+        (3, True, {"tool": "files/read"}),
+        (4, True, {"owner": "other"}),
+    ]
+    for number, yes, values in answers:
+        asked = approval(number, arguments={"n": number}, **values)
+        await store.add(asked)
+        assert await store.answer(asked.owner, asked.id, yes=yes, at=200.0 + number, grant=None)
+    await store.add(approval(5, chat_id=chat))
+    found = await store.find_last_approved("local", "files/delete")
+    assert found is not None
+    assert found.arguments == {"n": 1}
+    assert await store.find_last_approved("local", "files/write") is None

@@ -363,7 +363,7 @@ async def test_a_call_is_allowed_in_its_card(chromium: Browser, yard: ChatYard) 
         await expect(page.locator(".chat-list .here")).to_contain_text("Waiting for you")
         await page.reload()
         await page.evaluate("window.stillThere = true")
-        await card.get_by_role("button", name="Allow any arguments in this chat").click()
+        await card.get_by_role("button", name="Allow for this chat").click()
         await ended(page)
         await expect(card).to_contain_text("Done")
         await say(page, 'call playground_note {"text": "bread"}', "then", "say Again.")
@@ -439,6 +439,7 @@ async def test_a_chat_says_who_waits_what_broke_and_where_an_approval_applies(
 
         await say(page, 'call playground_note {"text": "everywhere"}', "then", "say Noted.")
         everywhere = "Allow these exact arguments for 1 hour, in all chats and clients"
+        await turn(page).locator("summary", has_text="More choices").click()
         await page.get_by_role("button", name=everywhere).click()
         await expect((await ended(page)).locator(".md").last).to_have_text("Noted.")
         remembered = "with these arguments, in all your chats and clients, for 1 hour"

@@ -22,6 +22,7 @@ from toolyard.web.access.services import set_services
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
+from toolyard.web.approval_review import ApprovalReviewer
 from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.gateway_mount import GatewayMount, is_gateway_request
 from toolyard.web.live.notices import GatewayNotices
@@ -259,6 +260,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
             services.chats,
             services.data_dir,
         ),
+        ApprovalReviewer(database.approvals, core.tool_directory, core.manager),
         ServerTools(services.callers, core.tool_directory, core.call_path, core.locks),
     )
     set_services(app.state, {type(each): each for each in provided})

@@ -39,6 +39,7 @@ from toolyard.store.repositories.usage import SqlUsage
 from toolyard.web.access.services import uses
 from toolyard.web.account_admin import AccountAdmin
 from toolyard.web.agent_tools import AgentDirectory
+from toolyard.web.approval_review import ApprovalReviewer
 from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.new_servers import NewServers
 from toolyard.web.public_urls import PublicUrls
@@ -57,6 +58,7 @@ __all__ = [
     "AgentDirectoryDep",
     "AgentEditorDep",
     "AgentRosterDep",
+    "ApprovalReviewerDep",
     "ApprovalsDep",
     "AuditDep",
     "AuditLogDep",
@@ -107,6 +109,7 @@ AccountsDep = Annotated[SqlAccountStorage, uses(SqlAccountStorage)]
 AgentDirectoryDep = Annotated[AgentDirectory, uses(AgentDirectory)]
 AgentEditorDep = Annotated[AgentEditor, uses(AgentEditor)]
 AgentRosterDep = Annotated[AgentRoster, uses(AgentRoster)]
+ApprovalReviewerDep = Annotated[ApprovalReviewer, uses(ApprovalReviewer)]
 ApprovalsDep = Annotated[SqlApprovalStore, uses(SqlApprovalStore)]
 AuditDep = Annotated[AuditRecorder, uses(AuditRecorder)]
 AuditLogDep = Annotated[SqlAuditLog, uses(SqlAuditLog)]

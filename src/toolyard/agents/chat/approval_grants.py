@@ -29,6 +29,7 @@ __all__ = [
     "create_grant",
     "describe_grant_scope",
     "grant_covers",
+    "is_same_json",
 ]
 
 _SINGLE_USE_SECONDS = 3_600.0
@@ -68,7 +69,7 @@ def arguments_match(predicate: JsonObject, arguments: JsonObject) -> bool:
     """
     for key, expected in predicate.items():
         if key == _ALL_ARGUMENTS_KEY:
-            if not _is_same_json(_mapping_or_empty(expected).get("equal"), arguments):
+            if not is_same_json(_mapping_or_empty(expected).get("equal"), arguments):
                 return False
         elif key not in arguments or not _value_matches(expected, arguments[key]):
             return False
@@ -77,7 +78,7 @@ def arguments_match(predicate: JsonObject, arguments: JsonObject) -> bool:
 
 def _value_matches(expected: object, value: object) -> bool:
     if list(_mapping_or_empty(expected)) != ["glob"]:
-        return _is_same_json(expected, value)
+        return is_same_json(expected, value)
     glob: object = _mapping_or_empty(expected)["glob"]
     if not isinstance(glob, str) or not isinstance(value, str):
         return False
@@ -89,7 +90,7 @@ def _mapping_or_empty(value: object) -> JsonObject:
     return cast("JsonObject", value) if isinstance(value, Mapping) else {}
 
 
-def _is_same_json(one: object, other: object) -> bool:
+def is_same_json(one: object, other: object) -> bool:
     """Compare as JSON: true differs from 1, and the order of keys is irrelevant."""
     try:
         return _encode_sorted_json(one) == _encode_sorted_json(other)

@@ -8,7 +8,7 @@ from typing import cast
 
 from toolyard.types.visible_text import visible
 
-__all__ = ["key_summary", "review_text", "short_values_first"]
+__all__ = ["LONG_VALUE_CHARACTERS", "key_summary", "review_text", "short_values_first"]
 
 LONG_VALUE_CHARACTERS = 200
 """Characters of JSON above which a value counts as long."""

@@ -139,6 +139,11 @@ class Settings(_ProviderSettings):
         kind.integer(0, 3_660),
         "days until a new API token expires, unless its owner chooses; 0: never",
     )
+    approval_days: int = _setting_field(
+        30,
+        kind.integer(1, 366),
+        "days until a standing approval of a tool ends, unless its owner chooses another end",
+    )
     proxy_token_days: int = _setting_field(
         90,
         kind.integer(0, 3_660),

@@ -28,6 +28,8 @@ _ORPHAN_MAX_AGE_SECONDS = 30 * 86_400.0
 _MAX_ANSWERED_PER_OWNER = 200
 """Maximum number of answered approvals without a chat. A program may answer its own in a loop."""
 _MAX_GRANTS_PER_OWNER = 500
+_MAX_SEARCHED_APPROVALS = 500
+"""Maximum number of answered approvals among which the last one of a tool is searched."""
 
 
 class SqlApprovalStore:
@@ -59,6 +61,25 @@ class SqlApprovalStore:
 
     async def find(self, owner: str, approval_id: str) -> Approval | None:
         query = select(approvals).where(_owner_condition(approvals, owner, approval_id))
+        row = await self._executor.read_or_default(
+            lambda connection: connection.execute(query).one_or_none(), None
+        )
+        return None if row is None else _approval_from_row(row)
+
+    async def find_last_approved(self, owner: str, tool: str) -> Approval | None:
+        """Return the last call of a tool that a user approved, if it is among the last answered ones."""
+        answered = (approvals.c.owner == owner) & approvals.c.answered_at.is_not(None)
+        # The name of a tool may be too long for an index.
+        columns = (approvals.c.id, approvals.c.tool, approvals.c.yes, approvals.c.answered_at)
+        newest_first = select(*columns).where(answered).order_by(approvals.c.answered_at.desc())
+        recent = newest_first.limit(_MAX_SEARCHED_APPROVALS).subquery()
+        found = (
+            select(recent.c.id)
+            .where(recent.c.tool == _clean_tool_name(tool), recent.c.yes.is_(True))
+            .order_by(recent.c.answered_at.desc(), recent.c.id)
+            .limit(1)
+        )
+        query = select(approvals).where(approvals.c.id.in_(found))
         row = await self._executor.read_or_default(
             lambda connection: connection.execute(query).one_or_none(), None
         )

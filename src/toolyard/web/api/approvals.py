@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.agents.chat.approval_grants import GrantScope
 from toolyard.registry.errors import NotFound
-from toolyard.types.approval import Approval, Grant
+from toolyard.types.approval import Grant
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     ApiModel,
@@ -24,8 +24,15 @@ from toolyard.web.api.dependencies import (
     require_media_types,
     to_datetime,
 )
+from toolyard.web.approval_review import ApprovalReview, GrantState
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import ApprovalsDep, AuditDep, ChatsDep
+from toolyard.web.service_dependencies import (
+    ApprovalReviewerDep,
+    ApprovalsDep,
+    AuditDep,
+    ChatsDep,
+    SettingsDep,
+)
 
 __all__ = ["router"]
 
@@ -41,8 +48,11 @@ class RememberRequest(RequestModel, schema="RememberGiven"):
         json_schema_extra={"examples": [{"seconds": 3600, "arguments": "any", "here": True}]}
     )
 
-    seconds: float = Field(
-        gt=0, le=_MAX_REMEMBER_SECONDS, description="Duration of the approval, in seconds."
+    seconds: float | None = Field(
+        default=None,
+        gt=0,
+        le=_MAX_REMEMBER_SECONDS,
+        description="Duration of the approval, in seconds; by default the setting `approval_days`.",
     )
     arguments: Literal["these", "any"] = Field(
         description="Cover calls with the same arguments only, or with any."
@@ -69,8 +79,14 @@ class ApprovalResponse(ApiModel, schema="ApprovalShown"):
     call_id: str | None
     tool: str
     name: str
+    server: str = Field(description="Name of the server or instance.")
     arguments: dict[str, Any]
     reason: str
+    sentence: str = Field(description="What the tool can do, in words for people.")
+    differs: list[str] | None = Field(
+        description="Arguments that differ from the last call of this tool that you approved; "
+        "null without one."
+    )
     asked_at: datetime
 
 
@@ -91,6 +107,9 @@ class GrantResponse(ApiModel, schema="GrantShown"):
     uses: int | None = Field(description="Remaining number of calls; null for no limit.")
     created_at: datetime
     expires_at: datetime
+    server: str = Field(description="Name of the server or instance.")
+    in_force: bool = Field(description="False if the definition of the tool changed, or the tool is gone.")
+    problem: str | None = Field(description="Why it is out of force.")
 
 
 class GrantList(BaseModel):
@@ -100,10 +119,13 @@ class GrantList(BaseModel):
 
 
 @router.get("/approvals", responses=problem_responses(), summary="List calls that need approval")
-async def list_approvals(approvals: ApprovalsDep, request_user: ChatReader) -> ApprovalList:
+async def list_approvals(
+    approvals: ApprovalsDep, reviewer: ApprovalReviewerDep, request_user: ChatReader
+) -> ApprovalList:
     """Return the calls that need your approval, oldest first."""
     pending = await approvals.list_pending(request_user.user.id)
-    return ApprovalList(items=[_build_approval_model(each) for each in pending])
+    reviews = await reviewer.review(request_user.principal, pending)
+    return ApprovalList(items=[_build_approval_model(each) for each in reviews])
 
 
 @router.post(
@@ -116,6 +138,7 @@ async def answer_approval(
     audit: AuditDep,
     approvals: ApprovalsDep,
     chats: ChatsDep,
+    settings: SettingsDep,
     request_user: ChatApprover,
     id: PathId,
     given: AnswerRequest,
@@ -123,7 +146,7 @@ async def answer_approval(
     """Approve or decline a call. Each can be answered once. The turn continues when all its calls are
     answered."""
     approval = await approvals.find(request_user.user.id, id)
-    remember = None if given.remember is None else _create_remember(given.remember)
+    remember = None if given.remember is None else _create_remember(given.remember, settings.approval_days)
     await chats.answer_approval(request_user.user.id, id, yes=given.yes, remember=remember)
     details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
     await audit.record_change(
@@ -132,11 +155,14 @@ async def answer_approval(
 
 
 @router.get("/grants", responses=problem_responses(), summary="List standing approvals")
-async def list_grants(approvals: ApprovalsDep, request_user: ChatReader) -> GrantList:
-    """Return your standing approvals that are in effect. After a change of its definition, a tool needs
+async def list_grants(
+    approvals: ApprovalsDep, reviewer: ApprovalReviewerDep, request_user: ChatReader
+) -> GrantList:
+    """Return your standing approvals that have not ended. After a change of its definition, a tool needs
     approval again."""
     grants = await approvals.list_grants(request_user.user.id, time.time())
-    return GrantList(items=[_build_grant_model(each) for each in grants])
+    states = await reviewer.check_grants(request_user.principal, grants)
+    return GrantList(items=[_build_grant_model(*each) for each in zip(grants, states, strict=True)])
 
 
 @router.delete(
@@ -151,24 +177,30 @@ async def revoke_grant(
     await audit.record_change(request_user, "grant.revoke", id)
 
 
-def _create_remember(given: RememberRequest) -> GrantScope:
-    return GrantScope(seconds=given.seconds, arguments=given.arguments, this_chat_only=given.here)
+def _create_remember(given: RememberRequest, default_days: int) -> GrantScope:
+    seconds = default_days * 86_400.0 if given.seconds is None else given.seconds
+    return GrantScope(seconds=seconds, arguments=given.arguments, this_chat_only=given.here)
 
 
-def _build_approval_model(approval: Approval) -> ApprovalResponse:
+def _build_approval_model(review: ApprovalReview) -> ApprovalResponse:
+    approval = review.approval
+    differs = [each.name for each in review.arguments if each.change not in ("", "same")]
     return ApprovalResponse(
         id=approval.id,
         chat_id=approval.chat_id,
         call_id=approval.call_id,
         tool=approval.tool,
         name=approval.name,
+        server=review.server,
         arguments=dict(approval.arguments),
         reason=approval.reason,
+        sentence=review.sentence,
+        differs=None if review.previous is None else differs,
         asked_at=to_datetime(approval.asked_at),
     )
 
 
-def _build_grant_model(grant: Grant) -> GrantResponse:
+def _build_grant_model(grant: Grant, state: GrantState) -> GrantResponse:
     return GrantResponse(
         id=grant.id,
         tool=grant.tool,
@@ -178,4 +210,7 @@ def _build_grant_model(grant: Grant) -> GrantResponse:
         uses=grant.uses,
         created_at=to_datetime(grant.created_at),
         expires_at=to_datetime(grant.expires_at),
+        server=state.server,
+        in_force=not state.problem,
+        problem=state.problem or None,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from toolyard.agents.chat.chats import GrantScope
 from toolyard.agents.chat.sanitize import is_storable_json
 from toolyard.agents.chat.turn_snapshot import QuestionSnapshot
+from toolyard.config.settings.table import Settings
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.store.repositories.approvals import SqlApprovalStore
@@ -25,12 +25,21 @@ from toolyard.types.approval import Approval, Grant
 from toolyard.types.page_question import MAX_ANSWER_CHARACTERS, PageQuestion
 from toolyard.types.tool import JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.approval_review import ApprovalReview, ApprovalReviewer, GrantState
 from toolyard.web.problem_details import describe_error
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import ApprovalsDep, AuditDep, ChatsDep, ChatStoreDep, QuestionsDep
+from toolyard.web.service_dependencies import (
+    ApprovalReviewerDep,
+    ApprovalsDep,
+    AuditDep,
+    ChatsDep,
+    ChatStoreDep,
+    QuestionsDep,
+    SettingsDep,
+)
 from toolyard.web.ui.chat.fragments import FragmentContext, render_question
 from toolyard.web.ui.components.flash import redirect_with_message
-from toolyard.web.ui.components.formatting import one_line, pretty_json
+from toolyard.web.ui.components.formatting import date, one_line, pretty_json
 from toolyard.web.ui.components.forms import read_submitted_form
 from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_macro
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path
@@ -43,24 +52,32 @@ router = Routes()
 
 CurrentUser = Annotated[RequestUser, Depends(require_user)]
 _ANSWER_ACTIONS = ("accept", "decline", "cancel")
-_HOUR_SECONDS, _WEEK_SECONDS = 3_600.0, 7 * 86_400.0
+_DAY_SECONDS = 86_400.0
 _REMEMBER_BY_ANSWER: Mapping[str, GrantScope | None] = {
     "once": None,
-    "these": GrantScope(_HOUR_SECONDS, "these", this_chat_only=False),
-    "any": GrantScope(_HOUR_SECONDS, "any", this_chat_only=False),
-    "here": GrantScope(_WEEK_SECONDS, "any", this_chat_only=True),
+    "these": GrantScope(3_600.0, "these", this_chat_only=False),
+    "here": GrantScope(7 * _DAY_SECONDS, "any", this_chat_only=True),
 }
 """Standing approval that each answer creates; None for a single call."""
+_CHOOSABLE_DAYS = (1, 7, 30, 90, 365)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
     """A call that needs approval."""
 
-    approval: Approval
-    arguments: Markup
+    review: ApprovalReview
     title: str | None
     """Title of its chat; None for calls of programs."""
+    until: str
+    """Day on which a standing approval would end by default."""
+    ends: Sequence[tuple[int, str]]
+    """Days and dates that can be chosen instead."""
+
+    @property
+    def differs(self) -> int:
+        """Number of arguments that differ from the last approved call."""
+        return sum(each.change not in ("", "same") for each in self.review.arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,7 @@ class ActiveGrant:
     """A standing approval."""
 
     grant: Grant
+    state: GrantState
     bounds: Sequence[str]
     """Limits in words: arguments, chat, number of uses."""
 
@@ -89,41 +107,90 @@ class ApprovalsPage:
     granted: Sequence[ActiveGrant]
 
 
-@router.get("/ui/approvals")
-async def show_approvals(
-    request: Request,
-    me: CurrentUser,
+@dataclass(frozen=True, slots=True)
+class _Services:
+    """Services that the pages use."""
+
+    approvals: SqlApprovalStore
+    chat_store: SqlChatStore
+    questions: SqlQuestionStore
+    reviewer: ApprovalReviewer
+    settings: Settings
+
+
+async def _get_services(
     approvals: ApprovalsDep,
     chat_store: ChatStoreDep,
     questions: QuestionsDep,
-) -> Response:
+    reviewer: ApprovalReviewerDep,
+    settings: SettingsDep,
+) -> _Services:
+    return _Services(approvals, chat_store, questions, reviewer, settings)
+
+
+_ServicesDep = Annotated[_Services, Depends(_get_services)]
+
+
+@router.get("/ui/approvals")
+async def show_approvals(request: Request, me: CurrentUser, services: _ServicesDep) -> Response:
     """Show questions of servers, calls that need approval, and standing approvals."""
-    return await _render_approvals(request, me, approvals, chat_store, questions, {})
+    return await _render_approvals(request, me, services, {})
+
+
+@router.get("/ui/approvals/{approval_id}")
+async def show_approval(
+    request: Request, me: CurrentUser, approval_id: str, services: _ServicesDep
+) -> Response:
+    """Show one call that needs approval."""
+    approval = await services.approvals.find(me.user.id, approval_id)
+    if approval is None:
+        raise NotFound("approval not found", hint="its chat may have been deleted")
+    if approval.answered_at is not None:
+        return await render_large_page(request, "approval.html", page=None, answered=approval)
+    titles = _ChatTitles(services.chat_store, me)
+    (page,) = await _build_pending(me, services, [approval], titles)
+    return await render_large_page(request, "approval.html", page=page, answered=None)
 
 
 async def _render_approvals(
-    request: Request,
-    me: RequestUser,
-    approvals: SqlApprovalStore,
-    chat_store: SqlChatStore,
-    questions: SqlQuestionStore,
-    forms: Mapping[str, ToolForm],
+    request: Request, me: RequestUser, services: _Services, forms: Mapping[str, ToolForm]
 ) -> Response:
     asked = [
         OpenQuestion(each, _render_open_question(each, me, forms))
-        for each in await questions.list_open(me.user.id, time.time())
+        for each in await services.questions.list_open(me.user.id, time.time())
     ]
-    stored, titles = approvals, _ChatTitles(chat_store, me)
-    waiting: list[PendingApproval] = []
-    for each in await stored.list_pending(me.user.id):
-        # Highlighting long arguments takes time.
-        shown = await asyncio.to_thread(FragmentContext.to_approve, each.arguments)
-        waiting.append(PendingApproval(each, shown, await titles.get_title(each.chat_id)))
+    titles = _ChatTitles(services.chat_store, me)
+    pending = await services.approvals.list_pending(me.user.id)
+    waiting = await _build_pending(me, services, pending, titles)
+    grants = await services.approvals.list_grants(me.user.id, time.time())
+    states = await services.reviewer.check_grants(me.principal, grants)
     granted = [
-        ActiveGrant(each, describe_grant(each, await titles.get_title(each.chat_id)))
-        for each in await stored.list_grants(me.user.id, time.time())
+        ActiveGrant(each, state, describe_grant(each, await titles.get_title(each.chat_id)))
+        for each, state in zip(grants, states, strict=True)
     ]
     return await render_large_page(request, "approvals.html", page=ApprovalsPage(asked, waiting, granted))
+
+
+async def _build_pending(
+    me: RequestUser, services: _Services, approvals: Sequence[Approval], titles: _ChatTitles
+) -> list[PendingApproval]:
+    default, now = services.settings.approval_days, time.time()
+    ends = [(days, date(now + days * _DAY_SECONDS)) for days in sorted({*_CHOOSABLE_DAYS, default})]
+    until = date(now + default * _DAY_SECONDS)
+    return [
+        PendingApproval(each, await titles.get_title(each.approval.chat_id), until, ends)
+        for each in await services.reviewer.review(me.principal, approvals)
+    ]
+
+
+def _choose_scope(answer: str, days: str, default_days: int) -> GrantScope | None:
+    """Return the standing approval that an answer creates. Raises NotFound for an unknown answer."""
+    if answer in ("always", "until"):
+        chosen = int(days) if answer == "until" and days.isascii() and days.isdigit() else default_days
+        return GrantScope(chosen * _DAY_SECONDS, "any", this_chat_only=False)
+    if answer != "no" and answer not in _REMEMBER_BY_ANSWER:
+        raise NotFound("unknown answer", hint="reload the page")
+    return _REMEMBER_BY_ANSWER.get(answer)
 
 
 @router.post("/ui/approvals/{approval_id}")
@@ -134,25 +201,22 @@ async def answer_approval(
     audit: AuditDep,
     approvals: ApprovalsDep,
     chats: ChatsDep,
+    settings: SettingsDep,
 ) -> Response:
     """Approve or decline a call."""
     form = await read_submitted_form(request)
     answer = form.text("answer")
-    if answer != "no" and answer not in _REMEMBER_BY_ANSWER:
-        raise NotFound("unknown answer", hint="reload the page")
+    remember = _choose_scope(answer, form.text(f"days-{approval_id}")[:6], settings.approval_days)
     # The audit log names its tool and chat.
     approval = await approvals.find(me.user.id, approval_id)
     audit.set_current_user(me)
     try:
-        await chats.answer_approval(
-            me.user.id, approval_id, yes=answer != "no", remember=_REMEMBER_BY_ANSWER.get(answer)
-        )
+        await chats.answer_approval(me.user.id, approval_id, yes=answer != "no", remember=remember)
     except ToolyardError as error:
         return _render_failure(request, form.text("next"), error)
     details = {} if approval is None else {"tool": approval.tool, "chat": approval.chat_id}
-    remembered = _REMEMBER_BY_ANSWER.get(answer) is not None
     await audit.record_change(
-        me, "approval.answer", approval_id, yes=answer != "no", remembered=remembered, **details
+        me, "approval.answer", approval_id, yes=answer != "no", remembered=remember is not None, **details
     )
     if is_fragment_request(request):
         return Response(status_code=204)
@@ -175,13 +239,11 @@ async def answer_page_question(
     me: CurrentUser,
     question_id: str,
     audit: AuditDep,
-    approvals: ApprovalsDep,
-    chat_store: ChatStoreDep,
-    questions: QuestionsDep,
+    services: _ServicesDep,
 ) -> Response:
     """Answer a question of a server that several clients share."""
     form = await read_submitted_form(request)
-    open_questions = await questions.list_open(me.user.id, time.time())
+    open_questions = await services.questions.list_open(me.user.id, time.time())
     asked = next((each for each in open_questions if each.id == question_id), None)
     action = form.text("reply") if form.text("reply") in _ANSWER_ACTIONS else "cancel"
     answer: dict[str, object] = {"action": action}
@@ -190,12 +252,12 @@ async def answer_page_question(
         filled = ToolForm.from_question(asked.question.schema or {}, key).with_submission(form)
         try:
             if filled.only_changed:
-                return await _render_approvals(request, me, approvals, chat_store, questions, {key: filled})
+                return await _render_approvals(request, me, services, {key: filled})
             answer["content"] = _check_content(filled.arguments())
         except BadArguments as error:
             forms = {key: filled.with_errors(error)}
-            return await _render_approvals(request, me, approvals, chat_store, questions, forms)
-    if asked is None or not await questions.answer(me.user.id, question_id, answer):
+            return await _render_approvals(request, me, services, forms)
+    if asked is None or not await services.questions.answer(me.user.id, question_id, answer):
         raise NotFound("this question is no longer open", hint="its call has ended, or it was answered")
     await audit.record_change(me, "question.answer", question_id, reply=action, server=asked.question.server)
     return redirect_with_message(

@@ -18,8 +18,10 @@ from toolyard.types.visible_text import visible
 __all__ = [
     "TEMPLATE_FILTERS",
     "ago",
+    "capitalize_first",
     "compact",
     "count",
+    "date",
     "extract_host",
     "iso",
     "one_line",
@@ -49,7 +51,17 @@ def ago(at: float, now: float | None = None) -> str:
                 return "just now"
             duration = f"{math.floor(distance / unit)} {word}"
             return f"in {duration}" if ahead else f"{duration} ago"
+    return date(at)
+
+
+def date(at: float) -> str:
+    """Return the day of a timestamp, UTC: ``18 Dec 2026``."""
     return datetime.fromtimestamp(at, UTC).strftime("%d %b %Y")
+
+
+def capitalize_first(text: str) -> str:
+    """Return a text with a capital first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
@@ -127,8 +139,10 @@ def seconds(number: float) -> str:
 
 TEMPLATE_FILTERS: Mapping[str, Callable[..., Any]] = {
     "ago": ago,
+    "capitalize_first": capitalize_first,
     "compact": compact,
     "count": count,
+    "date": date,
     "iso": iso,
     "one_line": one_line,
     "pretty_json": pretty_json,

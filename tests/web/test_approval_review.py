@@ -1,0 +1,120 @@
+"""What a person reads before approving a call: all arguments, with what differs from the last time."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from tests.web.changing_tools import changing
+from tests.web.conftest import Opening
+
+from toolyard.types.approval import Approval, Grant
+from toolyard.web.approval_review import ReviewedArgument, review_arguments
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "to": {"type": "string", "title": "Recipient", "description": "Who gets it"},
+        "body": {"type": "string"},
+        "key": {"type": "string", "format": "password"},
+    },
+}
+
+
+def by_name(arguments: dict[str, Any], previous: dict[str, Any] | None = None) -> dict[str, ReviewedArgument]:
+    return {each.name: each for each in review_arguments(SCHEMA, arguments, previous)}
+
+
+def test_arguments_have_the_words_of_the_schema() -> None:
+    found = by_name({"to": "ada", "other": [1]})
+    assert (found["to"].title, found["to"].help, found["to"].value) == ("Recipient", "Who gets it", "ada")
+    assert found["other"].is_json
+    assert not found["other"].is_known
+    assert found["to"].change == ""
+
+
+def test_a_long_argument_cannot_push_others_out_of_view() -> None:
+    assert list(by_name({"body": "x" * 10_000, "to": "eve"})) == ["to", "body"]
+
+
+def test_hidden_characters_are_shown() -> None:
+    assert by_name({"to": "a\u202eb\u00a0c"})["to"].value == r"a\u202eb\u00a0c"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [("a", "a", "same"), ("a", "b", "changed"), (1, True, "changed"), ([1], [1], "same"), (None, "a", "new")],
+)
+def test_what_differs_from_the_last_time_is_marked(before: object, after: object, change: str) -> None:
+    previous = {} if before is None else {"to": before}
+    assert by_name({"to": after}, previous)["to"].change == change
+
+
+def test_an_argument_that_is_missing_this_time_is_named() -> None:
+    assert by_name({}, {"to": "ada"})["to"].change == "removed"
+
+
+def test_the_lines_that_changed_in_a_long_text_are_shown() -> None:
+    text = "".join(f"line {number}\n" for number in range(100))
+    found = by_name({"body": text.replace("line 50", "line fifty")}, {"body": text})["body"]
+    assert found.diff == (" line 49", "-line 50", "+line fifty", " line 51")
+
+
+def test_a_secret_of_an_earlier_call_is_not_shown_again() -> None:
+    found = by_name({"key": "new"}, {"key": "old secret"})["key"]
+    assert (found.change, found.before, found.diff) == ("changed", "", ())
+
+
+async def test_a_standing_approval_says_when_its_tool_changed(open_site: Opening, tmp_path: Any) -> None:
+    server = changing(tmp_path)
+    local = await open_site({"moving": server.entry})
+    client, store = local.client(), local.services.database.approvals
+    assert (await client.get("/ui/admin/mcp/files/moving/tool?name=read")).status == 200
+    now = time.time()
+    for number, (tool, digest) in enumerate(
+        (("moving/read", "another"), ("moving/gone", "x"), ("gone/x", "x"))
+    ):
+        asked = Approval(f"a{number}", "local", tool, tool, digest, {}, "it writes", now)
+        grant = Grant(f"g{number}", "local", tool, tool, digest, {}, now, now + 86_400)
+        await store.add(asked)
+        assert await store.answer("local", asked.id, yes=True, at=now, grant=grant)
+    items = (await client.get("/api/v1/grants")).json["items"]
+    assert {each["id"]: (each["in_force"], each["problem"]) for each in items} == {
+        "g0": (False, "the tool’s definition changed after you approved it"),
+        "g1": (False, "the server no longer has this tool"),
+        "g2": (False, "its server is no longer available to you"),
+    }
+    page = (await client.get("/ui/approvals")).text
+    assert page.count("Out of force") == 3
+    assert '<a href="/ui/admin/mcp/files/moving/changes">See what changed</a>' in page
+
+
+async def test_the_api_says_what_differs_and_ends_approvals_by_default(open_site: Opening) -> None:
+    local = await open_site({}, approval_days=3)
+    client, store = local.client(), local.services.database.approvals
+    for number, text in enumerate(("milk", "bread")):
+        asked = Approval(
+            f"a{number}", "local", "x/note", "x_note", "h", {"text": text}, "it writes", time.time()
+        )
+        await store.add(asked)
+        (item,) = (await client.get("/api/v1/approvals")).json["items"]
+        assert item["differs"] == (None if number == 0 else ["text"])
+        body = {"yes": True, "remember": {"arguments": "any", "here": False}}
+        assert (await client.post(f"/api/v1/approvals/a{number}", body)).status == 204
+    for grant in await store.list_grants("local", time.time()):
+        assert grant.expires_at - grant.created_at == 3 * 86_400
+
+
+async def test_hostile_arguments_are_only_shown(open_site: Opening) -> None:
+    local = await open_site({})
+    arguments = {"<script>x</script>": "<img src=x onerror=y>", "b": {"c": ["<b>"] * 3}, "d": "x" * 100_000}
+    asked = Approval("a1", "local", "x/note", "x_note", "h", arguments, "<i>reason", time.time())
+    await local.services.database.approvals.add(asked)
+    for path in ("/ui/approvals", "/ui/approvals/a1"):
+        page = (await local.client().get(path)).text
+        assert "<script>x" not in page
+        assert "<img src=x" not in page
+        assert "&lt;img src=x onerror=y&gt;" in page
+        assert json.dumps("<b>")[1:-1] not in page.replace("&lt;b&gt;", "")
