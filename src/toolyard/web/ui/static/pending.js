@@ -38,8 +38,9 @@ function showPending(items) {
 
 function showBadge(place, count) {
   const link = $(`.nav a[href="${place}"]`);
+  if (!link) return;
   $(".badge", link)?.remove();
-  if (!link || !count) return;
+  if (!count) return;
   const badge = Object.assign(document.createElement("span"), { className: "badge", textContent: count > 99 ? "99+" : count });
   badge.append(Object.assign(document.createElement("span"), { className: "unseen", textContent: " waiting for you" }));
   link.append(badge);
