@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tests.web.conftest import Opening
 from tests.web.scriptless_browser import Browser
 
 from toolyard.types.agent import Agent
 from toolyard.types.audit import AuditEntry
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 
 async def test_costs_are_shown_for_agents_and_only_own_calls_count(
@@ -29,3 +35,44 @@ async def test_costs_are_shown_for_agents_and_only_own_calls_count(
     names = [code.text for code in unused.all("code")]
     assert "demo_weekday" in names
     assert "demo_count" not in names
+
+
+async def turn_off_unused(browser: Browser) -> str:
+    """Follow the link of the page, confirm, and return the message."""
+    page = await browser.get("/ui/budget")
+    (link,) = [each for each in page.root.all("a") if "Turn off unused tools" in each.text]
+    confirm = await browser.get(link.attrs["href"])
+    return (await browser.send(confirm, confirm.form("/ui/budget/tools"))).flash
+
+
+async def test_an_admin_turns_off_unused_tools_in_the_configuration_file(
+    open_site: Opening, demo: dict[str, Any], tmp_path: Path
+) -> None:
+    local = await open_site({"demo": demo}, people_mode="password", meta_threshold=1)
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"demo": {**demo, "denyTools": ["x"]}}}))
+    config = local.services.config
+    config.set_configuration(replace(config.configuration, file=str(file)))
+    admin, eve = await local.person("root", "admin"), await local.person("eve")
+    used = AuditEntry(at=time.time(), action="tool.call", actor=eve.user.id, target="demo/weekday")
+    await local.services.database.audit.write(used)
+    # What others use is kept, and nobody else can turn off tools for all.
+    assert "Turn off unused tools" not in (await Browser(eve.browser).get("/ui/budget")).text
+    assert "1 tool turned off." in await turn_off_unused(Browser(admin.browser))
+    assert json.loads(file.read_text())["mcpServers"]["demo"]["denyTools"] == ["x", "count"]
+
+
+async def test_a_person_turns_off_unused_tools_of_their_instances(
+    open_site: Opening, demo: dict[str, Any], hostile_http: Listening
+) -> None:
+    local = await open_site({"demo": demo}, people_mode="password", meta_threshold=1)
+    admin, bob = await local.person("root", "admin"), await local.person("bob")
+    body = {"name": "S", "url": f"{hostile_http.url}/good/budget", "private_addresses": True}
+    server = (await admin.token.post("/api/v1/servers", body)).json["id"]
+    instance = (await bob.token.post("/api/v1/instances", {"server_id": server, "slug": "mine"})).json["id"]
+    await bob.token.get("/api/v1/tools")
+    used = AuditEntry(at=time.time(), action="tool.call", actor=bob.user.id, target="demo/weekday")
+    await local.services.database.audit.write(used)
+    assert "1 tool turned off." in await turn_off_unused(Browser(bob.browser))
+    assert (await bob.token.get(f"/api/v1/instances/{instance}")).json["tool_filter"] == []
+    assert "Turn off unused tools" not in (await Browser(bob.browser).get("/ui/budget")).text

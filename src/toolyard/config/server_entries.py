@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from toolyard.errors import ConfigError, Problem
 __all__ = [
     "ConfigTarget",
     "StoredEntry",
+    "build_denial",
     "find_entry",
     "find_new_problems",
     "plan_server_edits",
@@ -126,6 +127,12 @@ def _find_problems(content: bytes, file: Path) -> Sequence[Problem]:
     with suppress(ConfigError):
         merge_layers([layer], {}, unapproved_reason="unread", complete=False)
     return list(all_problems(layer))
+
+
+def build_denial(stored: StoredEntry, tools: Iterable[str]) -> EntryEdit:
+    """Return the edit that adds tools to those that an entry denies."""
+    denied = stored.value.get("denyTools")
+    return EntryEdit((*stored.path, "denyTools"), [*(denied if isinstance(denied, list) else []), *tools])
 
 
 def write_server_edits(plan: EntryPlan, data_dir: Path, *, private: bool = False) -> tuple[Path | None, bool]:

@@ -59,6 +59,7 @@ from toolyard.web.server_icons import ServerIcons
 from toolyard.web.server_preview import ServerPreviews
 from toolyard.web.server_status import ServerRecords, StatusUpdates
 from toolyard.web.tool_acceptance import ToolAcceptance
+from toolyard.web.tool_savings import ToolSavings
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components.error_pages import render_error_page
 from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
@@ -262,6 +263,17 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         ),
         ApprovalReviewer(database.approvals, core.tool_directory, core.manager),
         ServerTools(services.callers, core.tool_directory, core.call_path, core.locks),
+        ToolSavings(
+            settings,
+            services.config,
+            services.callers,
+            services.instances,
+            core.tool_directory,
+            core.call_path,
+            services.registry,
+            database.usage,
+            services.audit,
+        ),
     )
     set_services(app.state, {type(each): each for each in provided})
     for routes in (health, resource_routes, api.router, ui.router):

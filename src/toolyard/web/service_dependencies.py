@@ -51,6 +51,7 @@ from toolyard.web.server_icons import ServerIcons
 from toolyard.web.server_preview import ServerPreviews
 from toolyard.web.server_status import ServerRecords, StatusUpdates
 from toolyard.web.tool_acceptance import ToolAcceptance
+from toolyard.web.tool_savings import ToolSavings
 
 __all__ = [
     "AccountAdminDep",
@@ -98,6 +99,7 @@ __all__ = [
     "StreamLimitsDep",
     "ToolAcceptanceDep",
     "ToolDirectoryDep",
+    "ToolSavingsDep",
     "UpdatesDep",
     "UrlsDep",
     "UsageDep",
@@ -114,6 +116,7 @@ ApprovalsDep = Annotated[SqlApprovalStore, uses(SqlApprovalStore)]
 AuditDep = Annotated[AuditRecorder, uses(AuditRecorder)]
 AuditLogDep = Annotated[SqlAuditLog, uses(SqlAuditLog)]
 UsageDep = Annotated[SqlUsage, uses(SqlUsage)]
+ToolSavingsDep = Annotated[ToolSavings, uses(ToolSavings)]
 AuthStorageDep = Annotated[SqlAuthStorage, uses(SqlAuthStorage)]
 CallPathDep = Annotated[CallPath, uses(CallPath)]
 CallersDep = Annotated[CallerCache, uses(CallerCache)]

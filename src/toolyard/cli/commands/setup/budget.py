@@ -28,7 +28,7 @@ from toolyard.config.exporters.client_files import EntryEdit, plan_edits, read_v
 from toolyard.config.exporters.client_records import write_client_edits
 from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, read_regular_file
 from toolyard.config.importers.locations import find_user_files
-from toolyard.config.server_entries import plan_server_edits
+from toolyard.config.server_entries import build_denial, plan_server_edits
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import ConfigError
 from toolyard.types.usage import ToolUsage
@@ -258,9 +258,7 @@ def _apply(options: Options, proposal: BudgetProposal, clients: Sequence[Connect
     for server, tools in proposal.tools.items():
         stored = find_stored_entry(target, server)
         if proposal.kind is ProposalKind.TOOLS:
-            denied = stored.value.get("denyTools")
-            known = list(denied) if isinstance(denied, list) else []
-            edits.append(EntryEdit((*stored.path, "denyTools"), [*known, *tools]))
+            edits.append(build_denial(stored, tools))
         else:
             bundle: dict[str, JsonValue] = {"serverId": server, "mode": "direct", "allowTools": list(tools)}
             edits.append(EntryEdit(("bundles", f"{server}-used"), bundle))

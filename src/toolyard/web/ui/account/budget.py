@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.catalog.token_estimate import estimate_definition_tokens
-from toolyard.catalog.tool_budget import ToolCost
+from toolyard.catalog.tool_budget import BudgetProposal, ToolCost
+from toolyard.errors import ToolyardError
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (
@@ -23,16 +24,20 @@ from toolyard.web.service_dependencies import (
     InstanceSyncDep,
     SettingsDep,
     ToolDirectoryDep,
+    ToolSavingsDep,
     UsageDep,
 )
+from toolyard.web.tool_savings import USAGE_SECONDS
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.formatting import count
+from toolyard.web.ui.components.forms import ConfirmPage, read_submitted_form, render_confirm_page
 from toolyard.web.ui.components.render import render_large_page
 
 __all__ = ["router"]
 
 router = Routes()
 
-_WEEKS = 4
-_SECONDS_PER_WEEK = 7 * 86_400
+_MAX_LISTED_TOOLS = 200
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class BudgetPage:
     """Names of the agents by id."""
     limit: int
     since: float
+    proposal: BudgetProposal | None
+    """The unused tools that the person can turn off."""
 
     @property
     def total(self) -> int:
@@ -81,12 +88,13 @@ async def show_budget(
     call_path: CallPathDep,
     agent_directory: AgentDirectoryDep,
     usage: UsageDep,
+    tool_savings: ToolSavingsDep,
 ) -> Response:
     """Show the costs for the person and their agents. Only the person's own calls are counted."""
     await instance_sync.sync(me.principal)
     caller = callers.get(me)
     listing = await tool_directory.refresh_within_deadline(caller.principal)
-    used = await usage.count_calls(time.time() - _WEEKS * _SECONDS_PER_WEEK, person=me.user.id)
+    used = await usage.count_calls(time.time() - USAGE_SECONDS, person=me.user.id)
     costs: dict[str, list[ToolCost]] = {}
     for name, definition in call_path.visible_tools(listing, caller).items():
         tokens = estimate_definition_tokens(definition)
@@ -105,5 +113,43 @@ async def show_budget(
         for server in sorted({*costs, *shares})
     ]
     names = {agent.id: agent.name for agent in agents}
-    page = BudgetPage(servers, names, settings.meta_threshold, used.since or time.time())
+    proposal = await tool_savings.propose(me)
+    page = BudgetPage(servers, names, settings.meta_threshold, used.since or time.time(), proposal)
     return await render_large_page(request, "budget.html", page=page)
+
+
+@router.get("/ui/budget/tools")
+async def confirm_savings(
+    request: Request, me: Annotated[RequestUser, Depends(require_user)], tool_savings: ToolSavingsDep
+) -> Response:
+    """Ask whether to turn off the unused tools."""
+    proposal = await tool_savings.propose(me)
+    if proposal is None:
+        return redirect_with_message("/ui/budget", "There is nothing to turn off.")
+    names = [f"{server}/{tool}" for server, tools in proposal.tools.items() for tool in tools]
+    page = ConfirmPage(
+        f"Turn off {count(len(names), 'tool')}?",
+        f"They were not used in the last weeks. {proposal.tokens} tokens remain. You can turn them on again.",
+        "/ui/budget/tools",
+        "/ui/budget",
+        "Turn off",
+        tuple(names[:_MAX_LISTED_TOOLS]),
+    )
+    return render_confirm_page(request, page)
+
+
+@router.post("/ui/budget/tools")
+async def apply_savings(
+    request: Request, me: Annotated[RequestUser, Depends(require_user)], tool_savings: ToolSavingsDep
+) -> Response:
+    """Turn off the unused tools that are proposed now."""
+    await read_submitted_form(request)
+    proposal = await tool_savings.propose(me)
+    if proposal is None:
+        return redirect_with_message("/ui/budget", "There is nothing to turn off.")
+    try:
+        await tool_savings.apply(me, proposal.tools)
+    except (ToolyardError, OSError) as error:
+        return redirect_with_message("/ui/budget", f"The tools were not turned off: {error}", kind="bad")
+    number = sum(len(tools) for tools in proposal.tools.values())
+    return redirect_with_message("/ui/budget", f"{count(number, 'tool')} turned off.")

@@ -44,6 +44,7 @@ _ACTION_WORDS = {
     "server.sign_out": "Signed out of a server",
     "instance.create": "Created an instance",
     "instance.edit": "Edited an instance",
+    "config.deny_tools": "Turned off tools of a configured server",
     "instance.filter": "Selected tools of an instance",
     "instance.connect": "Started a sign-in of an instance",
     "instance.sign_in": "Connected an instance",
