@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -24,6 +25,9 @@ from tests.processes import lives
 from tests.sqlite_template import with_tables
 
 from toolyard.background.runtime_dir import RuntimePaths
+from toolyard.store import Database
+from toolyard.types.agent import Agent, StoredAgent
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from tests.background.conftest import Client, Machine
@@ -462,3 +466,19 @@ def test_a_client_without_the_variable_of_the_runtime_folder_finds_the_same_sock
         without = RuntimePaths("/data", "", base)
         assert without.socket == with_variable.socket
         assert without.folder == str(folder / "toolyard")
+
+
+async def _store_agent(data: Path) -> None:
+    database = await Database.open(data, url=None, secret_key=None)
+    agent = Agent("reader", "Reader", tools=("demo_weekday",))
+    await database.agents.add(StoredAgent("ag_1", LOCAL_PRINCIPAL.id, agent, 1, 1.0))
+    await database.close()
+
+
+def test_a_client_has_the_tools_of_an_agent_that_was_created_in_the_pages(machine: Machine) -> None:
+    with_tables(machine.data)
+    asyncio.run(_store_agent(machine.data))
+    client = machine.start("--agent", "reader").initialize()
+    listed = client.ask("tools/list")["result"]["tools"]
+    assert [each["name"] for each in listed] == ["demo_weekday"]
+    assert machine.backgrounds == [machine.owner]

@@ -261,7 +261,7 @@ class Owner:
             return
         try:
             view = await self._views.find_view(hello)
-            endpoint = view.make_endpoint(hello.arguments)
+            endpoint = await view.make_endpoint(hello.arguments)
         except (ToolyardError, OSError) as error:
             log.info("a client in %s was not attached: %s", hello.cwd, error)
             writer.write(b"no its configuration or its options are not valid\n")

@@ -30,6 +30,7 @@ from toolyard.config.server_folders import CLIENT_DIR_VARIABLE
 from toolyard.config.settings.table import Settings
 from toolyard.config.sources.discovery import ConfigFile, choose_config_file
 from toolyard.config.watch import ConfigBroken, watch_config
+from toolyard.core.agents import add_stored_agents
 from toolyard.core.call_approvals import CallApprovals
 from toolyard.errors import ToolyardError
 from toolyard.gateway.endpoint import Endpoint, make_endpoint
@@ -169,13 +170,15 @@ class View:
                 except ToolyardError as error:
                     log.warning("the servers that were added in the pages cannot be read: %s", error)
 
-    def make_endpoint(self, arguments: Mapping[str, str]) -> Endpoint:
+    async def make_endpoint(self, arguments: Mapping[str, str]) -> Endpoint:
         """Return what a client with these options of ``toolyard stdio`` sees. Raises ToolyardError."""
-        server = arguments.get("server")
+        server, agent = arguments.get("server"), arguments.get("agent")
+        file_agents = {each.id: each for each in self._read_agents()}
+        agents = await add_stored_agents(file_agents, agent, self.key.settings, self.data_dir)
         caller = resolve_caller(
             self.configuration,
-            self._read_agents(),
-            agent=arguments.get("agent"),
+            list(agents.values()),
+            agent=agent,
             bundle=arguments.get("bundle"),
             server=server,
         )

@@ -6,14 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from toolyard.agents.definitions.agents_md import agent_id
-from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import AgentsError, Problem
+from toolyard.store.lazy_database import LazyDatabase
 from toolyard.types.agent import Agent, StoredAgent
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
+# The command line must not load the database library for an agent of AGENTS.md.
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from toolyard.config.settings.table import Settings
+    from toolyard.core.current_config import CurrentConfig
     from toolyard.store.repositories.agents import SqlAgentStorage
 
-__all__ = ["AgentRoster", "find_overriding", "merge_agents", "unknown_agent_error"]
+__all__ = ["AgentRoster", "add_stored_agents", "find_overriding", "merge_agents", "unknown_agent_error"]
 
 
 class AgentRoster:
@@ -63,6 +69,24 @@ def find_overriding(
             found[each.id] = own[slug]
         own.setdefault(slug, each)
     return found
+
+
+async def add_stored_agents(
+    file_agents: Mapping[str, Agent], name: str | None, settings: Settings, data_dir: Path
+) -> Mapping[str, Agent]:
+    """Return the agents of AGENTS.md, and the stored ones of the local user if ``name`` is not among them.
+
+    Opens the database only then, and if there is one. Raises StoreError.
+    """
+    if name is None or {name, agent_id(name)} & file_agents.keys():
+        return file_agents
+    database = LazyDatabase(settings, data_dir)
+    try:
+        opened = await database.open_if_exists()
+        stored = () if opened is None else await opened.agents.list_agents(LOCAL_PRINCIPAL.id)
+    finally:
+        await database.close()
+    return merge_agents(file_agents, stored)
 
 
 def unknown_agent_error(name: str, available: Iterable[Agent]) -> AgentsError:

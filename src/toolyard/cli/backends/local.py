@@ -44,6 +44,7 @@ from toolyard.cli.output.progress import EARLY_OUTPUT_SECONDS
 from toolyard.cli.output.safe_text import format_age
 from toolyard.cli.output.servers import ServerSummary, describe_server_info
 from toolyard.clients.call_path import refuse_approval
+from toolyard.core.agents import add_stored_agents
 from toolyard.errors import CallTimeout, ServerError, ToolRefused, Unreachable
 from toolyard.results import ResultLimits
 from toolyard.types.call import ApprovalRequest
@@ -68,6 +69,11 @@ class LocalBackend:
         self._memory = NoticeMemory(data_dir, yard.configuration.file)
         self.outlives_command = outlives_command
 
+    async def _load_agent(self, name: str | None) -> None:
+        """Make agents that were created in the pages available, unless AGENTS.md has this one."""
+        yard = self._yard
+        yard.agents = await add_stored_agents(yard.agents, name, yard.settings, self._data_dir)
+
     # Tools.
 
     async def list_tools(
@@ -75,6 +81,7 @@ class LocalBackend:
     ) -> ToolsReport:
         """Return the tools, from the stored listings where there are some."""
         yard = self._yard
+        await self._load_agent(request.agent)
         if request.server is not None:
             self._require_enabled_server(request.server)
         options: dict[str, Any] = {
@@ -164,6 +171,7 @@ class LocalBackend:
     async def search(self, request: SearchRequest) -> SearchReport:
         """Search the stored listings. No server is started."""
         yard = self._yard
+        await self._load_agent(request.agent)
         tools = await yard.search(
             request.query, limit=request.limit, agent=request.agent, bundles=request.bundles
         )
@@ -232,6 +240,7 @@ class LocalBackend:
     ) -> Result:
         """Call a tool. The result is not limited in length: the limit is for models."""
         yard, seconds = self._yard, request.timeout
+        await self._load_agent(request.agent)
         scope: dict[str, Any] = {"agent": request.agent, "bundles": request.bundles}
 
         async def approve_call(question: ApprovalRequest) -> bool:

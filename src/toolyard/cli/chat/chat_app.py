@@ -24,6 +24,7 @@ from toolyard.cli.input.options import Options
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
+from toolyard.core.agents import merge_agents
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.composition import Core, build_core, make_chat_callbacks
 from toolyard.core.instances import InstanceSync
@@ -171,6 +172,8 @@ async def open_chat_app(
         guard = AddressGuard.from_settings(settings.guard_allow, settings.guard_deny)
         model_registry = ModelRegistry(database.models, database.accounts, models, guard)
         await model_registry.load()
+        agents = merge_agents(agents, await database.agents.list_agents(LOCAL_OWNER_ID))
+        agent_models = [each.model for each in agents.values()]
         if not any((model, models.default_for(LOCAL_PRINCIPAL), *agent_models)):
             raise no_model_error(options)
         net = OutboundHttp(guard, tracer=tracer)

@@ -52,9 +52,7 @@ class ChatOptions:
 
 
 @click.command("chat", cls=Command, short_help=COMMAND_SUMMARIES["chat"])
-@click.option(
-    "--agent", metavar="A", shell_complete=complete_agents, help="Chat as this agent from AGENTS.md."
-)
+@click.option("--agent", metavar="A", shell_complete=complete_agents, help="Chat as this agent.")
 @click.option(
     "--model",
     metavar="M",

@@ -55,7 +55,7 @@ _CLIENT_NAMES = (
 @click.option("--url", metavar="URL", help="The address of a running Toolyard. Default: `toolyard stdio`.")
 @click.option("--token", is_flag=True, help="With --url: send a token.")
 @click.option("--token-file", metavar="PATH", help="The file with the token to write.")
-@click.option("--agent", metavar="NAME", help="Only the tools of this agent from AGENTS.md.")
+@click.option("--agent", metavar="NAME", help="Only the tools of this agent.")
 @click.option("--bundle", metavar="NAME", help="Only the tools of this bundle.")
 @click.option("--server", metavar="ID", help="Only this server, with its own tool names.")
 @click.pass_obj

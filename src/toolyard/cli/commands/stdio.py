@@ -19,7 +19,7 @@ __all__ = ["command"]
 
 
 @click.command("stdio", cls=Command, short_help=COMMAND_SUMMARIES["stdio"])
-@click.option("--agent", metavar="NAME", help="Only the tools of this agent from AGENTS.md.")
+@click.option("--agent", metavar="NAME", help="Only the tools of this agent.")
 @click.option("--bundle", metavar="NAME", help="Only the tools of this bundle.")
 @click.option("--server", metavar="ID", help="Only this server, with its own tool names.")
 @click.option(
@@ -49,6 +49,7 @@ def command(
     _refuse_regular_file("standard input", sys.stdin)
     _refuse_regular_file("standard output", sys.stdout)
     from toolyard.agents.definitions.agents_md import find_agents_file, read_agents  # not for the help
+    from toolyard.core.agents import add_stored_agents
     from toolyard.gateway.stdio.local_gateway import resolve_caller, serve_local
 
     folder = options.resolved_data_dir
@@ -56,11 +57,18 @@ def command(
     configuration = load_config(options.config, data_dir=folder)
     path = find_agents_file(settings.agents_path, folder)
     agents = () if path is None else read_agents(path).agents
-    caller = resolve_caller(configuration, agents, agent=agent, bundle=bundle, server=server)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     # Other output of this process must not appear between the messages.
     sys.stdout = sys.stderr
-    run_async(serve_local(configuration, settings, folder, caller, server, mode, source, sink))
+
+    async def serve() -> None:
+        known = await add_stored_agents({each.id: each for each in agents}, agent, settings, folder)
+        caller = resolve_caller(
+            configuration, list(known.values()), agent=agent, bundle=bundle, server=server
+        )
+        await serve_local(configuration, settings, folder, caller, server, mode, source, sink)
+
+    run_async(serve())
     return 0
 
 

@@ -50,7 +50,10 @@ def command(options: Options, name: str, agent: str | None, bundles: tuple[str, 
 
 
 async def _explain_tool(options: Options, name: str, agent: str | None, bundles: tuple[str, ...]) -> None:
+    from toolyard.core.agents import add_stored_agents  # not for the help
+
     async with open_yard(options) as yard, ProgressIndicator("looking", quiet=options.json):
+        yard.agents = await add_stored_agents(yard.agents, agent, yard.settings, options.resolved_data_dir)
         decision = await _find_decision(yard, name, agent, bundles)
     if options.json:
         print_json(decision.as_json())

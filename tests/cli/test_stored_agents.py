@@ -1,0 +1,96 @@
+"""Agents that were created in the pages, in commands on the same data directory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from toolyard.store import Database
+from toolyard.types.agent import Agent, StoredAgent
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Chatting
+
+AGENTS = "## Filed\n---\ntools: [chat_put]\n---\nPut.\n"
+
+
+async def _store(data: Path) -> None:
+    database = await Database.open(data, url=None, secret_key=None)
+    for owner, agent in (
+        ("local", Agent("looker", "Looker", "looks", "You look.", tools=("chat_look",))),
+        ("local", Agent("filed", "Filed", tools=("chat_look",))),
+        (None, Agent("shared-one", "Shared one", tools=("chat_look",))),
+        ("ada", Agent("secret", "Secret", tools=("chat_look",))),
+    ):
+        await database.agents.add(StoredAgent(f"ag_{agent.id}", owner, agent, 1, 1.0))
+    await database.close()
+
+
+@pytest.fixture
+def storing(chatting: Chatting) -> Chatting:
+    chatting.agents(AGENTS)
+    asyncio.run(_store(chatting.data))
+    return chatting
+
+
+def list_tools(chatting: Chatting, *words: str) -> list[str]:
+    return [line.split("\t")[0] for line in chatting("tools", *words).lines]
+
+
+@pytest.mark.parametrize("agent", ["looker", "Looker", "shared-one", "Shared one"])
+def test_a_chat_has_the_instructions_and_tools_of_a_stored_agent(storing: Chatting, agent: str) -> None:
+    ran = storing("chat", "--agent", agent, "-p", 'call chat_look {"text": "a"}')
+    assert ran.code == 0, ran.err
+    [tool] = [each["function"]["name"] for each in storing.asked[0]["tools"]]
+    assert tool == "chat_look"
+    assert ("You look." in json.dumps(storing.asked[0])) == (agent.lower() == "looker")
+
+
+def test_commands_have_the_tools_of_a_stored_agent(storing: Chatting) -> None:
+    assert list_tools(storing, "--agent", "looker") == ["chat_look"]
+    assert storing("call", "--agent", "looker", "chat_look", "text=a").code == 0
+    assert "no pattern of agent 'looker'" in storing("why", "--agent", "looker", "chat_put").out
+    storing("tools")
+    assert [line.split("\t")[0] for line in storing("search", "--agent", "looker", "look").lines] == [
+        "chat_look"
+    ]
+
+
+def test_the_file_wins_by_name(storing: Chatting) -> None:
+    assert "pattern" in storing("why", "--agent", "filed", "chat_look").out
+    assert list_tools(storing, "--agent", "filed") == []
+
+
+def test_another_persons_agent_is_unknown(storing: Chatting) -> None:
+    for words in (("chat", "--agent", "secret", "-p", "x"), ("tools", "--agent", "secret")):
+        ran = storing(*words)
+        assert ran.code != 0
+        assert "unknown agent 'secret'" in ran.err
+        assert "shared-one" in ran.err
+
+
+def test_a_local_client_has_the_tools_of_a_stored_agent(storing: Chatting) -> None:
+    process = storing.start("stdio", "--agent", "looker")
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        print(json.dumps(request), file=process.stdin, flush=True)
+        answer = json.loads(process.stdout.readline())
+        assert [each["name"] for each in answer["result"]["tools"]] == ["chat_look"]
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("words", [(), ("--agent", "filed")])
+def test_the_database_is_not_loaded_for_other_agents(storing: Chatting, words: tuple[str, ...]) -> None:
+    ran = storing.run([sys.executable, "-X", "importtime", *storing.words("tools", *words)[1:]])
+    loaded = {line.split()[-1] for line in ran.err.splitlines() if line.startswith("import time:")}
+    assert "toolyard.yard" in loaded
+    assert "sqlalchemy" not in loaded
