@@ -85,6 +85,8 @@ def pages(ids: dict[str, str]) -> dict[str, str]:
         "instance-edit": f"/ui/mcp/{weather}/edit",
         "instance-delete": f"/ui/mcp/{weather}/delete",
         "tool": f"/ui/mcp/{docs}/tool?name=query-docs",
+        "models": "/ui/admin/models",
+        "model-add": "/ui/admin/models/new",
         "registry": "/ui/admin/mcp",
         "registry-add": "/ui/admin/mcp/new",
         "registry-edit": f"/ui/admin/mcp/{ids['Linear']}/edit",

@@ -13,7 +13,7 @@ This module defines the following classes::
     ├── NameTaken                    another user has this name
     ├── Taken                        the name of a server or slug of an instance is in use (``field``)
     ├── NotFound                     it does not exist, or belongs to another user
-    ├── EditConflict                 changed since it was read (``current``)
+    ├── Outdated                     changed since it was read (``current``)
     ├── ChatError                    base class of errors of chats (further ones: toolyard.agents.chat.errors)
     │   ├── NoSuchChat               a chat, approval or question does not exist for this user
     │   ├── ChatQuotaExceeded        the storage quota for chats is used up
@@ -82,7 +82,7 @@ Other packages define their own classes beside the code that raises them::
     │   └── NeverBegun                              identity provider response without a request
     ├── TooManySignIns, NotAllowed                  too many failed attempts; missing right
     ├── ProviderFailed, StartRefused                identity provider failed; unsafe settings
-    ├── Invalid, Outdated                           toolyard.registry.errors
+    ├── Invalid                                     toolyard.registry.errors
     ├── CannotListen                                toolyard.web.server.socket
     └── Usage                                       toolyard.cli.error_exit
 
@@ -106,7 +106,6 @@ __all__ = [
     "ChatError",
     "ChatQuotaExceeded",
     "ConfigError",
-    "EditConflict",
     "HttpStatus",
     "LimitReached",
     "NameTaken",
@@ -114,6 +113,7 @@ __all__ = [
     "NotFound",
     "NotHeld",
     "OutcomeUnknown",
+    "Outdated",
     "PrivateAddress",
     "Problem",
     "RpcError",
@@ -243,10 +243,10 @@ class NotFound(ToolyardError):
     """The server or instance does not exist for this user."""
 
 
-class EditConflict(ToolyardError):
-    """The record was changed since it was read, so nothing was stored. ``current`` is the stored version."""
+class Outdated(ToolyardError):
+    """The record was changed since it was read. Nothing was stored. ``current`` is the stored version."""
 
-    def __init__(self, cause: str, *, current: object, hint: str | None = None) -> None:
+    def __init__(self, cause: str, *, current: object = None, hint: str | None = None) -> None:
         super().__init__(cause, hint=hint)
         self.current = current
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from toolyard.errors import EditConflict, NotFound, Taken
+from toolyard.errors import NotFound, Outdated, Taken
 from toolyard.store import Database
 from toolyard.types.stored_model import StoredModel
 
@@ -43,7 +43,7 @@ async def test_of_two_edits_of_one_version_the_second_gets_the_newer_version(
     await database.models.add_model(stored_model)
     first = await database.models.save_model(replace(stored_model, label="First"))
     assert (first.revision, first.label) == (2, "First")
-    with pytest.raises(EditConflict) as conflict:
+    with pytest.raises(Outdated) as conflict:
         await database.models.save_model(replace(stored_model, label="Second"))
     assert conflict.value.current == first
     assert await database.models.list_models() == [first]

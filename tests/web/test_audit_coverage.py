@@ -122,12 +122,18 @@ COVERED = {
     ("PATCH", "/api/v1/model-entries/{name}"),
     ("DELETE", "/api/v1/model-entries/{name}"),
     ("POST", "/api/v1/model-entries/{name}/test"),
+    ("POST", "/ui/admin/models/new"),
+    ("POST", "/ui/admin/models/{name}/edit"),
+    ("POST", "/ui/admin/models/{name}/test"),
+    ("POST", "/ui/admin/models/{name}/default"),
+    ("POST", "/ui/admin/models/{name}/delete"),
 }
 """Routes that need more than an admin, each with its audit entry in a test of its own: the first needs
 somebody's instance (``test_tool_acceptance.py``), those of the
 catalogue a server that answers (``test_server_catalog.py``), those of proposals a proposal
 (``test_proposals.py``), the others an authorization server
-(``test_pages_registry.py``, ``test_confirm_issuer.py``) or a model (``test_api_model_entries.py``)."""
+(``test_pages_registry.py``, ``test_confirm_issuer.py``) or a model
+(``test_api_model_entries.py``, ``test_pages_models.py``)."""
 
 
 def admin_routes(local: Local) -> set[tuple[str, str]]:

@@ -6,14 +6,14 @@ ToolyardError
 ├── Outdated             it was changed since it was read
 └── NotFound             it does not exist, or belongs to another user; the error does not tell which
 
-The store raises the last two, so ``toolyard.errors`` defines them.
+The store raises the last three, so ``toolyard.errors`` defines them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolyard.errors import NotFound, Problem, Taken, ToolyardError
+from toolyard.errors import NotFound, Outdated, Problem, Taken, ToolyardError
 
 __all__ = ["Invalid", "NotFound", "Outdated", "Taken"]
 
@@ -24,7 +24,3 @@ class Invalid(ToolyardError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
-
-
-class Outdated(ToolyardError):
-    """Another change was saved since this one was begun. Nothing was written."""

@@ -96,7 +96,7 @@ class ModelRegistry:
     async def edit_model(self, name: str, draft: ModelDraft, revision: int | None = None) -> StoredModel:
         """Replace a model, except its name.
 
-        Without ``revision``, the current version is replaced. Raises Invalid, NotFound, or EditConflict if
+        Without ``revision``, the current version is replaced. Raises Invalid, NotFound, or Outdated if
         the stored model has another revision.
         """
         old = await self.get_model(name)

@@ -28,7 +28,7 @@ from toolyard.errors import (
     AgentsError,
     ApprovalNeeded,
     ConfigError,
-    EditConflict,
+    Outdated,
     RpcError,
     ServerError,
     ToolRefused,
@@ -99,7 +99,6 @@ PROBLEM_KINDS: dict[type[ToolyardError], ProblemKind] = {
     errors.AgentsError: ProblemKind(404, "no-such-agent", "Unknown agent"),
     errors.ConfigError: ProblemKind(404, "no-such-bundle", "Unknown bundle"),
     errors.LimitReached: ProblemKind(409, "limit-reached", "A limit is reached"),
-    errors.EditConflict: ProblemKind(409, "outdated", "Changed in the meantime"),
     errors.TooManyStreams: ProblemKind(429, "too-many-streams", "Too many event streams are open"),
     # Errors of an upstream server. Never 401 or 403, which would refer to the caller's own sign-in.
     errors.ServerError: ProblemKind(502, "server-error", "The server failed"),
@@ -299,7 +298,7 @@ def _describe_toolyard_error(error: ToolyardError) -> tuple[ProblemDetails, dict
 
 def _find_current_version(error: ToolyardError) -> dict[str, Any] | None:
     """Return the stored version, once a route has turned it into a response without secrets."""
-    current = error.current if isinstance(error, EditConflict) else None
+    current = error.current if isinstance(error, Outdated) else None
     return current.model_dump(mode="json") if isinstance(current, BaseModel) else None
 
 

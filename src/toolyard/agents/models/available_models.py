@@ -199,9 +199,9 @@ class Models:
         )
 
     @property
-    def configured_default(self) -> str | None:
-        """The default model of the settings, which wins over that of the database."""
-        return self._default
+    def default_origin(self) -> str | None:
+        """Where a file or variable sets the default, which wins over that of the database."""
+        return None if self._default is None else self._origins.get("model", "settings")
 
     async def set_stored(self, models: Iterable[StoredModel]) -> None:
         """Use these models of the database from now on.
@@ -428,7 +428,7 @@ class Models:
     def _find_problem(self, model: StoredModel) -> str | None:
         """Return why a stored model cannot be used at the moment."""
         if model.provider == LOCAL_PROVIDER:
-            return "the local model is not installed" if self._local is None else None
+            return None if self._local is not None else f"it is not installed: {LOCAL_INSTALL_HINT}"
         if model.provider not in MODEL_PROVIDERS:
             return f"the provider '{model.provider}' is not known to this version"
         if model.key_variable and not self._env.get(model.key_variable):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, delete, update
 
-from toolyard.errors import EditConflict, NotFound, Taken
+from toolyard.errors import NotFound, Outdated, Taken
 from toolyard.store.change_feed.signals import MODELS_CHANNEL, Signals
 from toolyard.store.repositories.record_rows import RecordRows
 from toolyard.store.sql.cipher import Cipher
@@ -53,7 +53,7 @@ class SqlModelStorage:
     async def save_model(self, model: StoredModel) -> StoredModel:
         """Replace a model if the stored one has its revision, and return it with the next one.
 
-        Raises NotFound, or EditConflict if it was changed since it was read.
+        Raises NotFound, or Outdated if it was changed since it was read.
         """
         saved = replace(model, revision=model.revision + 1)
 
@@ -96,9 +96,9 @@ class SqlModelStorage:
         self._signals.notify(connection, MODELS_CHANNEL, model.name)
 
 
-def edit_conflict_error(current: StoredModel) -> EditConflict:
+def edit_conflict_error(current: StoredModel) -> Outdated:
     """Return the error for an edit of an older version."""
-    return EditConflict(
+    return Outdated(
         f"the model '{current.name}' was changed by someone else in the meantime",
         current=current,
         hint="check the newer version, then save again",

@@ -9,7 +9,7 @@ from fastapi import Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.agents.models.available_models import ListedModel
-from toolyard.errors import EditConflict
+from toolyard.errors import Outdated
 from toolyard.types.registry import record_fields
 from toolyard.types.stored_model import ModelDraft, StoredModel
 from toolyard.web.api.dependencies import (
@@ -186,7 +186,7 @@ async def edit_model(
     draft = given.draft(await model_registry.get_model(name))
     try:
         model = await model_registry.edit_model(name, draft, given.revision)
-    except EditConflict as error:
+    except Outdated as error:
         if isinstance(error.current, StoredModel):
             error.current = _build_response(ListedModel(error.current))
         raise

@@ -15,7 +15,7 @@ from toolyard.web.ui import (
     usage,
 )
 from toolyard.web.ui.account import approvals, budget, connect, sign_in, tokens
-from toolyard.web.ui.admin import audit, people
+from toolyard.web.ui.admin import audit, models, people
 from toolyard.web.ui.agents import form as agent_form
 from toolyard.web.ui.agents import overview as agents
 from toolyard.web.ui.chat import console, manage, pages, stream
@@ -61,6 +61,7 @@ for _each in (
     registry_view,
     tool_changes,
     people,
+    models,
     audit,
     usage,
     tokens,

@@ -114,9 +114,9 @@ class FirstSteps:
         return FirstStep("Connect your editor", text, "/ui/connect", "Show entry", is_done)
 
     def _build_model_step(self, me: RequestUser) -> FirstStep:
-        text = "Chats use it. A local model or any OpenAI-compatible endpoint will do."
+        text = "Chats use it. Any provider, OpenAI-compatible endpoint or local model will do."
         is_done = bool(self._chats.models.choices_for(me.user.principal))
-        return FirstStep("Choose a model", text, "/ui/docs/chat#models", "Read how", is_done)
+        return FirstStep("Choose a model", text, "/ui/admin/models/new", "Add a model", is_done)
 
     async def _build_invite_step(self) -> FirstStep:
         text = "Each person has their own connections, chats and approvals."

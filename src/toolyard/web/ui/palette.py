@@ -64,6 +64,7 @@ _ACTIONS = (
     PaletteEntry("Connect an editor or agent", "/ui/connect", "globe"),
     PaletteEntry("Download your data", "/ui/account", "save"),
     PaletteEntry("Add a server", "/ui/admin/mcp/new", "server", for_admins=True),
+    PaletteEntry("Add a model", "/ui/admin/models/new", "model", for_admins=True),
     PaletteEntry("Invite a person", "/ui/admin/people", "people", for_admins=True),
 )
 _PAGES = (
@@ -78,6 +79,7 @@ _PAGES = (
     PaletteEntry("Tool budget", "/ui/budget", "chart"),
     PaletteEntry("Your account", "/ui/account", "people"),
     PaletteEntry("Registry", "/ui/admin/mcp", "server", for_admins=True),
+    PaletteEntry("Models", "/ui/admin/models", "model", for_admins=True),
     PaletteEntry("People", "/ui/admin/people", "people", for_admins=True),
     PaletteEntry("Usage of everyone", "/ui/admin/usage", "chart", for_admins=True),
     PaletteEntry("Audit log", "/ui/admin/audit", "list", for_admins=True),

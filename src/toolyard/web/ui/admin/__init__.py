@@ -1,1 +1,1 @@
-"""Pages for admins: people and the audit log. The registry has its own package."""
+"""Pages for admins: people, models and the audit log. The registry has its own package."""

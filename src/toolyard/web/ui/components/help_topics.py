@@ -31,6 +31,8 @@ HELP_TOPICS = {
     "instance_form.html": "guides/sign-in-to-servers#in-the-web-app-for-a-team",
     "instance_new.html": "guides/sign-in-to-servers#in-the-web-app-for-a-team",
     "instances.html": "concepts#instance",
+    "model_form.html": "models#in-the-pages",
+    "models.html": "models",
     "oauth/leave.html": "guides/sign-in-to-servers#in-the-web-app-for-a-team",
     "oauth/problem.html": "guides/sign-in-to-servers#when-the-server-wants-something-special",
     "people.html": "people",

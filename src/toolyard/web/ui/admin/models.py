@@ -1,0 +1,321 @@
+"""``/ui/admin/models``: all models, and the forms of those that admins add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.agents.models.available_models import ListedModel, ModelAnswer
+from toolyard.agents.models.errors import ModelError
+from toolyard.config.settings.model_providers import MODEL_PROVIDERS
+from toolyard.errors import ToolyardError
+from toolyard.registry.errors import Outdated
+from toolyard.registry.models import ModelRegistry
+from toolyard.store.repositories.accounts import SqlAccountStorage
+from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.stored_model import LOCAL_PROVIDER, ModelDraft, StoredModel
+from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web.routes import Routes
+from toolyard.web.service_dependencies import AccountsDep, AuditDep, ModelRegistryDep
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.forms import (
+    FORM_ERRORS,
+    ConfirmPage,
+    SubmittedForm,
+    field_errors,
+    form_specs,
+    read_submitted_form,
+    render_confirm_page,
+)
+from toolyard.web.ui.components.render import render_page
+
+__all__ = ["router"]
+
+router = Routes()
+
+AdminUser = Annotated[RequestUser, Depends(require_admin)]
+
+_MODELS_PATH = "/ui/admin/models"
+_SPECS = form_specs(StoredModel)
+_LABELS = {name: spec.label for name, spec in _SPECS.items()}
+_COMPATIBLE = "compatible"
+"""Choice of the form that stands for OpenAI's provider at a custom address."""
+_COMPATIBLE_PROVIDER = "openai"
+_NUMBERS = ("input_price", "output_price", "temperature", "context")
+_FLAGS = {"": None, "yes": True, "no": False}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsPage:
+    """Content of the list of models."""
+
+    models: Sequence[ListedModel]
+    default: str | None
+    """Id of the model that new chats of this admin use."""
+    default_origin: str | None
+    """Where the default is set, if that is a file or a variable."""
+
+    provider_labels = {name: each.label for name, each in MODEL_PROVIDERS.items()} | {
+        LOCAL_PROVIDER: "On this machine"
+    }
+
+    @property
+    def stored(self) -> list[ListedModel]:
+        """Models that admins added."""
+        return [each for each in self.models if each.origin is None]
+
+    @property
+    def configured(self) -> list[ListedModel]:
+        """Models of files and variables, and the installed one."""
+        return [each for each in self.models if each.origin is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelForm:
+    """Content of the form. Keys are never sent back to the browser."""
+
+    draft: ModelDraft
+    kind: str
+    texts: Mapping[str, str]
+    """Numbers and names of people as they were entered."""
+    stored: StoredModel | None = None
+    errors: Mapping[str, str] = field(default_factory=dict[str, str])
+    answer: ModelAnswer | None = None
+    failure: ModelError | None = None
+    is_outdated: bool = False
+    is_test: bool = False
+    """True if the form was sent for a test, beside whose button errors are shown."""
+
+    specs = _SPECS
+    labels = _LABELS
+
+    @property
+    def kinds(self) -> list[tuple[str, str]]:
+        """Providers to choose from, with their labels."""
+        labels = [each.label for each in MODEL_PROVIDERS.values()]
+        providers = [
+            # Two APIs of one provider differ by their names.
+            (name, each.label if labels.index(each.label) == at else f"{each.label} ({name})")
+            for at, (name, each) in enumerate(MODEL_PROVIDERS.items())
+        ]
+        return [
+            *providers,
+            (_COMPATIBLE, "OpenAI-compatible endpoint"),
+            (LOCAL_PROVIDER, "Local model on this machine"),
+        ]
+
+    @property
+    def action(self) -> str:
+        """URL that receives the form."""
+        return f"{_MODELS_PATH}/new" if self.stored is None else f"{_MODELS_PATH}/{self.stored.name}/edit"
+
+    @property
+    def has_options(self) -> bool:
+        """True if the part for less common fields is open: they are used, or have errors."""
+        draft = self.draft
+        used = (draft.sees, draft.hears, draft.temperature, draft.context)
+        names = {"sees", "hears", "temperature", "context"}
+        return any(each is not None for each in used) or not names.isdisjoint(self.errors)
+
+
+@router.get(_MODELS_PATH)
+async def list_models(request: Request, me: AdminUser, model_registry: ModelRegistryDep) -> Response:
+    """Show all models."""
+    listed = await model_registry.list_models()
+    models = model_registry.models
+    page = ModelsPage(listed, models.default_for(me.user.principal), models.default_origin)
+    return render_page(request, "models.html", page=page)
+
+
+@router.get(_MODELS_PATH + "/new")
+async def show_new_form(request: Request, me: AdminUser) -> Response:
+    """Show the form of a new model."""
+    page = ModelForm(ModelDraft(), _COMPATIBLE_PROVIDER, {})
+    return render_page(request, "model_form.html", page=page)
+
+
+@router.post(_MODELS_PATH + "/new")
+async def add_model(
+    request: Request, me: AdminUser, audit: AuditDep, accounts: AccountsDep, model_registry: ModelRegistryDep
+) -> Response:
+    """Add the model, or test it without adding it."""
+    form = await read_submitted_form(request)
+    page = await _read_form(form, accounts, None)
+    if form.text("do") == "test":
+        return await _render_test(request, me, audit, model_registry, page)
+    try:
+        if page.errors:
+            return render_page(request, "model_form.html", status=422, page=page)
+        model = await model_registry.add_model(page.draft)
+    except FORM_ERRORS as error:
+        return _render_refusal(request, page, error)
+    await audit.record_change(me, "model.add", model.name, provider=model.provider)
+    return redirect_with_message(_MODELS_PATH, f"“{model.name}” is added.")
+
+
+@router.get(_MODELS_PATH + "/{name}/edit")
+async def show_edit_form(
+    request: Request, me: AdminUser, name: str, accounts: AccountsDep, model_registry: ModelRegistryDep
+) -> Response:
+    """Show the form of a stored model."""
+    stored = await model_registry.get_model(name)
+    return render_page(request, "model_form.html", page=await _build_form(stored, accounts))
+
+
+@router.post(_MODELS_PATH + "/{name}/edit")
+async def save_model(
+    request: Request,
+    me: AdminUser,
+    name: str,
+    audit: AuditDep,
+    accounts: AccountsDep,
+    model_registry: ModelRegistryDep,
+) -> Response:
+    """Save the model, or test it without saving. An empty key keeps the stored one."""
+    form = await read_submitted_form(request)
+    page = await _read_form(form, accounts, await model_registry.get_model(name))
+    if form.text("do") == "test":
+        return await _render_test(request, me, audit, model_registry, page)
+    revision = form.text("revision")
+    try:
+        if page.errors:
+            return render_page(request, "model_form.html", status=422, page=page)
+        await model_registry.edit_model(name, page.draft, int(revision) if revision.isdecimal() else None)
+    except Outdated as error:
+        current = error.current if isinstance(error.current, StoredModel) else page.stored
+        page = replace(page, stored=current, is_outdated=True)
+        return render_page(request, "model_form.html", status=409, page=page)
+    except FORM_ERRORS as error:
+        return _render_refusal(request, page, error)
+    await audit.record_change(me, "model.edit", name)
+    return redirect_with_message(_MODELS_PATH, f"“{name}” is saved.")
+
+
+@router.post(_MODELS_PATH + "/{name}/test")
+async def test_model(
+    request: Request, me: AdminUser, name: str, audit: AuditDep, model_registry: ModelRegistryDep
+) -> Response:
+    """Send a short request to a model, and show what came of it."""
+    await audit.record_change(me, "model.test", name)
+    try:
+        answer = await model_registry.test_model(name)
+    except ModelError as error:
+        return redirect_with_message(_MODELS_PATH, f"“{name}”: {error.cause}", kind="bad", hint=error.hint)
+    return redirect_with_message(_MODELS_PATH, f"“{name}” answered in {answer.seconds:.1f} s.")
+
+
+@router.post(_MODELS_PATH + "/{name}/default")
+async def make_default(
+    request: Request, me: AdminUser, name: str, audit: AuditDep, model_registry: ModelRegistryDep
+) -> Response:
+    """Make a stored model the default of new chats."""
+    stored = await model_registry.get_model(name)
+    await model_registry.edit_model(name, replace(stored.to_draft(), is_default=True))
+    await audit.record_change(me, "model.edit", name, fields=["is_default"])
+    return redirect_with_message(_MODELS_PATH, f"New chats use “{name}”.")
+
+
+@router.get(_MODELS_PATH + "/{name}/delete")
+async def show_delete_confirmation(
+    request: Request, me: AdminUser, name: str, model_registry: ModelRegistryDep
+) -> Response:
+    """Show the confirmation page."""
+    stored = await model_registry.get_model(name)
+    page = ConfirmPage(
+        title=f"Delete “{stored.name}”?",
+        text="This also deletes its key. Chats and agents that use it need another model.",
+        action=f"{_MODELS_PATH}/{stored.name}/delete",
+        back=_MODELS_PATH,
+    )
+    return render_confirm_page(request, page)
+
+
+@router.post(_MODELS_PATH + "/{name}/delete")
+async def delete_model(
+    request: Request, me: AdminUser, name: str, audit: AuditDep, model_registry: ModelRegistryDep
+) -> Response:
+    """Delete a stored model with its key."""
+    await model_registry.delete_model(name)
+    await audit.record_change(me, "model.delete", name)
+    return redirect_with_message(_MODELS_PATH, f"“{name}” is deleted.")
+
+
+async def _render_test(
+    request: Request, me: RequestUser, audit: AuditDep, model_registry: ModelRegistry, page: ModelForm
+) -> Response:
+    """Ask the model of the form, with the entered key, and show the form again."""
+    page = replace(page, is_test=True)
+    try:
+        if page.errors:
+            return render_page(request, "model_form.html", status=422, page=page)
+        model = await model_registry.check_model(page.draft, page.stored)
+    except FORM_ERRORS as error:
+        return _render_refusal(request, page, error)
+    await audit.record_change(me, "model.test", model.name)
+    try:
+        page = replace(page, answer=await model_registry.test_model(model))
+    except ModelError as error:
+        page = replace(page, failure=error)
+    return render_page(request, "model_form.html", page=page)
+
+
+def _render_refusal(request: Request, page: ModelForm, error: ToolyardError) -> Response:
+    page = replace(page, errors=field_errors(error, _LABELS))
+    return render_page(request, "model_form.html", status=422, page=page)
+
+
+async def _build_form(stored: StoredModel, accounts: SqlAccountStorage) -> ModelForm:
+    names: list[str] = []
+    for user_id in stored.people:
+        user = await accounts.get_user(user_id)
+        names.append(user_id if user is None else user.name)
+    texts = {name: f"{value:g}" for name in _NUMBERS if (value := getattr(stored, name)) is not None}
+    is_compatible = stored.provider == _COMPATIBLE_PROVIDER and stored.base_url is not None
+    kind = _COMPATIBLE if is_compatible else stored.provider
+    return ModelForm(stored.to_draft(), kind, {**texts, "people": "\n".join(names)}, stored)
+
+
+async def _read_form(
+    form: SubmittedForm, accounts: SqlAccountStorage, stored: StoredModel | None
+) -> ModelForm:
+    """Return the submitted form, with the errors of fields that are not what they should be."""
+    values = form.read_fields(StoredModel)
+    errors: dict[str, str] = {}
+    kind = values["provider"]
+    if kind == _COMPATIBLE:
+        values["provider"] = _COMPATIBLE_PROVIDER
+        if values["base_url"] is None:
+            errors["base_url"] = "Enter the address of the endpoint."
+    texts = {name: form.text(name).strip() for name in (*_NUMBERS, "people")}
+    for name in _NUMBERS:
+        values[name] = _parse_number(texts[name])
+        if texts[name] and values[name] is None:
+            errors[name] = f"{_LABELS[name]} is not a number."
+    if texts["context"] and values["context"] is not None:
+        values["context"] = int(values["context"])
+    values["people"] = tuple([await _find_user_id(name, accounts) for name in values["people"]])
+    for name in ("sees", "hears"):
+        values[name] = _FLAGS.get(form.text(name))
+    # An empty field keeps the stored key (None); the checkbox removes it (empty text).
+    values["api_key"] = form.text("api_key").strip() or ("" if form.is_checked("drop_key") else None)
+    return ModelForm(ModelDraft(**values), kind, texts, stored, errors)
+
+
+async def _find_user_id(name: str, accounts: SqlAccountStorage) -> str:
+    """Return the id of a person. A name that nobody has is returned as it is, and refused later."""
+    if name in (LOCAL_PRINCIPAL.id, LOCAL_PRINCIPAL.name):
+        return LOCAL_PRINCIPAL.id
+    user = await accounts.find_user_by_name(name)
+    return name if user is None else user.id
+
+
+def _parse_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

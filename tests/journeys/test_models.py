@@ -1,0 +1,127 @@
+"""Models in a real browser: from an installation without any to a chat, another address, and two admins."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+from tests.journeys.conftest import ROOT
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def start_model(listening: Programs) -> str:
+    """A model that does what it is told, for the key "good"; its address."""
+    return listening(sys.executable, "-I", ROOT / "tests/servers/openai_server.py", "{port}").url
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(chromium: Browser, listening: Programs, tmp_path: Path) -> AsyncIterator[Page]:
+    """The home page of a Toolyard with one local user and nothing in it."""
+    words = (sys.executable, "-m", "toolyard", "--data-dir", tmp_path, "serve", "--port", "{port}")
+    served = listening(*words, HOME=str(tmp_path)).url
+    context = await chromium.new_context(base_url=served, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(60_000)
+    page = await context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    await page.goto("/ui/")
+    yield page
+    await context.close()
+    assert complaints == []
+
+
+async def fill_form(page: Page, url: str, name: str, key: str) -> None:
+    await page.get_by_label("Provider").select_option(label="OpenAI-compatible endpoint")
+    await page.get_by_label("Model", exact=True).fill("fake-1")
+    await page.get_by_label("Address", exact=True).fill(f"{url}/v1")
+    await page.get_by_label("Name").fill(name)
+    await page.get_by_label("API key").fill(key)
+
+
+async def test_a_model_is_added_tested_chosen_and_used(page: Page, listening: Programs) -> None:
+    url = start_model(listening)
+    await page.get_by_role("main").get_by_role("link", name="Add a model").click()
+    await fill_form(page, url, "house", "wrong")
+    tested = page.locator("#tested")
+    await page.get_by_role("button", name="Test").click()
+    await expect(tested).to_contain_text("Address is a private network address")
+    await page.get_by_label("Allow private network addresses").check()
+    await page.get_by_role("button", name="Test").click()
+    await expect(tested).to_contain_text("refused the key")
+    # What was typed is still there: only the outcome was replaced.
+    await expect(page.get_by_label("API key")).to_have_value("wrong")
+    await page.get_by_label("API key").fill("good")
+    await page.get_by_role("button", name="Test").click()
+    await expect(tested).to_contain_text("The model works")
+    await page.get_by_role("button", name="Add model").click()
+    await expect(page.locator("#flash")).to_contain_text("“house” is added.")
+    row = page.get_by_role("listitem").filter(has_text="house")
+    await expect(row).to_contain_text("Key stored")
+
+    await page.get_by_role("link", name="Add a model").click()
+    await fill_form(page, url, "spare", "good")
+    await page.get_by_label("Allow private network addresses").check()
+    await page.get_by_label("Input price").fill("0.5")
+    await page.get_by_label("Output price").fill("2")
+    await page.get_by_role("button", name="Add model").click()
+    spare = page.get_by_role("listitem").filter(has_text="spare")
+    await expect(spare).to_contain_text("$0.5 in, $2 out per million tokens")
+    await expect(row).to_contain_text("Default")
+    await spare.get_by_label("More about spare").click()
+    await spare.get_by_role("button", name="Make default").click()
+    await expect(page.locator("#flash")).to_contain_text("New chats use “spare”.")
+    await expect(spare).to_contain_text("Default")
+    await spare.get_by_role("button", name="Test spare").click()
+    await expect(page.locator("#flash")).to_contain_text("“spare” answered in")
+
+    await page.goto("/ui/chat")
+    await page.get_by_label("Message", exact=True).fill("say Hello there")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("Hello there", exact=True)).to_be_visible()
+
+
+async def test_another_address_asks_for_the_key_again(page: Page, listening: Programs) -> None:
+    first, second = start_model(listening), start_model(listening)
+    await page.goto("/ui/admin/models/new")
+    await fill_form(page, first, "house", "good")
+    await page.get_by_label("Allow private network addresses").check()
+    await page.get_by_role("button", name="Add model").click()
+    await page.get_by_role("link", name="house", exact=True).click()
+    await expect(page.get_by_text("A key is stored. Leave empty to keep it.")).to_be_visible()
+    await page.get_by_label("Address", exact=True).fill(f"{second}/v1")
+    await page.get_by_role("button", name="Save").click()
+    error = page.locator("#api_key-error")
+    await expect(error).to_contain_text("must be entered again, because the address changed")
+    await page.get_by_label("API key").fill("good")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.locator("#flash")).to_contain_text("“house” is saved.")
+    await page.get_by_role("button", name="Test house").click()
+    await expect(page.locator("#flash")).to_contain_text("“house” answered in")
+
+
+async def test_the_second_of_two_admins_sees_that_the_model_changed(page: Page) -> None:
+    await page.goto("/ui/admin/models/new")
+    await page.get_by_label("Provider").select_option(label="Ollama")
+    await page.get_by_label("Model", exact=True).fill("llama3.2")
+    await page.get_by_role("button", name="Add model").click()
+    await page.get_by_role("link", name="llama3.2", exact=True).click()
+    other = await page.context.new_page()
+    await other.goto(page.url)
+    await other.get_by_label("Label").fill("Theirs")
+    await other.get_by_role("button", name="Save").click()
+    await expect(other.locator("#flash")).to_contain_text("is saved.")
+    await page.get_by_label("Label").fill("Ours")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Changed in the meantime")).to_be_visible()
+    await expect(page.get_by_label("Label")).to_have_value("Ours")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("link", name="Ours", exact=True)).to_be_visible()

@@ -1,0 +1,117 @@
+"""The pages of models, without script."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.web.conftest import Local, Opening
+from tests.web.scriptless_browser import Browser
+
+from toolyard.types.account import Role
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+
+AT = "/ui/admin/models"
+KEY = "sk-a-very-secret-key-0123456789"
+
+
+async def admin_of(team: Local) -> Browser:
+    return Browser((await team.person("ada", Role.ADMIN)).browser)
+
+
+async def test_a_model_is_tested_added_edited_and_deleted(team: Local, model_program: Listening) -> None:
+    ada, ann = await admin_of(team), await team.person("ann")
+    page = await ada.get(f"{AT}/new")
+    entered = {
+        "provider": "compatible",
+        "model": "fake-1",
+        "base_url": f"{model_program.url}/v1",
+        "private_addresses": "yes",
+        "api_key": "good",
+        "audience": "people",
+        "people": "ANN\r\n",
+        "input_price": "0.5",
+        "output_price": "2",
+        "sees": "yes",
+    }
+    tested = await ada.send(page, f"{AT}/new", entered, ("do", "test"))
+    assert "The model works" in tested.root.one("div", id="tested").text
+    assert "good" not in tested.html.replace('class="alert good"', "")
+    page = await ada.send(tested, f"{AT}/new", {"api_key": "good"}, ("do", "save"))
+    assert "“fake-1” is added." in page.flash
+    assert "1 person" in page.text
+    assert [each.id for each in team.services.models.choices_for(ann.user.principal)] == ["fake-1"]
+    page = await ada.press(page, f"{AT}/fake-1/test")
+    assert "“fake-1” answered in" in page.flash
+
+    form = await ada.get(f"{AT}/fake-1/edit")
+    assert (form.value("provider"), form.value("people"), form.value("input_price")) == (
+        "compatible",
+        "ann",
+        "0.5",
+    )
+    page = await ada.send(form, f"{AT}/fake-1/edit", {"audience": "everyone"}, ("do", "save"))
+    assert "“fake-1” is saved." in page.flash
+    stored = await team.services.model_registry.get_model("fake-1")
+    assert (stored.api_key, stored.people, stored.sees, stored.output_price) == ("good", (), True, 2.0)
+    stale = await ada.send(form, f"{AT}/fake-1/edit", {"label": "Mine"}, ("do", "save"))
+    assert (stale.status, stale.value("label")) == (409, "Mine")
+    page = await ada.send(stale, f"{AT}/fake-1/edit", None, ("do", "save"))
+    assert "“fake-1” is saved." in page.flash
+    page = await ada.send(await ada.get(f"{AT}/fake-1/delete"), f"{AT}/fake-1/delete")
+    assert "“fake-1” is deleted." in page.flash
+    log = await team.services.database.audit.entries(before=None, limit=50, action=None, actor=None)
+    done = [each.action for each in reversed(log) if each.action.startswith("model.")]
+    assert done == ["model.test", "model.add", "model.test", *["model.edit"] * 2, "model.delete"]
+
+
+async def test_what_is_wrong_is_said_beside_its_field(team: Local) -> None:
+    ada = await admin_of(team)
+    page = await ada.get(f"{AT}/new")
+    bad = {
+        "model": "",
+        "base_url": "nowhere",
+        "people": "nobody",
+        "audience": "people",
+        "api_key": f"two {KEY}",
+        "output_price": "1",
+    }
+    again = await ada.send(page, f"{AT}/new", bad, ("do", "save"))
+    assert again.status == 422
+    for name in ("model", "base_url", "people", "api_key", "input_price"):
+        assert again.error(name), name
+    assert KEY not in again.html
+    for bad in (
+        {"provider": "compatible", "model": "m"},
+        {"provider": "ollama", "model": "m", "context": "x"},
+    ):
+        again = await ada.send(page, f"{AT}/new", bad, ("do", "save"))
+        assert again.error("base_url" if "context" not in bad else "context")
+    assert await team.services.database.models.list_models() == []
+
+
+async def test_models_of_files_are_shown_and_win(open_site: Opening) -> None:
+    team = await open_site(
+        {}, people_mode="password", model="twice", models={"twice": {"model": "ollama:of-the-file"}}
+    )
+    ada = await admin_of(team)
+    page = await ada.get(f"{AT}/new")
+    page = await ada.send(page, f"{AT}/new", {"provider": "ollama", "model": "twice"}, ("do", "save"))
+    assert "Overridden" in page.text
+    assert "of-the-file" in page.text
+    assert "The default model is set in overrides." in page.text
+    assert f'href="{AT}/twice/edit"' in page.html
+    assert f"{AT}/twice/default" not in page.html
+
+
+async def test_one_of_several_is_made_the_default(team: Local) -> None:
+    ada, ann = await admin_of(team), await team.person("ann")
+    for name in ("a", "b"):
+        page = await ada.get(f"{AT}/new")
+        page = await ada.send(page, f"{AT}/new", {"provider": "ollama", "model": name}, ("do", "save"))
+    page = await ada.press(page, f"{AT}/b/default")
+    assert "New chats use “b”." in page.flash
+    assert team.services.models.default_for(ann.user.principal) == "b"
+    for path in (AT, f"{AT}/new", f"{AT}/b/edit"):
+        assert (await ann.browser.get(path)).status == 404
