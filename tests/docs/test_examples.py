@@ -23,7 +23,7 @@ MEASURED = {"docs/benchmarks.md", "docs/conformance.md", "docs/reliability.md"}
 FOUND = {page: found for page in PAGES if page not in MEASURED and (found := examples(page))}
 WITH_DATABASE = "docs/guides/postgresql.md"
 NOT_RUN = {
-    "docs/chat.md": 1,
+    "docs/models.md": 1,
     "docs/deploying.md": 1,
     "docs/guides/first-five-minutes.md": 1,
     "docs/guides/postgresql.md": 1,

@@ -12,7 +12,7 @@ from toolyard.config import load_settings
 from toolyard.config.settings.model_providers import MODEL_PROVIDERS
 from toolyard.types.principal import LOCAL_PRINCIPAL
 
-PAGE = "docs/chat.md"
+PAGE = "docs/models.md"
 
 
 async def test_the_tables_of_models_are_valid(tmp_path: Path) -> None:
