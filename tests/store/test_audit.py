@@ -12,7 +12,9 @@ import pytest
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed
 from toolyard.store.repositories.audit import SqlAuditLog
+from toolyard.types.account import User
 from toolyard.types.audit import AuditEntry
+from toolyard.types.registry import Instance, RegistryServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -52,6 +54,25 @@ async def test_what_was_noted_is_there_soon_and_in_order(database: Database) -> 
             await asyncio.sleep(0.02)
             seen = await page(database, limit=1_000)
     assert [one.at - NOW for one in seen] == list(range(899, -1, -1))
+
+
+async def test_entries_about_a_server_are_those_of_its_instances_and_tools_too(
+    database: Database, ann: User, server: RegistryServer
+) -> None:
+    await database.registry.add_server(server)
+    for number, slug in enumerate(("one", "a-longer-one")):
+        instance = Instance(server.id, "c-public", slug, slug, id=f"instance-{number}", user_id=ann.id)
+        await database.registry.add_instance(instance)
+    core = f"@{ann.id}/one"
+    about = [server.id, f"{server.id}/tool", "instance-0", core, f"{core}/tool", f"{core}/a/b"]
+    about += [f"@{ann.id}/a-longer-one/tool"]
+    others = [f"{server.id}0", f"{server.id}0/tool", f"{core}0", f"{core}0/tool", f"@{ann.id}/tw/tool"]
+    for target in (*about, *others, "", "@"):
+        database.audit.record(entry(target=target))
+    await database.audit.write(entry(target="50%_/tool"))
+    assert [one.target for one in await page(database, server=server.id)] == about[::-1]
+    assert [one.target for one in await page(database, server="50%_")] == ["50%_/tool"]
+    assert await page(database, server="50__") == []
 
 
 async def test_a_written_entry_comes_after_all_that_was_noted_before(database: Database) -> None:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, false, func, or_, select
 
 from toolyard.store.errors import AuditUnavailable, StoreError
 from toolyard.store.repositories.usage import add_usage
@@ -131,15 +131,17 @@ class SqlAuditLog:
             query = query.where(audit.c.actor == actor)
         if since is not None:
             query = query.where(audit.c.at >= since)
-        if server is not None:
-            query = query.where(_concerns_server(server))
         if succeeded is not None:
             outcomes = ("ok",) if succeeded else ("ok", "")
             query = query.where(
                 audit.c.outcome.in_(outcomes) if succeeded else ~audit.c.outcome.in_(outcomes)
             )
-        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
-        return [_entry_from_row(row) for row in rows]
+
+        def read(connection: Connection) -> Sequence[Any]:
+            found = query if server is None else query.where(_concerns_server(connection, server))
+            return connection.execute(found).all()
+
+        return [_entry_from_row(row) for row in await self._executor.read_or_default(read, ())]
 
     async def export(self) -> AsyncIterator[AuditEntry]:
         """Yield all entries that exist now, oldest first, reading them in batches."""
@@ -257,16 +259,23 @@ def _details_json(entry: AuditEntry) -> str:
     return body.decode()
 
 
-def _concerns_server(server: str) -> ColumnElement[bool]:
-    tools = audit.c.target.startswith(f"{server}/", autoescape=True)
-    # Ids of instances begin with "@" and the person, those of their tools with that and a slash.
-    core_id = literal("@") + instances.c.user_id + "/" + instances.c.slug
-    of_server = select(instances.c.id).where(instances.c.server_id == server)
-    is_of_instance = or_(
-        audit.c.target.in_((instances.c.id, core_id)),
-        func.substr(audit.c.target, 1, func.length(core_id) + 1) == core_id + "/",
+def _concerns_server(connection: Connection, server: str) -> ColumnElement[bool]:
+    """Return the condition for entries about a server, its instances and the tools of both."""
+    query = select(instances.c.id, instances.c.user_id, instances.c.slug).where(
+        instances.c.server_id == server
     )
-    return or_(audit.c.target == server, tools, of_server.where(is_of_instance).exists())
+    rows = connection.execute(query).all()
+    core_ids = [f"@{row.user_id}/{row.slug}" for row in rows]
+    # By length, so that each entry is compared a few times and not once for each instance.
+    prefixes: dict[int, list[str]] = {}
+    for name in core_ids:
+        prefixes.setdefault(len(name) + 1, []).append(f"{name}/")
+    of_instances = (func.substr(audit.c.target, 1, size).in_(names) for size, names in prefixes.items())
+    return or_(
+        audit.c.target.in_([server, *(row.id for row in rows), *core_ids]),
+        audit.c.target.startswith(f"{server}/", autoescape=True),
+        audit.c.target.startswith("@") & or_(false(), *of_instances),
+    )
 
 
 def _entry_from_row(row: Any) -> AuditEntry:

@@ -496,6 +496,7 @@ audit = Table(
     Column("details", LimitedText(), nullable=False),
     Index(None, "action", "id"),
     Index(None, "actor", "id"),
+    Index(None, "at"),
 )
 
 # Daily sums of the tool calls and model requests in the audit log. The digest covers person, server, tool,
