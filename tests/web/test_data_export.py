@@ -56,6 +56,7 @@ async def test_the_archive_has_all_chats_of_the_person_and_of_nobody_else(team: 
         "chats/second-about-second.jsonl",
         "chats/second-about-second.md",
         "instances.json",
+        "proposals.json",
         "standing-approvals.json",
         "tokens.json",
         "usage.json",

@@ -22,6 +22,7 @@ from toolyard.types.account import RequestUser
 from toolyard.types.chat import CallResult, Chat
 from toolyard.web.api.approvals import list_grants
 from toolyard.web.api.audit import export_person_entries
+from toolyard.web.api.catalog.proposals import list_proposals
 from toolyard.web.api.chat_files.results import SANDBOX_POLICY, load_full_text
 from toolyard.web.api.chat_models import build_event_model
 from toolyard.web.api.dependencies import (
@@ -39,12 +40,14 @@ from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (
     AccountsDep,
     AgentDirectoryDep,
+    ApprovalReviewerDep,
     ApprovalsDep,
     AuditLogDep,
     CallersDep,
     CallPathDep,
     ChatsDep,
     InstanceSyncDep,
+    ProposalsDep,
     ServerRecordsDep,
     SettingsDep,
     UsageDep,
@@ -123,23 +126,26 @@ async def export_my_data(
     instance_sync: InstanceSyncDep,
     server_records: ServerRecordsDep,
     approvals: ApprovalsDep,
+    approval_reviewer: ApprovalReviewerDep,
     usage: UsageDep,
     audit_log: AuditLogDep,
     call_path: CallPathDep,
     chats: ChatsDep,
     agent_directory: AgentDirectoryDep,
+    proposals: ProposalsDep,
     request_user: ChatReader,
 ) -> StreamingResponse:
     """Return an archive with your account, API tokens without their secrets, instances without their
-    credentials, standing approvals, usage, audit entries, your own agents, and chats as Markdown and as
-    events, with their attachments."""
+    credentials, standing approvals, usage, proposals, audit entries, your own agents, and chats as Markdown
+    and as events, with their attachments."""
     agents = await agent_directory.list_entries(request_user)
     records: Mapping[str, BaseModel] = {
         "account": await get_me(settings, request_user),
         "tokens": await list_tokens(accounts, request_user),
         "instances": await list_instances(callers, instance_sync, server_records, request_user),
-        "standing-approvals": await list_grants(approvals, request_user),
+        "standing-approvals": await list_grants(approvals, approval_reviewer, request_user),
         "usage": await get_usage(usage, request_user, days=_USAGE_DAYS),
+        "proposals": await list_proposals(proposals, request_user),
     }
 
     async def list_files() -> AsyncGenerator[tuple[str, AsyncIterable[str | bytes]]]:
