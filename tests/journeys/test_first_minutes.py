@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -130,10 +129,12 @@ async def test_every_first_step_is_ticked_by_doing_it(open_page: Opening, model_
     await expect(page.get_by_role("link", name="query-docs", exact=True)).to_be_visible()
     await expect_done(page, "Try a tool", "Add a server")
 
-    entry: dict[str, Any] = {"name": "fake", "provider": "openai", "model": "fake-1", "api_key": "good"}
-    entry |= {"base_url": f"{model_program.url}/v1", "private_addresses": True}
-    answer = await page.request.post("/api/v1/model-entries", data=entry)
-    assert answer.status == 201, await answer.text()
+    await page.locator("#first-steps").get_by_role("link", name="Add a model").click()
+    for field, value in (("model", "fake-1"), ("base_url", f"{model_program.url}/v1"), ("api_key", "good")):
+        await page.locator(f"#{field}").fill(value)
+    await page.get_by_label("Allow private network addresses").check()
+    await page.get_by_role("button", name="Add model").click()
+    await expect(page.locator("#flash")).to_contain_text("added")
     await expect_done(page, "Try a tool", "Add a server", "Choose a model")
 
     await page.get_by_role("link", name="Show entry").click()
