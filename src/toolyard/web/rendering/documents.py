@@ -59,6 +59,9 @@ def render_document(text: str, resolve_link: Callable[[str], str | None]) -> Ren
             opening.attrSet("id", anchor)
             if opening.tag == "h2":
                 sections.append((anchor, heading))
+        elif opening.type == "table_open":
+            # On a narrow screen it scrolls, also by keyboard.
+            opening.attrSet("tabindex", "0")
         elif opening.type == "inline":
             _resolve_links(opening.children or [], resolve_link)
     body = tokens[3:] if tokens and tokens[0].tag == "h1" else tokens

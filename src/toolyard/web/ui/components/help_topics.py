@@ -9,6 +9,7 @@ HELP_TOPICS = {
     "agent_form.html": "guides/agents#create-agents-in-the-pages",
     "agent_import.html": "guides/agents#create-agents-in-the-pages",
     "agents.html": "guides/agents",
+    "approval.html": "concepts#approval",
     "approvals.html": "concepts#approval",
     "audit.html": "deploying#monitoring",
     "budget.html": "concepts#meta-mode",
