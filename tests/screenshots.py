@@ -75,6 +75,8 @@ def pages(ids: dict[str, str]) -> dict[str, str]:
         "home": "/ui/",
         "agents": "/ui/agents",
         "agent": "/ui/agents/librarian",
+        "agent-form": "/ui/agents/_new",
+        "agent-import": "/ui/agents/_import",
         "agent-hidden-tools": "/ui/agents/tidy-one",
         "instances": "/ui/mcp",
         "instances-nothing-found": "/ui/mcp?q=nothing+like+this",

@@ -60,6 +60,7 @@ _ACTIONS = (
     PaletteEntry("New chat", "/ui/chat", "plus"),
     PaletteEntry("Run a tool", "/ui/chat?run=", "play"),
     PaletteEntry("Connect to a server", "/ui/mcp/new", "plug"),
+    PaletteEntry("Create an agent", "/ui/agents/_new", "agent"),
     PaletteEntry("Create an API token", "/ui/tokens", "key"),
     PaletteEntry("Connect an editor or agent", "/ui/connect", "globe"),
     PaletteEntry("Download your data", "/ui/account", "save"),
