@@ -116,6 +116,26 @@ async def test_a_server_that_cannot_be_used_is_told(
     assert call.err.startswith("error: server 'bad': command not found")
 
 
+async def test_a_server_that_offers_nothing_says_what_is_missing_as_it_does_locally(
+    open_site: Opening, remote: Any, demo: dict[str, Any]
+) -> None:
+    wary = {**demo, "trust": "untrusted", "allowTools": ["weekday"]}
+    local_site = await open_site({"demo": demo, "wary": wary})
+    here = await asyncio.to_thread(local, local_site.services.data_dir, "servers")
+    there = await remote(local_site.url, "servers")
+    assert "note: server 'wary' offers nothing: " in there.err
+    assert (there.out, there.err) == (here.out, here.err)
+    counts = {
+        each["server"]: each for each in json.loads((await remote(local_site.url, "servers", "--json")).out)
+    }
+    assert counts["wary"]["hidden"] == counts["wary"]["tools"]
+    assert 0 < counts["demo"]["hidden"] < counts["demo"]["tools"]
+    mine = await asyncio.to_thread(local, local_site.services.data_dir, "servers", "--json")
+    assert {each["server"]: each["hidden"] for each in json.loads(mine.out)} == {
+        name: each["hidden"] for name, each in counts.items()
+    }
+
+
 async def test_a_server_is_restarted(alone: Local, remote: Any) -> None:
     await remote(alone.url, "tools")
     before = alone.services.core.manager.status("demo").pid

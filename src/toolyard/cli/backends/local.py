@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +204,11 @@ class LocalBackend:
                 await listing
             finally:
                 listing.cancel()
-        servers = [_summarize_view(one, request.connects) for one in self._collect_views()]
+        hidden = Counter(each.server for each in yard.hidden())
+        servers = [
+            replace(_summarize_view(one, request.connects), hidden_count=hidden[one.server.id])
+            for one in self._collect_views()
+        ]
         return ServersReport(servers, list(self._find_server_notices()) if request.has_notices else [])
 
     def _find_server_notices(self) -> Iterator[Notice]:

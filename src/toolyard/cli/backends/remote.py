@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from toolyard.cli.backends.backend import (
@@ -23,7 +24,7 @@ from toolyard.cli.backends.remote_client import RemoteClient, quote_path_segment
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.arguments import coerce_key_values
 from toolyard.cli.output.messages import Notice
-from toolyard.cli.output.notices import hidden_tools_notices
+from toolyard.cli.output.notices import describe_hidden_tools, hidden_tools_notices
 from toolyard.cli.output.safe_text import format_age, one_line
 from toolyard.cli.output.servers import ServerSummary, describe_server_info
 from toolyard.errors import CallTimeout
@@ -90,7 +91,14 @@ class RemoteBackend:
         if problem := found.get("config_problem"):
             text = f"the latest edit of the remote configuration was not applied: {one_line(problem)}"
             notices.append(Notice(text))
-        servers = [_summarize_record(record, listed, request.connects) for record in found["items"]]
+        servers: list[ServerSummary] = []
+        for record in found["items"]:
+            line = _summarize_record(record, listed, request.connects)
+            rules = [each["rule"] for each in listed.get("hidden", ()) if _is_about(each["server"], record)]
+            servers.append(replace(line, hidden_count=len(rules)))
+            if rules and len(rules) >= (line.tool_count or 0):
+                text, hint = describe_hidden_tools(line.server, Trust(line.trust), rules)
+                notices.append(Notice(f"server '{one_line(line.server)}' {text}", hint))
         return ServersReport(servers, notices)
 
     async def search(self, request: SearchRequest) -> SearchReport:
@@ -129,9 +137,8 @@ def _summarize_record(
 ) -> ServerSummary:
     """Return a record of the API as a summary line. An instance is named by its slug."""
     server = record["slug"] or record["id"]
-    core_id = f"/{server}" if record["slug"] else server
     ages: dict[str, float] = tools_response.get("listed_seconds_ago", {})
-    age = next((each for name, each in ages.items() if name == server or name.endswith(core_id)), None)
+    age = next((each for name, each in ages.items() if _is_about(name, record)), None)
     info = {"name": record["server_name"], "version": record["server_version"]}
     about = (
         describe_server_info(info)
@@ -164,6 +171,13 @@ def _summarize_record(
             for each in record.get("processes", ())
         ),
     )
+
+
+def _is_about(server: str, record: dict[str, Any]) -> bool:
+    """Return whether a server's id in a listing is that of a record. An instance has ``@person/slug``."""
+    if record["slug"]:
+        return server.startswith("@") and server.endswith(f"/{record['slug']}")
+    return server == record["id"]
 
 
 def _format_for_provider(tool: Tool, provider: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ __all__ = [
     "add_refusal_hint",
     "agent_problem_notices",
     "clean_server_text",
+    "describe_hidden_tools",
     "disabled_server_notices",
     "explain_refusal",
     "failure_notices",
@@ -170,15 +171,19 @@ def find_servers_without_tools(
     for server_id, catalogue in tool_listing.catalogues.items():
         rules = [each.rule for each in hidden if each.server == server_id]
         server = configuration.servers.get(server_id)
-        if server is None or not rules or len(rules) < len(catalogue.definitions):
-            continue
-        hint = f"`toolyard tools --server {server_id} --all` shows the reasons"
-        if set(rules) == {WRITE_RULE_TITLE}:
-            hint = "set write_tools to 'ask' or 'allow' to use it"
-            if server.trust is Trust.UNTRUSTED:
-                hint = UNTRUSTED_WRITE_HINT
-        count = format_count(len(rules), "tool")
-        yield server, f"offers nothing: {count} hidden ({summarize_hiding_rules(rules)})", hint
+        if server is not None and rules and len(rules) >= len(catalogue.definitions):
+            yield server, *describe_hidden_tools(server_id, server.trust, rules)
+
+
+def describe_hidden_tools(server: str, trust: Trust, rules: Sequence[str]) -> tuple[str, str]:
+    """Return a sentence and a hint about a server whose tools are all hidden, by these rules."""
+    hint = f"`toolyard tools --server {server} --all` shows the reasons"
+    if set(rules) == {WRITE_RULE_TITLE}:
+        hint = "set write_tools to 'ask' or 'allow' to use it"
+        if trust is Trust.UNTRUSTED:
+            hint = UNTRUSTED_WRITE_HINT
+    count = format_count(len(rules), "tool")
+    return f"offers nothing: {count} hidden ({summarize_hiding_rules(rules)})", hint
 
 
 def servers_without_tools_notices(

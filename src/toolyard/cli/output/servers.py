@@ -57,6 +57,8 @@ class ServerSummary:
     protocol_version: str | None = None
     server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     tool_count: int | None = None
+    hidden_count: int = 0
+    """Number of its tools that policy hides."""
     token_count: int | None = None
     quarantined_tools: tuple[str, ...] = ()
     listed_seconds_ago: float | None = None
@@ -107,6 +109,7 @@ def servers_json(summaries: Sequence[ServerSummary]) -> list[dict[str, Any]]:
             "protocol_version": line.protocol_version,
             "server_info": dict(line.server_info),
             "tools": line.tool_count,
+            "hidden": line.hidden_count,
             "tokens_estimated": line.token_count,
             "set_aside": list(line.quarantined_tools),
             "listed_seconds_ago": line.listed_seconds_ago,
