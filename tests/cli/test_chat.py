@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import prefork
 from tests.processes import lives
+
+from toolyard.store import Database
+from toolyard.types.stored_model import ModelAudience, StoredModel
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Chatting, Cli
@@ -136,6 +141,35 @@ def test_a_model_that_is_named_needs_no_entry(chatting: Chatting) -> None:
     ran = chatting("chat", "--model", "openai:fake-2", "-p", "say Named.", **env)
     assert (ran.code, ran.out) == (0, "Named.\n")
     assert chatting.asked[0]["model"] == "fake-2"
+
+
+def test_models_of_the_web_app_are_there_unless_they_are_for_others(chatting: Chatting) -> None:
+    (chatting.data / "toolyard.toml").unlink()
+
+    async def store() -> None:
+        database = await Database.open(chatting.data, url=None, secret_key=None)
+        shared = StoredModel(
+            "house",
+            "openai",
+            "fake-3",
+            base_url=f"{chatting.model}/v1",
+            private_addresses=True,
+            api_key="good",
+            input_price=1.0,
+            output_price=1.0,
+        )
+        await database.models.add_model(shared)
+        for_ann = replace(shared, name="anns", audience=ModelAudience.PEOPLE, people=("ann",))
+        await database.models.add_model(for_ann)
+        await database.close()
+
+    asyncio.run(store())
+    ran = chatting("chat", "-p", "say Stored.")
+    assert (ran.code, ran.out) == (0, "Stored.\n"), ran.err
+    assert chatting.asked[0]["model"] == "fake-3"
+    refused = chatting("chat", "--model", "anns", "-p", "say x")
+    assert refused.code == 2
+    assert "unknown model 'anns'" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,9 @@ async def finish_turn(client: Client, text: str, **options: Any) -> list[dict[st
 
 
 async def test_an_added_model_answers_at_once_and_costs_what_the_admin_said(
-    team: Local, model_program: Listening
+    open_site: Opening, model_program: Listening
 ) -> None:
+    team = await open_site({}, people_mode="password", chat_titles=False)
     root, ann = await team.person("root", "admin"), await team.person("ann")
     assert await names(ann.token) == []
     added = await add(root.token, **entry(model_program.url, input_price=1_000_000.0, output_price=0.0))
@@ -412,3 +413,13 @@ async def test_a_change_applies_on_every_replica(
     assert any(each["kind"] == "usage" for each in events)
     assert (await one.client().delete(f"{ENTRIES}/fake")).status == 204
     await until(lambda: choices() == [], 30)
+
+
+async def test_a_listed_model_whose_name_has_a_slash_is_tested(
+    open_site: Opening, model_program: Listening
+) -> None:
+    url = f"{model_program.url}/v1"
+    local = await open_site({}, model="openai:fake/1", model_base_url=url, model_api_key="good")
+    answer = await local.client().post(f"{ENTRIES}/openai:fake/1/test")
+    assert answer.status == 200, answer.text
+    assert (await local.client().post(f"{ENTRIES}/none/test")).status == 404

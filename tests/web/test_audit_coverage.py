@@ -121,10 +121,10 @@ COVERED = {
     ("POST", "/api/v1/model-entries"),
     ("PATCH", "/api/v1/model-entries/{name}"),
     ("DELETE", "/api/v1/model-entries/{name}"),
-    ("POST", "/api/v1/model-entries/{name}/test"),
+    ("POST", "/api/v1/model-entries/{name:path}/test"),
     ("POST", "/ui/admin/models/new"),
     ("POST", "/ui/admin/models/{name}/edit"),
-    ("POST", "/ui/admin/models/{name}/test"),
+    ("POST", "/ui/admin/models/{name:path}/test"),
     ("POST", "/ui/admin/models/{name}/default"),
     ("POST", "/ui/admin/models/{name}/delete"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -63,11 +64,14 @@ class ModelRegistry:
         self._accounts = accounts
         self._guard = guard
         self._clock = clock
+        self._load_lock = asyncio.Lock()
 
     async def load(self) -> None:
         """Make this process use the stored models. If they cannot be read, the current ones stay in use."""
         try:
-            await self.models.set_stored(await self._storage.list_models())
+            # One after the other: an older read must not replace the result of a newer one.
+            async with self._load_lock:
+                await self.models.set_stored(await self._storage.list_models())
         except StoreError as error:
             _log.error("the stored models could not be loaded: %s", error.cause)
 

@@ -260,9 +260,9 @@ class Models:
             raise NoSuchModel("no model is configured", hint=_SETUP_HINT)
         if model_id in self._configured:
             return self._pick_entry(self._configured[model_id])
-        stored = self._stored.get(model_id)
-        if stored is not None and stored.permits(principal):
-            return self._pick_stored(stored)
+        for stored in self._usable():
+            if stored.name == model_id and stored.permits(principal):
+                return self._pick_stored(stored)
         if model_id == LOCAL_MODEL_ID and self._local is not None and not self._has_local_row():
             return self._pick_local(self._local.choice)
         return self._pick_entry(self._entry_for_unlisted(model_id, principal))
@@ -272,23 +272,26 @@ class Models:
 
         ``model`` is one that need not be stored, or the name of a listed one. Connections are not kept.
         """
-        found = self._stored.get(model) if isinstance(model, str) and model not in self._configured else model
         clients = ProviderClients(timeout, self.loader, self._guard)
         try:
-            if isinstance(found, StoredModel):
-                picked = self._pick_stored(found, clients)
-            elif model in self._configured:
-                picked = self._pick_entry(self._configured[str(model)], clients)
-            elif model == LOCAL_MODEL_ID and self._local is not None:
-                picked = self._pick_local(self._local.choice, clients)
-            else:
-                raise NoSuchModel(f"unknown model '{model}'", hint="it may have been deleted")
+            picked = replace(self._pick_for_test(model, clients), _silence_timeout=timeout)
             async with asyncio.timeout(2 * timeout):
-                return await _ask_briefly(replace(picked, _silence_timeout=timeout), self.loader)
+                return await _ask_briefly(picked, self.loader)
         except TimeoutError:
             raise ModelSilent(f"no answer within {2 * timeout:g} s", hint="try again") from None
         finally:
             await clients.close()
+
+    def _pick_for_test(self, model: StoredModel | str, clients: ProviderClients) -> PickedModel:
+        if isinstance(model, str):
+            if model in self._configured:
+                return self._pick_entry(self._configured[model], clients)
+            if model not in self._stored and self._local is not None:
+                return self._pick_local(self._local.choice, clients)
+            model = self._stored[model]
+        if model.provider not in (*MODEL_PROVIDERS, LOCAL_PROVIDER):
+            raise NoSuchModel(f"{self._find_problem(model)}", hint="update Toolyard, or delete the model")
+        return self._pick_stored(model, clients)
 
     async def preload(self, model_id: str | None = None) -> None:
         """Load the libraries of this model or the default, without sending a request or starting a server.
@@ -379,12 +382,16 @@ class Models:
     # Models of the database.
 
     def _usable(self) -> list[StoredModel]:
-        """Return the stored models that no file or variable overrides."""
-        return [each for each in self._stored.values() if each.name not in self._configured]
+        """Return the stored models that no file or variable overrides, and whose provider is known."""
+        return [
+            each
+            for each in self._stored.values()
+            if each.name not in self._configured and each.provider in (*MODEL_PROVIDERS, LOCAL_PROVIDER)
+        ]
 
     def _has_local_row(self) -> bool:
-        """Return whether an admin decided about the local model, which then is not listed by itself."""
-        return any(each.provider == LOCAL_PROVIDER for each in self._usable())
+        """Return whether a stored model replaces the local one, which then is not listed by itself."""
+        return any(LOCAL_PROVIDER in (each.provider, each.name) for each in self._usable())
 
     def _stored_accesses(self) -> set[ProviderAccess]:
         return {self._stored_access(each) for each in self._usable() if each.provider in MODEL_PROVIDERS}

@@ -211,7 +211,7 @@ async def delete_model(
 
 
 @router.post(
-    "/model-entries/{name}/test",
+    "/model-entries/{name:path}/test",
     tags=["models"],
     responses=problem_responses(404, 502),
     summary="Test a model",

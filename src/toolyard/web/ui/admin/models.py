@@ -196,7 +196,7 @@ async def save_model(
     return redirect_with_message(_MODELS_PATH, f"“{name}” is saved.")
 
 
-@router.post(_MODELS_PATH + "/{name}/test")
+@router.post(_MODELS_PATH + "/{name:path}/test")
 async def test_model(
     request: Request, me: AdminUser, name: str, audit: AuditDep, model_registry: ModelRegistryDep
 ) -> Response:
