@@ -89,8 +89,10 @@ async def test_files_are_attached_by_button_paste_and_drop(
         await expect((await ended(page)).locator(".md")).to_have_text("image: yes")
         await expect(page.locator("#attachments .chip")).to_have_count(0)
         assert await still(page)
+        await first.locator("a.chip").click()
+        await expect(page.locator("#dialog pre")).to_contain_text("# Notes")
         async with page.expect_download() as download:
-            await first.locator("a.chip").click()
+            await page.get_by_role("link", name="Download").last.click()
         assert (await (await download.value).path()).read_bytes() == notes.read_bytes()
 
 

@@ -124,6 +124,10 @@ class Attachment:
     name: str = ""
     mime: str = ""
     size: int = 0
+    origin: str = ""
+    """``prompt`` or ``resource`` of a server; empty for a file of the user."""
+    server: str = ""
+    """Display name of that server."""
 
     @property
     def is_picture(self) -> bool:
@@ -405,8 +409,14 @@ def encode_event(data: EventData) -> dict[str, Any]:
 
 def _encode_value(value: object) -> object:
     if isinstance(value, tuple):
-        return [asdict(each) for each in cast("tuple[ResultMedia | Attachment, ...]", value)]
+        return [_encode_item(each) for each in cast("tuple[ResultMedia | Attachment, ...]", value)]
     return value.value if isinstance(value, StrEnum) else value
+
+
+def _encode_item(item: ResultMedia | Attachment) -> dict[str, Any]:
+    if isinstance(item, Attachment) and not item.origin:
+        return {"id": item.id, "name": item.name, "mime": item.mime, "size": item.size}
+    return asdict(item)
 
 
 def _decode_object(data_class: type[_T], body: JsonObject) -> _T:

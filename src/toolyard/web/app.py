@@ -55,6 +55,7 @@ from toolyard.web.server.invalidation import (
 )
 from toolyard.web.server.metrics import Metrics, MetricsMiddleware
 from toolyard.web.server_catalog import ServerCatalog
+from toolyard.web.server_content import ServerContent
 from toolyard.web.server_icons import ServerIcons
 from toolyard.web.server_preview import ServerPreviews
 from toolyard.web.server_status import ServerRecords, StatusUpdates
@@ -251,6 +252,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
         ),
         ServerCatalog(services.registry, services.config),
         ServerIcons(services.net),
+        ServerContent(gateway),
         FirstSteps(
             services.config,
             settings,

@@ -47,6 +47,7 @@ from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.server.metrics import Metrics
 from toolyard.web.server_catalog import ServerCatalog
+from toolyard.web.server_content import ServerContent
 from toolyard.web.server_icons import ServerIcons
 from toolyard.web.server_preview import ServerPreviews
 from toolyard.web.server_status import ServerRecords, StatusUpdates
@@ -89,6 +90,7 @@ __all__ = [
     "RegistryDep",
     "ResultRendererDep",
     "ServerCatalogDep",
+    "ServerContentDep",
     "ServerIconsDep",
     "ServerRecordsDep",
     "ServerSignInsDep",
@@ -143,6 +145,7 @@ QuestionsDep = Annotated[SqlQuestionStore, uses(SqlQuestionStore)]
 RegistryDep = Annotated[Registry, uses(Registry)]
 ResultRendererDep = Annotated[ResultRenderer, uses(ResultRenderer)]
 ServerCatalogDep = Annotated[ServerCatalog, uses(ServerCatalog)]
+ServerContentDep = Annotated[ServerContent, uses(ServerContent)]
 ServerIconsDep = Annotated[ServerIcons, uses(ServerIcons)]
 ServerRecordsDep = Annotated[ServerRecords, uses(ServerRecords)]
 ServerSignInsDep = Annotated[ConfigServerSignIns, uses(ConfigServerSignIns)]

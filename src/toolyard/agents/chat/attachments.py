@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATTACHABLE",
+    "PROMPT_ORIGIN",
     "AttachmentService",
     "ResultsWithAttachments",
     "clean_file_name",
@@ -35,6 +36,8 @@ __all__ = [
 
 ATTACHABLE = "PNG, JPEG, GIF and WebP pictures, and text files in UTF-8"
 """Accepted files, for messages."""
+PROMPT_ORIGIN = "prompt"
+"""Origin of the text of a server's prompt, which is sent to the model with the message."""
 _TEXT_TYPE = "text/plain"
 _PICTURE_PATTERNS = {
     "image/png": re.compile(rb"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"),
@@ -116,13 +119,17 @@ class AttachmentService:
         """Limits on the size and number of attachments."""
         return self._store.limits
 
-    async def upload(self, owner: str, name: str, pieces: AsyncIterable[bytes]) -> Attachment:
+    async def upload(
+        self, owner: str, name: str, pieces: AsyncIterable[bytes], *, origin: str = "", server: str = ""
+    ) -> Attachment:
         """Store a file that arrives in pieces. It is removed again after a day, unless it is sent.
 
+        ``origin`` and ``server`` are those of content that a server sent; see ``Attachment``.
         Raises AttachmentRefused, AttachmentTooLarge and ChatQuotaExceeded, and errors of ``pieces``.
         """
         name = clean_file_name(name)
-        inspector, size, id = _ContentInspector(name), 0, await self._store.begin(owner, name)
+        inspector, size = _ContentInspector(name), 0
+        id = await self._store.begin(owner, name, origin, server)
         try:
             number = 0
             async for chunk in _rechunk(pieces):
@@ -132,7 +139,7 @@ class AttachmentService:
                 inspector.add(chunk)
                 await self._store.add_chunk(owner, id, number, chunk)
                 number += 1
-            attachment = Attachment(id, name, inspector.finish(), size)
+            attachment = Attachment(id, name, inspector.finish(), size, origin, server)
             if attachment.is_picture and size > _MAX_PICTURE_BYTES:
                 raise AttachmentTooLarge(
                     f"“{name}” has {size:,} bytes; models accept pictures of at most {_MAX_PICTURE_BYTES:,}",
@@ -203,14 +210,19 @@ class AttachmentService:
         """Release attachments of a message that was not sent."""
         await self._store.unbind(owner, ids)
 
-    async def load_pictures(self, owner: str, turns: Sequence[TurnSnapshot]) -> Mapping[str, bytes]:
-        """Return the pictures of turns by id, of the newest turns if they are too many for one request."""
+    async def load_contents(
+        self, owner: str, turns: Sequence[TurnSnapshot], *, pictures: bool
+    ) -> Mapping[str, bytes]:
+        """Return the attachments that are sent to a model as a whole, by id: prompts, and if wanted pictures.
+
+        If they are too large for one request, those of the newest turns.
+        """
         ids, total = list[str](), 0
         for each in (each for turn in reversed(turns) for each in turn.attachments):
-            total += each.size if each.is_picture and each.id not in ids else 0
-            if total > _MAX_REQUEST_PICTURE_BYTES:
-                break
-            if each.is_picture:
+            if each.origin == PROMPT_ORIGIN or (pictures and each.is_picture):
+                total += 0 if each.id in ids else each.size
+                if total > _MAX_REQUEST_PICTURE_BYTES:
+                    break
                 ids.append(each.id)
         return {id: await self._store.load(id) for id in await self._store.find(owner, ids)}
 
@@ -219,7 +231,8 @@ class AttachmentService:
         found = (await self._store.find(owner, [id])).get(id)
         if found is None or found.attachment.is_picture:
             return None
-        return StoredResult(await self._store.load(id), Trust.TRUSTED, mime=_TEXT_TYPE)
+        trust = Trust.UNTRUSTED if found.attachment.origin else Trust.TRUSTED
+        return StoredResult(await self._store.load(id), trust, found.attachment.server, _TEXT_TYPE)
 
 
 async def _rechunk(pieces: AsyncIterable[bytes]) -> AsyncIterable[bytes]:
@@ -253,12 +266,21 @@ def _build_unknown_error() -> AttachmentRefused:
     )
 
 
-def describe_attachment(attachment: Attachment, *, is_shown: bool) -> str:
-    """Return the description of an attachment for a model. ``is_shown`` if the picture follows it."""
-    name = f"{json.dumps(attachment.name, ensure_ascii=False)} ({attachment.mime}, {attachment.size:,} bytes)"
-    if not attachment.is_picture:
-        return f'[Attached file {name}. Read it with result_read, handle "{attachment.id}".]'
-    return f"[Attached picture {name}{'' if is_shown else ', which is not included here'}.]"
+def describe_attachment(attachment: Attachment, content: bytes | None) -> str:
+    """Return the description of an attachment for a model; of a prompt with its text.
+
+    ``content`` is that of ``load_contents``; that of a picture is sent after the description.
+    """
+    name = json.dumps(attachment.name, ensure_ascii=False)
+    if attachment.origin:
+        name += f" of the server {json.dumps(attachment.server, ensure_ascii=False)}"
+    facts = f"{name} ({attachment.mime}, {attachment.size:,} bytes)"
+    if attachment.is_picture:
+        return f"[Attached picture {facts}{', which is not included here' if content is None else ''}.]"
+    if attachment.origin == PROMPT_ORIGIN and content is not None:
+        return f"[Prompt {name}:]\n{content.decode(errors='replace')}"
+    kind = "resource" if attachment.origin else "file"
+    return f'[Attached {kind} {facts}. Read it with result_read, handle "{attachment.id}".]'
 
 
 class ResultsWithAttachments:

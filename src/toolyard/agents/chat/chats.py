@@ -29,6 +29,7 @@ from toolyard.agents.chat.turn_runner import STOPPED_BY_USER, TurnRunner, create
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelError
 from toolyard.errors import ToolyardError
+from toolyard.types.call import Caller
 from toolyard.types.chat import (
     CallResult,
     Chat,
@@ -227,6 +228,11 @@ class ChatService:
         if not await self._store.change(chat):
             raise NoSuchChat(_NO_CHAT_MESSAGE, hint="it may have been deleted")
         return chat
+
+    async def get_caller(self, owner: str, chat_id: str | None) -> Caller:
+        """Return the caller of a chat, or of a chat without an agent. Raises NoSuchChat and ChatRefused."""
+        chat = None if chat_id is None else await self.get(owner, chat_id)
+        return (await self._backend.load_tool_set(owner, chat)).caller
 
     async def _load_tool_set(self, chat: Chat) -> ToolSet:
         """Return the tools of a chat. Raises NoSuchModel, or ChatRefused for an unknown agent."""

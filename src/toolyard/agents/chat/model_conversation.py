@@ -75,9 +75,9 @@ class ModelConversation:
         earlier_turns: Iterable[TurnSnapshot],
         kept_data_by_seq: Mapping[int, bytes],
         window_tokens: int,
-        pictures: Mapping[str, bytes],
+        attached: Mapping[str, bytes],
     ) -> None:
-        """``window_tokens`` is the size of the model's context window, ``pictures`` are the attached ones."""
+        """``window_tokens`` is the size of the model's context window; ``attached`` as in build_messages."""
         self._picked_model = picked_model
         self._agent = agent
         self._modalities = InputModalities(picked_model.choice.sees, picked_model.choice.hears)
@@ -91,9 +91,9 @@ class ModelConversation:
             int(window_tokens * _WINDOW_FILL_RATIO) - self._definition_tokens, window_tokens // 4
         )
         self._window = ContextWindow(
-            build_messages_by_turn(earlier_turns, kept_data_by_seq, self._modalities, pictures), max_tokens
+            build_messages_by_turn(earlier_turns, kept_data_by_seq, self._modalities, attached), max_tokens
         )
-        self._pictures = pictures
+        self._attached = attached
         self._window_tokens = window_tokens
 
     def add_tool(self, tool: Definition) -> None:
@@ -106,7 +106,7 @@ class ModelConversation:
     def next_messages(self, turn: TurnSnapshot, kept_data_by_seq: Mapping[int, bytes]) -> list[ModelMessage]:
         """Return the messages to send in this state of the turn."""
         return self._window.fit_messages(
-            build_messages([turn], kept_data_by_seq, self._modalities, self._pictures)
+            build_messages([turn], kept_data_by_seq, self._modalities, self._attached)
         )
 
     def build_omission_notes(self, turn: TurnSnapshot) -> list[Note]:

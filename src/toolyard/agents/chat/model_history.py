@@ -82,23 +82,23 @@ def build_messages(
     turns: Iterable[TurnSnapshot],
     kept_data_by_seq: Mapping[int, bytes],
     modalities: InputModalities = InputModalities(),  # noqa: B008 - frozen
-    pictures: Mapping[str, bytes] = MappingProxyType({}),
+    attached: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[ModelMessage]:
-    """Return the messages for these turns, in order. ``pictures`` are those attached by the user, by id."""
-    return merge_messages(*build_messages_by_turn(turns, kept_data_by_seq, modalities, pictures))
+    """Return the messages for these turns, in order. ``attached`` is content of attachments, by id."""
+    return merge_messages(*build_messages_by_turn(turns, kept_data_by_seq, modalities, attached))
 
 
 def build_messages_by_turn(
     turns: Iterable[TurnSnapshot],
     kept_data_by_seq: Mapping[int, bytes],
     modalities: InputModalities = InputModalities(),  # noqa: B008 - frozen
-    pictures: Mapping[str, bytes] = MappingProxyType({}),
+    attached: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[list[ModelMessage]]:
     """Return the messages of each turn, as ``build_messages`` does for all."""
     answered_call_ids: set[str] = set()
     return [
         [
-            _build_user_message(turn.text, turn.attachments, pictures if modalities.images else {}),
+            _build_user_message(turn.text, turn.attachments, attached),
             *_build_answer_messages(turn, kept_data_by_seq, modalities, answered_call_ids),
         ]
         for turn in turns
@@ -131,14 +131,14 @@ def _merge_pair(first: ModelMessage, second: ModelMessage) -> ModelMessage | Non
 
 
 def _build_user_message(
-    text: str, attachments: Sequence[chat.Attachment], pictures: Mapping[str, bytes]
+    text: str, attachments: Sequence[chat.Attachment], attached: Mapping[str, bytes]
 ) -> ModelRequest:
     content: list[str | BinaryContent] = [text]
     for each in attachments:
-        picture = pictures.get(each.id)
-        content.append(describe_attachment(each, is_shown=picture is not None))
-        if picture is not None:
-            content.append(BinaryContent(picture, media_type=each.mime))
+        data = attached.get(each.id)
+        content.append(describe_attachment(each, data))
+        if data is not None and each.is_picture:
+            content.append(BinaryContent(data, media_type=each.mime))
     return ModelRequest([UserPromptPart(content if attachments else text)])
 
 

@@ -251,10 +251,10 @@ class Turn:
         )
         log.kept_data_by_seq |= {seq: kept_data[seq] for seq in log.snapshot.kept_seqs if seq in kept_data}
         window_tokens = await picked_model.get_context_window()
-        pictures: Mapping[str, bytes] = {}
-        if picked_model.choice.sees:
-            turns = [turn for turn in (*earlier, log.snapshot) if not turn.replaced]
-            pictures = await AttachmentService(context.store.attachments).load_pictures(self._owner, turns)
+        turns = [turn for turn in (*earlier, log.snapshot) if not turn.replaced]
+        attached = await AttachmentService(context.store.attachments).load_contents(
+            self._owner, turns, pictures=picked_model.choice.sees
+        )
         # Converting a long chat takes noticeable CPU time; a thread keeps the event loop responsive.
         return await asyncio.to_thread(
             ModelConversation,
@@ -264,7 +264,7 @@ class Turn:
             [turn for turn in earlier if turn.seq != log.snapshot.again],
             kept_data,
             window_tokens,
-            pictures,
+            attached,
         )
 
     async def _answer_sampling(self, request: SamplingRequest) -> Mapping[str, Any]:

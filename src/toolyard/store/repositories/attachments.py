@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
 from toolyard.errors import AttachmentRefused, ChatQuotaExceeded
+from toolyard.store.sql.columns import MAX_INDEXED_CHARACTERS, clean_text
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.tables import attachment_chunks, attachments
 from toolyard.types.chat import ATTACHMENT_ID_PREFIX, Attachment
@@ -60,10 +61,11 @@ class SqlAttachmentStore:
 
     # Uploads.
 
-    async def begin(self, owner: str, name: str) -> str:
+    async def begin(self, owner: str, name: str, origin: str = "", server: str = "") -> str:
         """Begin an upload and return the id of the attachment. Raises ChatQuotaExceeded."""
         id, now = f"{ATTACHMENT_ID_PREFIX}{secrets.token_hex(12)}", self._clock()
         values = {"id": id, "owner": owner, "name": name, "size": 0, "expires_at": now + _UNSENT_SECONDS}
+        values |= {"origin": origin, "server": clean_text(server, MAX_INDEXED_CHARACTERS)}
 
         def work(connection: Connection) -> None:
             connection.execute(delete(attachments).where(attachments.c.expires_at <= now))
@@ -128,7 +130,10 @@ class SqlAttachmentStore:
         query = query.order_by(attachments.c.name, attachments.c.id)
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
         return [
-            StoredAttachment(Attachment(row.id, row.name, row.mime, row.size), row.chat_id) for row in rows
+            StoredAttachment(
+                Attachment(row.id, row.name, row.mime, row.size, row.origin, row.server), row.chat_id
+            )
+            for row in rows
         ]
 
     async def read_chunks(self, id: str) -> AsyncGenerator[bytes]:

@@ -389,6 +389,9 @@ attachments = Table(
     Column("size", BigInteger, nullable=False),
     # Null once it is sent.
     Column("expires_at", Seconds(), index=True),
+    # Prompt or resource, and the name of its server; empty for a file of the user.
+    Column("origin", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, server_default=""),
+    Column("server", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, server_default=""),
     Index(None, "owner"),
 )
 

@@ -18,7 +18,7 @@ from toolyard.web.ui.account import approvals, budget, connect, sign_in, tokens
 from toolyard.web.ui.admin import audit, models, people
 from toolyard.web.ui.agents import form as agent_form
 from toolyard.web.ui.agents import overview as agents
-from toolyard.web.ui.chat import console, manage, pages, stream
+from toolyard.web.ui.chat import console, inserts, manage, pages, stream
 from toolyard.web.ui.chat import manage as tool_picker
 from toolyard.web.ui.components import render, showcase
 from toolyard.web.ui.instances import detail, form, icons, oauth, overview
@@ -37,6 +37,7 @@ for _each in (
     first_steps,
     palette,
     console,
+    inserts,
     pages,
     manage,
     results,

@@ -141,6 +141,9 @@ async def render_chat_page(
     """
     query, form_state = request.query_params, form_state or ChatFormState()
     view, earlier, before = ChatSnapshot(), None, _parse_event_number(query.get("before"))
+    if not form_state.attachments and "attachment" in query:
+        unsent = await chats.attachments.list_unsent(me.user.id, query.getlist("attachment")[:100])
+        form_state = replace(form_state, attachments=unsent)
     if chat is not None:
         view, earlier = await load_chat_view(chats, chat, before)
     frame = build_fragment_context(me, chat, form_state)

@@ -260,7 +260,7 @@ const ASKED = {
     await sending;
     $("#dialog").replaceChildren(document.adoptNode(await fetchPart(link.href, "panel")));
     $("#dialog h1").id = "dialog-title";
-    $("#dialog").showModal();
+    if (!$("#dialog").open) $("#dialog").showModal();
   },
   "a[data-earlier]": loadEarlier,
   "[data-to-end]": () => {
