@@ -305,6 +305,26 @@ async def test_a_question_is_answered_through_the_api_by_its_person_once(
     assert (await ann.token.post(path, ANN)).status == 404
 
 
+async def test_a_question_is_answered_on_another_replica(
+    open_site: Any, http: aiohttp.ClientSession, marker: str, postgres_url: str
+) -> None:
+    shared: dict[str, Any] = {"database_url": postgres_url, "secret_key": "a key that both replicas have"}
+    shared |= {"list_deadline": LONG_LIST_DEADLINE}
+    asking = await open_site({"one": entry(marker)}, **shared)
+    other = await open_site({"one": entry(f"{marker}-other")}, **shared)
+    call = asyncio.create_task(Modern(http, f"{asking.url}/mcp").call("one_ask"))
+    browser = Browser(other.client())
+    page = await question_on_page(browser)
+    await browser.send(page, page.form_with("reply"), {}, ("reply", "cancel"))
+    assert json.loads((await call).text) == {"action": "cancel"}
+    call = asyncio.create_task(Modern(http, f"{asking.url}/mcp").call("one_ask"))
+    await question_on_page(browser)
+    (question,) = (await other.client().get("/api/v1/questions")).json["items"]
+    assert (await other.client().post(f"/api/v1/questions/{question['id']}", ANN)).status == 204
+    assert json.loads((await call).text) == ANN
+    assert processes(f"{marker}-other") == []
+
+
 # Log messages.
 
 
