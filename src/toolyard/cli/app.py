@@ -90,6 +90,7 @@ COMMAND_SECTIONS: dict[str, dict[str, str]] = {
         "serve": "Run the web app: pages and an API.",
         "restart": "Restart a server of a running Toolyard.",
         "users": "Manage accounts.",
+        "approvals": "List and revoke standing approvals.",
     },
     "Set up": {
         "add": "Add a server: a known one, a command, a URL or a pasted entry.",

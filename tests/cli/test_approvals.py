@@ -1,0 +1,39 @@
+"""``toolyard approvals``: listed and revoked in the database itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from toolyard.store import Database
+from toolyard.types.approval import Approval, Grant
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+
+def test_standing_approvals_are_listed_and_revoked(cli: Cli) -> None:
+    async def fill() -> None:
+        database = await Database.open(cli.data, url=None, secret_key=None)
+        now = time.time()
+        for number in (1, 2):
+            asked = Approval(f"a{number}", "local", "notes/add", "notes_add", "h", {}, "it writes", now)
+            await database.approvals.add(asked)
+        grant = Grant("g1", "local", "notes/add", "notes_add", "h", {}, now, now + 86_400)
+        assert await database.approvals.answer("local", "a1", yes=True, at=now, grant=grant)
+        await database.close()
+
+    asyncio.run(fill())
+    listed = cli("approvals", "list")
+    assert listed.lines[0].split("\t")[:2] == ["notes_add", "any arguments, everywhere"]
+    assert "calls that need approval: 1" in listed.err
+    found = cli("approvals", "list", "--json").json
+    assert [each["id"] for each in found["pending"]] == ["a2"]
+    assert [each["id"] for each in found["standing"]] == ["g1"]
+    assert cli("approvals", "revoke", "g1").out == "g1 is revoked\n"
+    again = cli("approvals", "revoke", "g1")
+    assert again.code != 0
+    assert "unknown standing approval 'g1'" in again.err
+    assert "no standing approvals" in cli("approvals", "list").err
+    assert "unknown user 'ann'" in cli("approvals", "list", "--user", "ann").err
