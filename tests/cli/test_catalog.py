@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -202,6 +203,16 @@ def test_values_of_a_known_server_are_required_and_paths_become_absolute(cli: Cl
     shown.type(f"{cli.data}\n")
     assert shown.end() == 0
     assert entries(cli)["filesystem"]["args"][-1] == str(cli.data)
+
+
+def test_a_known_server_whose_package_does_not_exist_says_so(cli: Cli) -> None:
+    runner = cli.home / "bin/npx"
+    runner.parent.mkdir()
+    runner.write_text("#!/bin/sh\necho 'npm error 404 Not Found' >&2\nexit 1\n")
+    runner.chmod(0o755)
+    ran = cli("add", "angular", PATH=f"{runner.parent}:{os.environ['PATH']}")
+    assert "'angular' does not work yet: exited with code 1: npm error 404 Not Found" in ran.err
+    assert "hint: check that the package '@angular/cli' exists" in ran.err
 
 
 def test_a_public_registry_is_searched_only_if_it_is_switched_on(cli: Cli, registry: str) -> None:

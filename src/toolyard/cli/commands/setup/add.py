@@ -26,11 +26,12 @@ from toolyard.config.file_reader import MAX_CONFIG_BYTES
 from toolyard.config.importers.formats import read_pasted_servers
 from toolyard.config.server_entries import ConfigTarget, plan_server_edits, read_entries
 from toolyard.config.sources.json_document import JsonValue
-from toolyard.types.server import URL_TRANSPORT_LABELS
+from toolyard.types.server import URL_TRANSPORT_LABELS, Server, StdioSpec
 from toolyard.types.status import State
 
 __all__ = ["command"]
 
+_PACKAGE_RUNNERS = ("npx", "uvx")
 FIRST_START_SECONDS = 300.0
 """Connect timeout of the first check: npx and uvx download a package before they start it."""
 
@@ -277,6 +278,8 @@ def _check(options: Options, target: ConfigTarget, name: str) -> dict[str, Any]:
     patient = replace(server.timeouts, connect=max(server.timeouts.connect, FIRST_START_SECONDS))
     servers = {**configuration.servers, name: replace(server, timeouts=patient)}
     state, tools, failure = run_async(check_server(located, name, replace(configuration, servers=servers)))
+    cause, hint = (None, None) if failure is None else (failure.cause, failure.hint)
+    hint = hint or (_build_package_hint(server) if state is State.FAILED else None)
     if state is State.READY and not options.json:
         count = "" if tools is None else f": {format_count(tools, 'tool')}"
         print(f"'{one_line(name)}' {style_text('works', 'green', sys.stdout)}{count}", flush=True)
@@ -286,6 +289,14 @@ def _check(options: Options, target: ConfigTarget, name: str) -> dict[str, Any]:
             sign_in(located, chosen, paste=False, browser=True, timeout_seconds=DEFAULT_TIMEOUT_SECONDS)
         )
     elif failure is not None:
-        show_note(f"'{name}' does not work yet: {one_line(failure.cause)}", failure.hint)
-    cause, hint = (None, None) if failure is None else (failure.cause, failure.hint)
+        show_note(f"'{name}' does not work yet: {one_line(failure.cause)}", hint)
     return {"state": state.value, "tools": tools, "cause": cause, "hint": hint}
+
+
+def _build_package_hint(server: Server) -> str | None:
+    """Return a hint for a server whose program is a package that is downloaded at its first start."""
+    spec = server.transport
+    if not isinstance(spec, StdioSpec) or os.path.basename(spec.command) not in _PACKAGE_RUNNERS:
+        return None
+    package = next((word for word in spec.args if not word.startswith("-")), "")
+    return f"check that the package '{one_line(package)}' exists, and that this machine can download it"
