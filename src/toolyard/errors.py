@@ -19,6 +19,7 @@ This module defines the following classes::
     │   ├── ChatQuotaExceeded        the storage quota for chats is used up
     │   ├── AttachmentRefused        a file cannot be attached to a message, or an attachment is unknown
     │   │   └── AttachmentTooLarge   the file has too many bytes
+    │   ├── ChatChanged              another request changed the branch (``turn``, ``text``)
     │   └── NotHeld                  this process lost its claim on the turn
     └── ServerError                  failure of one server, named by ``server``
         ├── Unreachable              nothing was executed: not started, refused, exited, closed
@@ -103,6 +104,7 @@ __all__ = [
     "AttachmentTooLarge",
     "BadAnswer",
     "CallTimeout",
+    "ChatChanged",
     "ChatError",
     "ChatQuotaExceeded",
     "ConfigError",
@@ -269,6 +271,19 @@ class AttachmentRefused(ChatError):
 
 class AttachmentTooLarge(AttachmentRefused):
     """Raised when a file has more bytes than an attachment may have."""
+
+
+class ChatChanged(ChatError):
+    """Raised when another request chose or began another branch of the chat than the one that was seen."""
+
+    def __init__(
+        self, cause: str, *, turn: int | None = None, text: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(cause, hint=hint)
+        self.turn = turn
+        """The turn that the chat shows in place of the requested one."""
+        self.text = text
+        """Its message."""
 
 
 class NotHeld(ChatError):

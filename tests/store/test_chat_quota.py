@@ -15,6 +15,7 @@ from toolyard.store import Database
 from toolyard.store.repositories.chat_quota import ChatQuota
 from toolyard.store.sql import migrate
 from toolyard.types.chat import Kind, NewChatEvent, TurnState
+from toolyard.types.turn_tree import Fork
 
 
 async def stored_bytes(database: Database, owner: str = "local") -> int:
@@ -31,6 +32,25 @@ async def stored_bytes(database: Database, owner: str = "local") -> int:
         return int(connection.execute(text(query), {"owner": owner}).scalar_one())
 
     return await database.executor.read(work)
+
+
+async def test_all_alternatives_count(database: Database) -> None:
+    one = await begun(database, text="a" * 1000)
+    await database.chats.append(one.id, ME, [], next_state=TurnState.IDLE)
+    for number in range(3):
+        edited = [said("b" * 1000, Kind.USER)]
+        fork = Fork(0, number + 1)
+        await database.chats.claim(one.id, ME, TurnState.IDLE, edited, new_turn=True, fork=fork)
+        await database.chats.append(one.id, ME, [], next_state=TurnState.IDLE)
+    assert await database.chats.switch_branch(one.id, ME, 1)
+    assert (await database.chats.usage("local")).bytes == await stored_bytes(database) > 4000
+    database.chats.quota = ChatQuota(bytes=4000)
+    # What is there can still be looked at.
+    assert await database.chats.switch_branch(one.id, ME, 2)
+    with pytest.raises(ChatQuotaExceeded):
+        await database.chats.claim(
+            one.id, ME, TurnState.IDLE, [said("c", Kind.USER)], new_turn=True, fork=Fork(0, 2)
+        )
 
 
 async def test_the_counter_is_what_is_stored(database: Database) -> None:

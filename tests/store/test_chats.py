@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -297,7 +298,7 @@ async def _turns(database: Database, *lengths: int) -> None:
 
 async def test_the_latest_events_begin_with_a_turn(database: Database) -> None:
     await _turns(database, 10, 5, 5)
-    latest = database.chats.list_latest_events
+    latest = partial(database.chats.list_latest_events, last_turn=16)
     assert numbers(await latest("chat-1", limit=5)) == list(range(16, 21))
     assert numbers(await latest("chat-1", limit=7)) == list(range(11, 21))
     assert numbers(await latest("chat-1", limit=12)) == list(range(1, 21))
@@ -309,9 +310,9 @@ async def test_the_latest_events_begin_with_a_turn(database: Database) -> None:
 
 async def test_the_latest_events_leave_out_the_beginning_of_a_very_long_turn(database: Database) -> None:
     await _turns(database, 500, 8)
-    assert numbers(await database.chats.list_latest_events("chat-1", limit=10)) == list(range(501, 509))
+    assert numbers(await database.chats.list_latest_events("chat-1", 501, limit=10)) == list(range(501, 509))
     # There is nothing shorter that begins with a turn.
-    assert numbers(await database.chats.list_latest_events("chat-1", before=501, limit=10)) == list(
+    assert numbers(await database.chats.list_latest_events("chat-1", 501, before=501, limit=10)) == list(
         range(1, 501)
     )
 

@@ -17,6 +17,7 @@ __all__ = [
     "ApprovalAnswer",
     "ApprovalRequest",
     "Attachment",
+    "BranchSwitch",
     "CallProgress",
     "CallRequest",
     "CallResult",
@@ -84,6 +85,7 @@ class Kind(StrEnum):
     NOTE = "note"
     END = "end"
     TITLE = "title"
+    SWITCH = "switch"
 
     @classmethod
     def _missing_(cls, value: object) -> Kind | None:
@@ -144,7 +146,7 @@ class UserMessage:
     model: str | None = None
     agent: str | None = None
     again: int | None = None
-    """Number of the turn that this one replaces, which is no longer sent to the model."""
+    """Number of the turn that this one is an alternative to: a retry, or an edited message."""
     attachments: tuple[Attachment, ...] = field(default=(), metadata=_OMITTED_DEFAULT)
 
 
@@ -156,7 +158,7 @@ class ManualCall:
     name: str = ""
     arguments: JsonObject = field(default_factory=dict[str, Any])
     again: int | None = None
-    """Number of the turn that this one replaces."""
+    """Number of the turn that this one is an alternative to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +363,14 @@ class TurnEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchSwitch:
+    """The user chose another alternative. The event's turn is the last one of the branch that the chat shows
+    from now on."""
+
+    event_kind: ClassVar[Kind] = Kind.SWITCH
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownEvent:
     """An event of a kind that only another version of Toolyard knows."""
 
@@ -382,6 +392,7 @@ EventData: TypeAlias = (
     | Note
     | TurnEnd
     | ChatTitle
+    | BranchSwitch
 )
 """Body of an event, by its kind."""
 _ITEM_CLASSES: Mapping[str, type[Any]] = {"media": ResultMedia, "attachments": Attachment}
@@ -467,7 +478,7 @@ class Chat:
     """Canonical ids of the tools selected by the user; None: no selection, all tools."""
     state: TurnState = TurnState.IDLE
     turn: int = 0
-    """Number of the event that began the last turn; 0: no turn yet."""
+    """Number of the event that began the last turn of the chosen branch; 0: no turn yet."""
     last: int = 0
     """Number of the last event."""
 
@@ -505,6 +516,9 @@ class ChatEvent:
     part: str = ""
     has_kept: bool = False
     """Whether a payload is stored."""
+    parent: int | None = None
+    """In the first event of a turn: the turn that it follows, 0 if it is a first one. None if an earlier
+    version stored it: it then follows the turn before it."""
 
     @property
     def data(self) -> EventData | UnknownEvent:

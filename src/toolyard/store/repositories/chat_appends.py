@@ -14,12 +14,13 @@ from typing import Any
 
 from sqlalchemy import Connection, LargeBinary, bindparam, cast, delete, func, or_, select, update
 
-from toolyard.errors import ChatError, ChatQuotaExceeded, NoSuchChat, NotHeld
+from toolyard.errors import ChatChanged, ChatError, ChatQuotaExceeded, NoSuchChat, NotHeld
 from toolyard.store.repositories.chat_quota import ChatQuota, chat_usage
 from toolyard.store.repositories.chat_rows import PreparedEvent
 from toolyard.store.sql.dialects import insert_many, update_many
 from toolyard.store.sql.tables import chat_events, chats
 from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent, TurnState
+from toolyard.types.turn_tree import Fork
 
 __all__ = ["AppendRequest", "AppendedEvents", "append_events", "database_time"]
 
@@ -36,6 +37,10 @@ class AppendRequest:
     expected_state: TurnState | None = None
     """Claim the chat if it is in this state."""
     new_turn: bool = False
+    fork: Fork | None = None
+    """Place of the new turn; None: after the last turn of the chosen branch."""
+    switch_to: int | None = None
+    """Last turn of the branch to choose."""
     next_state: TurnState = TurnState.RUNNING
     """State after the events; any other than RUNNING releases the chat."""
 
@@ -195,6 +200,10 @@ def _apply_request(batch: _BatchedWrites, request: AppendRequest) -> AppendedEve
     if request.expected_state is not None:
         if row is None or row.state is not request.expected_state:
             return None
+        if request.fork is not None and request.fork.last != row.turn:
+            return ChatChanged(
+                "the chat was changed meanwhile", hint="look at the newer version, then repeat"
+            )
         # A stop request that came too late for the previous run must not stop this one.
         row.state, row.runner, row.stop_asked = TurnState.RUNNING, request.runner, False
         batch.claimed_ids.add(row.id)
@@ -217,15 +226,19 @@ def _apply_request(batch: _BatchedWrites, request: AppendRequest) -> AppendedEve
 
 def _append_to_batch(batch: _BatchedWrites, row: _ChatRow, request: AppendRequest) -> AppendedEvents:
     after = row.last
+    parent = row.turn if request.fork is None else request.fork.parent
     # A turn is identified by the number of its first event.
     if request.new_turn and request.prepared_events:
         row.turn = after + 1
+    elif request.switch_to is not None:
+        row.turn = request.switch_to
     events: list[ChatEvent] = []
     for seq, prepared in enumerate(request.prepared_events, after + 1):
-        event_row = prepared.to_row(row.id, seq, row.turn, request.appended_at)
+        place = (row.id, seq, row.turn, request.appended_at, parent if seq == row.turn else None)
+        event_row = prepared.to_row(*place)
         row.bytes += len(event_row["body"].encode()) + len(event_row["kept"] or b"")
         batch.new_event_rows.append(event_row)
-        events.append(prepared.to_event(row.id, seq, row.turn, request.appended_at))
+        events.append(prepared.to_event(*place))
         if prepared.part and prepared.kind not in TRANSIENT_KINDS:
             replaced = {"of": row.id, "from_turn": row.turn, "before": seq, "of_part": prepared.part}
             batch.replacements.append(replaced)

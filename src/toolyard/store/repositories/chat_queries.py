@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, func, or_, select
@@ -10,14 +10,18 @@ from sqlalchemy import Connection, bindparam, exists, func, or_, select
 from toolyard.store.repositories.chat_rows import SELECT_EVENTS, decompress_bytes
 from toolyard.store.sql.casefold import fold_case
 from toolyard.store.sql.tables import chat_events, chats
+from toolyard.types.chat import Kind
+from toolyard.types.turn_tree import TurnTree
 
 __all__ = [
     "MAX_SEQ",
     "build_search_conditions",
+    "find_branch_end",
     "find_existing_chats",
     "read_events",
     "read_kept",
     "read_latest_events",
+    "read_turn_tree",
 ]
 
 MAX_SEQ = 2**62
@@ -32,17 +36,38 @@ _SELECT_AFTER = (
     .order_by(chat_events.c.seq)
     .limit(bindparam("most"))
 )
+_IN_TURNS = (
+    _IN_CHAT,
+    chat_events.c.turn.in_(bindparam("turns", expanding=True)),
+    # It stands between the events of other turns.
+    chat_events.c.kind != Kind.SWITCH.value,
+)
 _SELECT_BETWEEN = SELECT_EVENTS.where(
-    _IN_CHAT, chat_events.c.seq >= bindparam("start"), chat_events.c.seq < bindparam("before")
+    *_IN_TURNS, chat_events.c.seq >= bindparam("start"), chat_events.c.seq < bindparam("before")
 ).order_by(chat_events.c.seq)
 _SELECT_SEQS_BACKWARDS = (
     select(chat_events.c.seq, chat_events.c.turn)
-    .where(_IN_CHAT, chat_events.c.seq < bindparam("before"))
+    .where(*_IN_TURNS, chat_events.c.seq < bindparam("before"))
     .order_by(chat_events.c.seq.desc())
     .limit(bindparam("most"))
 )
 _COUNT_BETWEEN = select(func.count()).where(
-    _IN_CHAT, chat_events.c.seq >= bindparam("start"), chat_events.c.seq < bindparam("before")
+    *_IN_TURNS, chat_events.c.seq >= bindparam("start"), chat_events.c.seq < bindparam("before")
+)
+_SELECT_TURNS = (
+    select(chat_events.c.seq, chat_events.c.parent)
+    .where(_IN_CHAT, chat_events.c.seq == chat_events.c.turn)
+    .order_by(chat_events.c.seq)
+)
+_SELECT_BRANCH_END = (
+    select(chat_events.c.turn)
+    .where(
+        _IN_CHAT,
+        chat_events.c.seq < bindparam("before"),
+        or_(chat_events.c.seq == chat_events.c.turn, chat_events.c.kind == Kind.SWITCH.value),
+    )
+    .order_by(chat_events.c.seq.desc())
+    .limit(1)
 )
 _SELECT_KEPT = select(chat_events.c.seq, chat_events.c.kept).where(
     _IN_CHAT, chat_events.c.seq.in_(bindparam("seqs", expanding=True)), chat_events.c.kept.is_not(None)
@@ -64,26 +89,43 @@ def find_existing_chats(connection: Connection, chat_ids: Sequence[str]) -> set[
     return existing
 
 
-def read_latest_events(connection: Connection, chat_id: str, before: int | None, limit: int) -> Sequence[Any]:
-    """Return about ``limit`` of the latest rows of ``SELECT_EVENTS``, in order, from the start of a turn."""
+def read_turn_tree(connection: Connection, chat_id: str) -> TurnTree:
+    """Return all turns of a chat."""
+    rows = connection.execute(_SELECT_TURNS, {"of": chat_id})
+    return TurnTree.from_rows((row.seq, row.parent) for row in rows)
+
+
+def find_branch_end(connection: Connection, chat_id: str, before: int) -> int:
+    """Return the last turn of the branch that was chosen before an event; 0 if there was none."""
+    return connection.execute(_SELECT_BRANCH_END, {"of": chat_id, "before": before}).scalar() or 0
+
+
+def read_latest_events(
+    connection: Connection, chat_id: str, last_turn: int, before: int | None, limit: int
+) -> Sequence[Any]:
+    """Return about ``limit`` of the latest rows of ``SELECT_EVENTS`` in the branch to a turn, in order, from
+    the start of a turn."""
     end = MAX_SEQ if before is None else max(0, min(before, MAX_SEQ))
-    latest = connection.execute(_SELECT_SEQS_BACKWARDS, {"of": chat_id, "before": end, "most": limit}).all()
+    branch = [turn for turn in read_turn_tree(connection, chat_id).branch(last_turn) if turn < end]
+    # Each turn has at least one event.
+    values = {"of": chat_id, "turns": branch[-max(limit, 1) :], "before": end}
+    latest = connection.execute(_SELECT_SEQS_BACKWARDS, {**values, "most": limit}).all()
     if not latest:
         return ()
-    start = _find_start_seq(connection, chat_id, latest, limit)
-    return connection.execute(_SELECT_BETWEEN, {"of": chat_id, "start": start, "before": end}).all()
+    start = _find_start_seq(connection, values, latest, limit)
+    return connection.execute(_SELECT_BETWEEN, {**values, "start": start}).all()
 
 
-def _find_start_seq(connection: Connection, chat_id: str, latest: Sequence[Any], limit: int) -> int:
+def _find_start_seq(
+    connection: Connection, values: Mapping[str, Any], latest: Sequence[Any], limit: int
+) -> int:
     """Return the start of the oldest event's turn.
 
     If that turn is longer than the limit, return the first later turn that starts among the rows, if any.
     """
     oldest = latest[-1]
-    earlier_count = connection.execute(
-        _COUNT_BETWEEN, {"of": chat_id, "start": oldest.turn, "before": oldest.seq}
-    ).scalar_one()
-    if earlier_count > limit:
+    within = {**values, "start": oldest.turn, "before": oldest.seq}
+    if connection.execute(_COUNT_BETWEEN, within).scalar_one() > limit:
         return next((row.seq for row in reversed(latest) if row.seq == row.turn), oldest.turn)
     return oldest.turn
 

@@ -53,6 +53,7 @@ SELECT_EVENTS = select(
     chat_events.c.part,
     chat_events.c.body,
     chat_events.c.kept.is_not(None).label("has_kept"),
+    chat_events.c.parent,
 )
 
 
@@ -80,7 +81,7 @@ class PreparedEvent:
         """Approximate size."""
         return len(self.body) + len(self.kept)
 
-    def to_row(self, chat_id: str, seq: int, turn: int, at: float) -> dict[str, Any]:
+    def to_row(self, chat_id: str, seq: int, turn: int, at: float, parent: int | None) -> dict[str, Any]:
         """Return the row of the event with its number."""
         return {
             "chat_id": chat_id,
@@ -92,12 +93,13 @@ class PreparedEvent:
             "words": self.words,
             "body": self.body,
             "kept": compress_bytes(self.kept) if self.kept else None,
+            "parent": parent,
         }
 
-    def to_event(self, chat_id: str, seq: int, turn: int, at: float) -> ChatEvent:
+    def to_event(self, chat_id: str, seq: int, turn: int, at: float, parent: int | None) -> ChatEvent:
         """Return the event as a reader of its row will get it."""
         return ChatEvent(
-            chat_id, seq, turn, self.kind, at, orjson.loads(self.body), self.part, bool(self.kept)
+            chat_id, seq, turn, self.kind, at, orjson.loads(self.body), self.part, bool(self.kept), parent
         )
 
 
@@ -123,7 +125,15 @@ def event_from_row(row: Any) -> ChatEvent:
     """Build an event from a row of ``SELECT_EVENTS``."""
     body = orjson.loads(row.body)
     return ChatEvent(
-        row.chat_id, row.seq, row.turn, Kind(row.kind), row.at, body, row.part, bool(row.has_kept)
+        row.chat_id,
+        row.seq,
+        row.turn,
+        Kind(row.kind),
+        row.at,
+        body,
+        row.part,
+        bool(row.has_kept),
+        row.parent,
     )
 
 

@@ -23,9 +23,11 @@ from toolyard.store.repositories.chat_appends import (
 )
 from toolyard.store.repositories.chat_queries import (
     build_search_conditions,
+    find_branch_end,
     read_events,
     read_kept,
     read_latest_events,
+    read_turn_tree,
 )
 from toolyard.store.repositories.chat_quota import ChatQuota, ChatUsage, chat_usage
 from toolyard.store.repositories.chat_rows import (
@@ -38,7 +40,8 @@ from toolyard.store.repositories.chat_rows import (
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.tables import approvals, chats
 from toolyard.store.sql.write_batcher import WriteBatcher
-from toolyard.types.chat import Chat, ChatEvent, NewChatEvent, TurnState
+from toolyard.types.chat import BranchSwitch, Chat, ChatEvent, NewChatEvent, TurnState
+from toolyard.types.turn_tree import Fork, TurnTree
 
 __all__ = ["SqlChatStore"]
 
@@ -169,18 +172,26 @@ class SqlChatStore:
         return [event_from_row(row) for row in rows]
 
     async def list_latest_events(
-        self, chat_id: str, *, before: int | None = None, limit: int = 200
+        self, chat_id: str, last_turn: int, *, before: int | None = None, limit: int = 200
     ) -> Sequence[ChatEvent]:
-        """Return the last ``limit`` events before a sequence number, in order, for a page that opens at the
-        end.
+        """Return the last ``limit`` events before a sequence number in the branch to a turn, in order, for a
+        page that opens at the end.
 
         The result starts with the first event of a turn, so it may contain more events than ``limit``, or
         slightly fewer.
         """
         rows = await self._executor.read_or_default(
-            lambda c: read_latest_events(c, chat_id, before, _clamp_limit(limit)), ()
+            lambda c: read_latest_events(c, chat_id, last_turn, before, _clamp_limit(limit)), ()
         )
         return [event_from_row(row) for row in rows]
+
+    async def get_turn_tree(self, chat_id: str) -> TurnTree:
+        """Return the turns of a chat."""
+        return await self._executor.read_or_default(lambda c: read_turn_tree(c, chat_id), TurnTree())
+
+    async def find_branch_end(self, chat_id: str, before: int) -> int:
+        """Return the last turn of the branch that was chosen before an event; 0 if there was none."""
+        return await self._executor.read_or_default(lambda c: find_branch_end(c, chat_id, before), 0)
 
     async def wait_for_events(self, chat_id: str, after: int, seconds: float) -> Sequence[ChatEvent]:
         """Return events after a sequence number, in order, as soon as there are any; none after ``seconds``.
@@ -210,15 +221,26 @@ class SqlChatStore:
         events: Sequence[NewChatEvent],
         *,
         new_turn: bool,
+        fork: Fork | None = None,
     ) -> Sequence[ChatEvent] | None:
         """Take a chat that is in ``expected_state`` and append events to it; with ``new_turn``, the first one
-        starts a turn.
+        starts a turn, at ``fork`` or after the last turn of the chosen branch.
 
-        Return None if the chat is in another state or does not exist.
+        Return None if the chat is in another state or does not exist. Raises ChatChanged if another branch
+        was chosen since the fork was made.
         """
         return await self._submit_append(
-            chat_id, events, runner=runner, expected_state=expected_state, new_turn=new_turn
+            chat_id, events, runner=runner, expected_state=expected_state, new_turn=new_turn, fork=fork
         )
+
+    async def switch_branch(self, chat_id: str, runner: str, turn: int) -> bool:
+        """Choose the branch that ends with a turn. Return False if a turn is running or waiting."""
+        switch = NewChatEvent.from_data(BranchSwitch())
+        idle = TurnState.IDLE
+        written = await self._submit_append(
+            chat_id, [switch], runner=runner, expected_state=idle, next_state=idle, switch_to=turn
+        )
+        return written is not None
 
     async def append(
         self,

@@ -28,6 +28,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from toolyard.store.sql.columns import (
@@ -373,7 +374,18 @@ chat_events = Table(
     Column("words", Text),
     Column("body", Text, nullable=False),
     Column("kept", LargeBinary),
+    # Last, as the migration adds it, but cheap to read: only the first event of a turn has a value.
+    Column("parent", BigInteger),
     PrimaryKeyConstraint("chat_id", "seq"),
+    # All turns of a chat, without reading the other events.
+    Index(
+        "ix_chat_events_turns",
+        "chat_id",
+        "seq",
+        "parent",
+        sqlite_where=text("seq = turn"),
+        postgresql_where=text("seq = turn"),
+    ),
 )
 
 attachments = Table(

@@ -1,0 +1,90 @@
+"""Turns as a tree: any sequence of messages, retries, edits and switches give the expected branch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.types.turn_tree import TurnTree
+
+
+@dataclass(eq=False)
+class Node:
+    """A turn of the simple model: it knows its neighbours."""
+
+    number: int
+    parent: Node | None
+    children: list[Node] = field(default_factory=list)
+
+    @property
+    def siblings(self) -> list[Node]:
+        return [self] if self.parent is None else self.parent.children
+
+    @property
+    def path(self) -> list[int]:
+        return [] if self.parent is None else [*self.parent.path, self.number]
+
+    @property
+    def newest(self) -> Node:
+        return max([self, *(each.newest for each in self.children)], key=lambda node: node.number)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["send", "fork", "choose"]), st.integers(0, 50)), max_size=40))
+def test_any_sequence_of_forks_and_switches_gives_the_branch_of_a_simple_model(
+    steps: list[tuple[str, int]],
+) -> None:
+    root = Node(0, None)
+    here, nodes = root, list[Node]()
+    rows: list[tuple[int, int | None]] = []
+    last = 0
+
+    def begin(parent: Node) -> Node:
+        node = Node(7 * len(nodes) + 1, parent)
+        parent.children.append(node)
+        nodes.append(node)
+        return node
+
+    for what, number in steps:
+        tree = TurnTree.from_rows(rows)
+        branch = tree.branch(last)
+        if what == "send" or not nodes:
+            here = begin(here)
+            rows.append((here.number, last))
+            last = here.number
+        elif what == "fork":
+            turn = branch[number % len(branch)]
+            forked = next(node for node in nodes if node.number == turn)
+            assert forked.parent is not None
+            here = begin(forked.parent)
+            rows.append((here.number, tree.parents[turn]))
+            last = here.number
+        else:
+            chosen = nodes[number % len(nodes)]
+            here = chosen.newest
+            last = tree.newest_end(chosen.number)
+        tree = TurnTree.from_rows(rows)
+        assert tree.branch(last) == here.path
+        for node in nodes:
+            assert tree.alternatives(node.number) == [each.number for each in node.siblings]
+
+
+def test_turns_of_earlier_versions_are_one_line() -> None:
+    tree = TurnTree.from_rows([(1, None), (4, None), (9, None)])
+    assert (tree.branch(9), tree.alternatives(4)) == ([1, 4, 9], [4])
+    # A retry of an earlier version has a parent since the migration; what follows it has none.
+    tree = TurnTree.from_rows([(1, None), (4, None), (9, 1), (12, None)])
+    assert (tree.branch(12), tree.alternatives(9)) == ([1, 9, 12], [4, 9])
+
+
+def test_the_turn_in_place_of_another_is_found_where_the_branches_part() -> None:
+    tree = TurnTree.from_rows([(1, 0), (2, 1), (3, 2), (4, 1), (5, 4), (6, 0)])
+    assert [tree.replacement(turn, 5) for turn in (1, 2, 3, 6)] == [1, 4, 4, 1]
+    assert tree.replacement(3, 6) == 6
+    assert TurnTree().replacement(3, 6) is None
+
+
+def test_a_branch_with_wrong_parents_ends() -> None:
+    assert TurnTree.from_rows([(1, 2), (2, 1), (3, 3)]).branch(2) == [1, 2]
+    assert TurnTree.from_rows([(3, 3)]).branch(3) == [3]
