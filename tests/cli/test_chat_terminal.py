@@ -136,7 +136,7 @@ def test_the_first_lines_of_help_and_the_end_of_input(chatting: Chatting, talk: 
     for name in ("/help", "/agent", "/model", "/tools", "/attach", "/new", "/retry", "/export", "/quit"):
         here.sees(f"  {name}")
     here.says("/retry")
-    here.sees("error: nothing to retry")
+    here.sees("error: the chat has no message yet")
     here.sees("> ")
     here.terminal.type("\x04")
     assert here.terminal.end() == 0

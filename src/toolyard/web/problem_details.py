@@ -85,6 +85,7 @@ PROBLEM_KINDS: dict[type[ToolyardError], ProblemKind] = {
     people.TooManySignIns: ProblemKind(429, "too-many-sign-ins", "Too many sign-ins"),
     chat.NoSuchChat: ProblemKind(404, "not-found", "Not found"),
     chat.ChatBusy: ProblemKind(409, "chat-busy", "The chat is busy"),
+    chat.ChatChanged: ProblemKind(409, "chat-changed", "Changed in the meantime"),
     chat.ChatQuotaExceeded: ProblemKind(409, "chat-quota-exceeded", "The storage quota for chats is used up"),
     errors.AttachmentTooLarge: ProblemKind(413, "too-long", "The file is too large"),
     errors.AttachmentRefused: ProblemKind(422, "attachment-refused", "The file cannot be attached"),
@@ -298,6 +299,8 @@ def _describe_toolyard_error(error: ToolyardError) -> tuple[ProblemDetails, dict
 
 def _find_current_version(error: ToolyardError) -> dict[str, Any] | None:
     """Return the stored version, once a route has turned it into a response without secrets."""
+    if isinstance(error, chat.ChatChanged) and error.turn is not None:
+        return {"turn": error.turn, "text": error.text}
     current = error.current if isinstance(error, Outdated) else None
     return current.model_dump(mode="json") if isinstance(current, BaseModel) else None
 

@@ -151,13 +151,6 @@ def test_a_turn_that_is_closed_lacks_nothing(news: list[NewChatEvent], why: Turn
         assert standing.end is not None
 
 
-def test_a_turn_that_was_run_again_is_told_once() -> None:
-    events, kept = written([user("a"), said("one"), user("a", again=1), said("two"), user("b")])
-    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a", "two", "b"]
-    events, kept = written([user("a"), said("one"), user("a", again=1), said("two"), user("a", again=3)])
-    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a"]
-
-
 def test_tools_that_the_person_ran_are_not_told() -> None:
     run = NewChatEvent(Kind.RUN, {"name": "s_look", "arguments": {}})
     events, kept = written([run, call("x"), failure_event("x", "no"), user("a")])

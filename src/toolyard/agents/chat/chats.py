@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolyard.agents.chat.approval_grants import GrantScope
 from toolyard.agents.chat.attachments import AttachmentService
 from toolyard.agents.chat.elicitation import ServerQuestions
-from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
+from toolyard.agents.chat.errors import ChatChanged, ChatRefused, NoSuchChat
 from toolyard.agents.chat.human_answers import HumanAnswers
 from toolyard.agents.chat.result_event import FullResult, read_full_result
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
@@ -41,6 +41,7 @@ from toolyard.types.chat import (
 )
 from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.types.tool import JsonObject
+from toolyard.types.turn_tree import Fork, TurnTree
 
 if TYPE_CHECKING:
     from toolyard.store.repositories.chats import SqlChatStore
@@ -257,14 +258,8 @@ class ChatService:
         ``chat`` is the id of a chat, or a draft. Raises ChatBusy, NoSuchModel, ChatRefused or
         AttachmentRefused.
         """
-        text = sanitize_text(text)
-        if not text.strip():
-            raise ChatRefused("the message is empty", hint="write a message")
-        if len(text) > _MAX_MESSAGE_CHARACTERS:
-            raise ChatRefused(
-                f"the message has {len(text):,} characters; the maximum is {_MAX_MESSAGE_CHARACTERS:,}"
-            )
-        return await self._start_turn(await self._open_chat(owner, chat), UserMessage(text), attachment_ids)
+        start = UserMessage(_check_message(text))
+        return await self._start_turn(await self._open_chat(owner, chat), start, attachment_ids)
 
     async def run_tool(self, owner: str, chat: str | OpenChat, name: str, arguments: JsonObject) -> int:
         """Start a turn that calls a tool as the user, without a model. Return the turn's number.
@@ -279,20 +274,78 @@ class ChatService:
         start = ManualCall(sanitize_text(name), dict(arguments))
         return await self._start_turn(await self._open_chat(owner, chat), start)
 
-    async def retry(self, owner: str, chat_id: str) -> int:
-        """Run the last turn again from its first event. Return the new turn's number.
+    # Alternatives. Each turn follows another one, so that the turns of a chat form a tree. ``Chat.turn`` is
+    # the last turn of the chosen branch, which pages show and models read.
 
-        The events of the earlier attempt stay visible to the user but are no longer sent to the model. Raises
-        the errors of ``send``.
+    async def retry(self, owner: str, chat_id: str, turn: int | None = None) -> int:
+        """Run a turn of the chosen branch again, the last one by default. Return the new turn's number.
+
+        The new turn is an alternative to that one, and becomes the end of the chosen branch. Raises
+        NoSuchChat for an unknown turn, ChatChanged if another branch is chosen, and the errors of ``send``.
         """
         chat = await self.get(owner, chat_id)
-        first_events = (
-            await self._store.list_events(chat.id, after=chat.turn - 1, limit=1) if chat.turn else ()
-        )
-        start = first_events[0].data if first_events else None
+        turn = chat.turn if turn is None else turn
+        return await self._start_alternative(chat, turn, await self.get_turn_start(owner, chat_id, turn))
+
+    async def edit(
+        self, owner: str, chat_id: str, turn: int, text: str, attachment_ids: Sequence[str] = ()
+    ) -> int:
+        """Send the message of a turn of the chosen branch with another text. Return the new turn's number.
+
+        As for ``retry``, both are kept. The attachments stay, and others are added. Raises ChatRefused if the
+        turn is not a message, and the errors of ``retry`` and ``send``.
+        """
+        chat = await self.get(owner, chat_id)
+        start = await self.get_turn_start(owner, chat_id, turn)
+        if not isinstance(start, UserMessage):
+            raise ChatRefused("only messages can be edited", hint="run the tool again with other arguments")
+        edited = replace(start, text=_check_message(text))
+        return await self._start_alternative(chat, turn, edited, attachment_ids)
+
+    async def choose(self, owner: str, chat_id: str, turn: int) -> Chat:
+        """Choose the branch of an alternative, to the newest turn that follows it. Return the chat.
+
+        Raises NoSuchChat, or ChatBusy while a turn is running or waiting.
+        """
+        chat, tree = await self.get(owner, chat_id), await self._store.get_turn_tree(chat_id)
+        if turn not in tree.parents:
+            raise _no_such_turn()
+        await self._turn_runner.switch_branch(chat, tree.newest_end(turn))
+        return await self.get(owner, chat_id)
+
+    async def get_turn_tree(self, owner: str, chat_id: str) -> TurnTree:
+        """Return all turns of a chat."""
+        await self.get(owner, chat_id)
+        return await self._store.get_turn_tree(chat_id)
+
+    async def get_turn_start(self, owner: str, chat_id: str, turn: int) -> UserMessage | ManualCall:
+        """Return the message or tool call that began a turn. Raises NoSuchChat, or ChatRefused for 0."""
+        await self.get(owner, chat_id)
+        if not turn:
+            raise ChatRefused("the chat has no message yet", hint="write a message")
+        events = await self._store.list_events(chat_id, after=turn - 1, limit=1)
+        start = events[0].data if events and events[0].seq == turn else None
         if not isinstance(start, UserMessage | ManualCall):
-            raise ChatRefused("nothing to retry", hint="write a message")
-        return await self._start_turn(await self._open_chat(owner, chat), replace(start, again=chat.turn))
+            raise _no_such_turn()
+        return start
+
+    async def _start_alternative(
+        self, chat: Chat, turn: int, start: UserMessage | ManualCall, attachment_ids: Sequence[str] = ()
+    ) -> int:
+        tree = await self._store.get_turn_tree(chat.id)
+        if turn not in tree.branch(chat.turn):
+            shown = tree.replacement(turn, chat.turn)
+            newer = None if shown is None else await self.get_turn_start(chat.owner, chat.id, shown)
+            text = newer.text if isinstance(newer, UserMessage) else None
+            raise ChatChanged(
+                "the chat shows another version of this message by now",
+                turn=shown,
+                text=text,
+                hint="it was edited, retried or switched elsewhere; look at that version first",
+            )
+        fork = Fork(tree.parents[turn], chat.turn)
+        opened = await self._open_chat(chat.owner, chat)
+        return await self._start_turn(opened, replace(start, again=turn), attachment_ids, fork)
 
     async def _open_chat(self, owner: str, chat: str | Chat | OpenChat) -> OpenChat:
         if isinstance(chat, OpenChat):
@@ -301,7 +354,11 @@ class ChatService:
         return OpenChat(stored, await self._backend.load_tool_set(owner, stored), is_stored=True)
 
     async def _start_turn(
-        self, opened: OpenChat, start: UserMessage | ManualCall, attachment_ids: Sequence[str] = ()
+        self,
+        opened: OpenChat,
+        start: UserMessage | ManualCall,
+        attachment_ids: Sequence[str] = (),
+        fork: Fork | None = None,
     ) -> int:
         chat, tool_set, is_new = opened.chat, opened.tool_set, not opened.is_stored
         unsent_ids: Sequence[str] = ()
@@ -318,8 +375,8 @@ class ChatService:
                 attachments, unsent_ids = await self.attachments.bind(
                     chat.owner, attachment_ids, chat.id, model
                 )
-                start = replace(start, attachments=attachments)
-            number = await self._turn_runner.begin(chat, tool_set, [NewChatEvent.from_data(start)])
+                start = replace(start, attachments=(*start.attachments, *attachments))
+            number = await self._turn_runner.begin(chat, tool_set, [NewChatEvent.from_data(start)], fork)
         except ToolyardError:
             if unsent_ids:
                 await self.attachments.unbind(chat.owner, unsent_ids)
@@ -396,14 +453,26 @@ class ChatService:
         return await self._store.list_events(chat_id, after=after, limit=limit)
 
     async def list_latest_events(
-        self, owner: str, chat_id: str, *, before: int | None = None, limit: int = 200
+        self,
+        owner: str,
+        chat_id: str,
+        *,
+        last_turn: int | None = None,
+        before: int | None = None,
+        limit: int = 200,
     ) -> Sequence[ChatEvent]:
-        """Return the last events before a sequence number, in order.
+        """Return the last events before a sequence number in a branch, the chosen one by default, in order.
 
         The page starts with the first event of a turn, so it may be longer than ``limit``.
         """
+        chat = await self.get(owner, chat_id)
+        last = chat.turn if last_turn is None else last_turn
+        return await self._store.list_latest_events(chat_id, last, before=before, limit=limit)
+
+    async def find_branch_end(self, owner: str, chat_id: str, before: int) -> int:
+        """Return the last turn of the branch that was chosen before an event."""
         await self.get(owner, chat_id)
-        return await self._store.list_latest_events(chat_id, before=before, limit=limit)
+        return await self._store.find_branch_end(chat_id, before)
 
     async def wait_for_events(
         self, owner: str, chat_id: str, after: int, seconds: float
@@ -445,6 +514,22 @@ class ChatService:
             tool_set = await self._backend.load_tool_set(owner, stored)
         by_person = for_person or not self.models.choices_for(tool_set.caller.principal)
         return await list_tool_views(tool_set.for_operator() if by_person else tool_set, only)
+
+
+def _check_message(text: str) -> str:
+    """Return the text of a message as it is stored. Raises ChatRefused."""
+    text = sanitize_text(text)
+    if not text.strip():
+        raise ChatRefused("the message is empty", hint="write a message")
+    if len(text) > _MAX_MESSAGE_CHARACTERS:
+        raise ChatRefused(
+            f"the message has {len(text):,} characters; the maximum is {_MAX_MESSAGE_CHARACTERS:,}"
+        )
+    return text
+
+
+def _no_such_turn() -> NoSuchChat:
+    return NoSuchChat("turn not found", hint="reload the chat")
 
 
 def _normalize_choice(tool_ids: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from toolyard.errors import ChatError, ChatQuotaExceeded, NoSuchChat, NotHeld
+from toolyard.errors import ChatChanged, ChatError, ChatQuotaExceeded, NoSuchChat, NotHeld
 
-__all__ = ["ChatBusy", "ChatError", "ChatQuotaExceeded", "ChatRefused", "NoSuchChat", "NotHeld"]
+__all__ = [
+    "ChatBusy",
+    "ChatChanged",
+    "ChatError",
+    "ChatQuotaExceeded",
+    "ChatRefused",
+    "NoSuchChat",
+    "NotHeld",
+]
 
 
 class ChatBusy(ChatError):
     """Raised when a turn is already running, or waiting for an approval."""
+
+    def __init__(
+        self,
+        cause: str = "a turn is already running in this chat, or waiting for your answer",
+        *,
+        hint: str | None = "stop it, or answer",
+    ) -> None:
+        super().__init__(cause, hint=hint)
 
 
 class ChatRefused(ChatError):

@@ -59,13 +59,14 @@ async def export_markdown(
 
 
 async def _read_turns(chats: ChatService, chat: Chat) -> AsyncIterator[TurnSnapshot]:
-    """Yield all turns, loading one page of events at a time."""
+    """Yield the turns of the chosen branch, loading one page of events at a time."""
     after, current = 0, ChatSnapshot()
+    branch = set((await chats.get_turn_tree(chat.owner, chat.id)).branch(chat.turn))
     while page := await chats.list_events(chat.owner, chat.id, after=after, limit=_EVENTS_PER_PAGE):
-        *finished, last = current.apply(page).turns
-        for turn in finished:
+        turns = current.apply(event for event in page if event.turn in branch).turns
+        for turn in turns[:-1]:
             yield turn
-        after, current = page[-1].seq, ChatSnapshot((last,))
+        after, current = page[-1].seq, ChatSnapshot(turns[-1:])
     for turn in current.turns:
         yield turn
 

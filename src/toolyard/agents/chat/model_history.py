@@ -4,8 +4,8 @@ Pure. The messages are valid for any turns: each call has exactly one result, di
 answer that made it, and nothing is duplicated. The same turns produce the same messages, so that a
 provider's prompt cache stays valid.
 
-A retried turn is omitted: the turn that replaces it starts with the same message. So is a turn in which the
-user called a tool directly. Of an interrupted answer, the text is included and its calls are not.
+A turn in which the user called a tool directly is omitted. Of an interrupted answer, the text is included and
+its calls are not.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def build_messages_by_turn(
             *_build_answer_messages(turn, kept_data_by_seq, modalities, answered_call_ids),
         ]
         for turn in turns
-        if not turn.replaced and turn.text is not None
+        if turn.text is not None
     ]
 
 

@@ -206,9 +206,10 @@ class Turn:
     async def _run_model(self) -> TurnEnd | None:
         agent, log = self._tool_set.agent, self._log
         max_steps = None if agent is None else agent.max_steps
-        earlier = ChatSnapshot.from_events(
-            await read_chat_events(self._context.store, self._chat.id, before=self._number)
-        ).turns
+        # Only the branch to this turn: the model does not see the alternatives.
+        branch = set((await self._context.store.get_turn_tree(self._chat.id)).branch(self._number))
+        events = await read_chat_events(self._context.store, self._chat.id, before=self._number)
+        earlier = ChatSnapshot.from_events(event for event in events if event.turn in branch).turns
         conversation = await self._open_conversation(earlier)
         attachments = [each for turn in (*earlier, log.snapshot) for each in turn.attachments]
         used_call_ids = {call.request.id for turn in earlier for call in turn.calls}
@@ -251,7 +252,7 @@ class Turn:
         )
         log.kept_data_by_seq |= {seq: kept_data[seq] for seq in log.snapshot.kept_seqs if seq in kept_data}
         window_tokens = await picked_model.get_context_window()
-        turns = [turn for turn in (*earlier, log.snapshot) if not turn.replaced]
+        turns = (*earlier, log.snapshot)
         attached = await AttachmentService(context.store.attachments).load_contents(
             self._owner, turns, pictures=picked_model.choice.sees
         )
@@ -261,7 +262,7 @@ class Turn:
             picked_model,
             offered_tools.tools,
             self._tool_set.agent,
-            [turn for turn in earlier if turn.seq != log.snapshot.again],
+            earlier,
             kept_data,
             window_tokens,
             attached,

@@ -25,6 +25,7 @@ from toolyard.errors import ToolyardError
 from toolyard.transports.stdio.watchdog import pid_namespace, process_start_time
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat, NewChatEvent, TurnEnd, TurnOutcome, TurnState
+from toolyard.types.turn_tree import Fork
 
 __all__ = ["STOPPED_BY_USER", "TurnRunner", "create_runner_id", "is_runner_gone", "repeat_forever"]
 
@@ -106,9 +107,14 @@ class TurnRunner:
         if tasks:
             await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT_SECONDS)
 
-    async def begin(self, chat: Chat, tool_set: ToolSet, events: Sequence[NewChatEvent]) -> int:
-        """Start a turn with these events and return its number. Raises ChatBusy or ChatRefused."""
-        number = await self._start_turn(chat, tool_set, TurnState.IDLE, events)
+    async def begin(
+        self, chat: Chat, tool_set: ToolSet, events: Sequence[NewChatEvent], fork: Fork | None = None
+    ) -> int:
+        """Start a turn with these events and return its number.
+
+        Raises ChatBusy, ChatRefused, or ChatChanged for a fork of another branch than the chosen one.
+        """
+        number = await self._start_turn(chat, tool_set, TurnState.IDLE, events, fork)
         self._turn_agents[chat.id] = tool_set.agent
         return number
 
@@ -125,17 +131,27 @@ class TurnRunner:
             await self._start_turn(chat, tool_set, TurnState.WAITING, ())
 
     async def _start_turn(
-        self, chat: Chat, tool_set: ToolSet, expected_state: TurnState, events: Sequence[NewChatEvent]
+        self,
+        chat: Chat,
+        tool_set: ToolSet,
+        expected_state: TurnState,
+        events: Sequence[NewChatEvent],
+        fork: Fork | None = None,
     ) -> int:
         if self._closed:
             raise ChatRefused("Toolyard is stopping", hint="try again in a moment")
         # The shield protects against cancellation of the request: a claimed turn must run, or the chat would
         # stay in RUNNING without a task.
-        work = self._claim_and_run(chat, tool_set, expected_state, events)
+        work = self._claim_and_run(chat, tool_set, expected_state, events, fork)
         return await asyncio.shield(asyncio.get_running_loop().create_task(work))
 
     async def _claim_and_run(
-        self, chat: Chat, tool_set: ToolSet, expected_state: TurnState, events: Sequence[NewChatEvent]
+        self,
+        chat: Chat,
+        tool_set: ToolSet,
+        expected_state: TurnState,
+        events: Sequence[NewChatEvent],
+        fork: Fork | None,
     ) -> int:
         self._starting_chat_ids.add(chat.id)
         try:
@@ -145,12 +161,10 @@ class TurnRunner:
                 expected_state,
                 events,
                 new_turn=expected_state is TurnState.IDLE,
+                fork=fork,
             )
             if claimed is None:
-                raise ChatBusy(
-                    "a turn is already running in this chat, or waiting for your answer",
-                    hint="stop it, or answer",
-                )
+                raise ChatBusy()
             number = claimed[0].seq if claimed else chat.turn
             turn = Turn(self._context, chat, number, tool_set)
             task = asyncio.get_running_loop().create_task(turn.run(), name=f"toolyard-turn:{chat.id}")
@@ -162,6 +176,11 @@ class TurnRunner:
             return number
         finally:
             self._starting_chat_ids.discard(chat.id)
+
+    async def switch_branch(self, chat: Chat, turn: int) -> None:
+        """Choose the branch that ends with a turn. Raises ChatBusy."""
+        if not await self._context.store.switch_branch(chat.id, self._context.runner, turn):
+            raise ChatBusy()
 
     def _forget_turn(
         self, chat: Chat, number: int, turn: Turn, tool_set: ToolSet, task: asyncio.Task[None]

@@ -26,6 +26,7 @@ from toolyard.types.chat import (
     CallResult,
     ChatEvent,
     ChatTitle,
+    Kind,
     ManualCall,
     ModelMessage,
     ModelUsage,
@@ -170,8 +171,6 @@ class TurnSnapshot:
     """Answers, calls and notes in order, and questions that belong to no known call."""
     usage: UsageTotal = UsageTotal()
     end: TurnEnd | None = None
-    replaced: bool = False
-    """A later turn retries this one."""
     title_usage: UsageTotal | None = None
     """Usage of the request for the chat's title, which the model wrote after this turn."""
 
@@ -200,11 +199,6 @@ class TurnSnapshot:
     def attachments(self) -> tuple[Attachment, ...]:
         """The attachments of the user's message."""
         return self.start.attachments if isinstance(self.start, UserMessage) else ()
-
-    @property
-    def again(self) -> int | None:
-        """Number of the turn that this one retries."""
-        return None if self.start is None else self.start.again
 
     @property
     def state(self) -> str:
@@ -295,12 +289,11 @@ class ChatSnapshot:
         for number, group in groupby(events, lambda event: event.turn):
             batch = list(group)
             last = max(last, batch[-1].seq)
+            if all(event.kind is Kind.SWITCH for event in batch):
+                continue
             # The first event of the turn may not be among the events of a page.
             before = turns.get(number) or TurnSnapshot(number, batch[0].at)
-            turn = turns[number] = before.apply(batch)
-            retried = None if turn.again is None else turns.get(turn.again)
-            if retried is not None and not retried.replaced:
-                turns[retried.seq] = replace(retried, replaced=True)
+            turns[number] = before.apply(batch)
         return ChatSnapshot(tuple(turns.values()), last)
 
     @property

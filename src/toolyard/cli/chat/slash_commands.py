@@ -27,6 +27,7 @@ _COMMAND_HELP = {
     "/attach [FILE]": "attach a picture or text file to the next message; without a file, attach none",
     "/new": "start a new chat",
     "/retry": "run the last turn again",
+    "/edit TEXT": "send another text in place of your last message; both are kept",
     "/export [FILE]": "write this chat as Markdown to a file, or print it",
     "/quit": "leave the chat (also Ctrl-D)",
 }
@@ -64,6 +65,9 @@ class SlashCommands:
             case "/retry":
                 chat = await self._current_chat.get_or_create()
                 await self._follow_turn(await self._chats.retry(LOCAL_OWNER_ID, chat.id))
+            case "/edit":
+                chat = await self._current_chat.refresh()
+                await self._follow_turn(await self._chats.edit(LOCAL_OWNER_ID, chat.id, chat.turn, argument))
             case "/export":
                 await self._export_chat(argument)
             case _:

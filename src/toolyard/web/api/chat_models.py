@@ -18,6 +18,8 @@ __all__ = [
     "ChatResponse",
     "ChatTool",
     "ChatTools",
+    "ChatTurn",
+    "ChatTurns",
     "CreateChatRequest",
     "EventPage",
     "EventResponse",
@@ -142,7 +144,8 @@ class ChatResponse(ApiModel, schema="ChatShown"):
         description="`waiting` means that the turn needs an answer from you."
     )
     turn: int = Field(
-        description="Sequence number of the event that began the last turn; 0 if there was none."
+        description="Sequence number of the event that began the last turn of the chosen branch; 0 if there "
+        "was none."
     )
     last: int = Field(description="Sequence number of the last event.")
     created_at: datetime
@@ -166,6 +169,22 @@ class TurnResponse(ApiModel, schema="TurnBegun"):
     stream: str = Field(description="Path of the stream of its events, beginning with the first.")
 
 
+class ChatTurn(BaseModel):
+    """A turn of the chosen branch of a chat."""
+
+    turn: int = Field(description="Sequence number of the event that began the turn.")
+    parent: int = Field(description="Number of the turn that it follows; 0 for a first one.")
+    alternatives: list[int] = Field(
+        description="Numbers of the turns that follow the same one, in order, including this one."
+    )
+
+
+class ChatTurns(BaseModel):
+    """The turns of the chosen branch, in order."""
+
+    items: list[ChatTurn]
+
+
 class EventResponse(ApiModel, schema="EventShown"):
     """An event of a chat, such as a message or a call."""
 
@@ -176,6 +195,11 @@ class EventResponse(ApiModel, schema="EventShown"):
     part: str = Field(
         description="Message or call that a streamed piece (`text`, `reasoning`, `progress`) belongs to. A "
         "later event with the same turn and part replaces the pieces, which are deleted."
+    )
+    parent: int | None = Field(
+        default=None,
+        description="Turn that this one follows, 0 for a first one. Only in the first event of a turn; null "
+        "there, too, if an earlier version stored it, and it follows the turn before it.",
     )
     body: dict[str, Any] = Field(description="Content of the event. docs/api.md describes it for each kind.")
 
@@ -234,6 +258,7 @@ def build_event_model(event: ChatEvent) -> EventResponse:
         kind=event.kind,
         at=to_datetime(event.at),
         part=event.part,
+        parent=event.parent,
         body=dict(event.body),
     )
 

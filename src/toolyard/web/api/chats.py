@@ -16,6 +16,8 @@ from toolyard.web.api.chat_models import (
     ChatPage,
     ChatResponse,
     ChatTools,
+    ChatTurn,
+    ChatTurns,
     CreateChatRequest,
     MessageRequest,
     ReplyRequest,
@@ -45,6 +47,7 @@ router = Routes(
 QuestionId = Annotated[
     str, Path(min_length=1, max_length=128, description="Id of the question, from its event.")
 ]
+TurnNumber = Annotated[int, Path(ge=1, le=2**62, description="Number of the event that began the turn.")]
 _LIST_POSITION_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,12})?~[A-Za-z0-9_-]{1,128}$"
 
 
@@ -182,8 +185,64 @@ async def run_chat_tool(
 async def retry_turn(
     chats: ChatsDep, request_user: ChatWriter, id: PathId, response: Response
 ) -> TurnResponse:
-    """Begin a new turn with the message or tool run of the last one."""
+    """Begin a new turn with the message or tool run of the last one, as an alternative to it."""
     return _build_turn_begun(id, await chats.retry(request_user.user.id, id), response)
+
+
+@router.get("/{id}/turns", responses=problem_responses(404), summary="List the turns of a chat")
+async def list_turns(chats: ChatsDep, request_user: ChatReader, id: PathId) -> ChatTurns:
+    """Return the turns of the chosen branch in order, and the alternatives to each of them."""
+    chat = await chats.get(request_user.user.id, id)
+    tree = await chats.get_turn_tree(request_user.user.id, id)
+    return ChatTurns(
+        items=[
+            ChatTurn(turn=each, parent=tree.parents[each], alternatives=tree.alternatives(each))
+            for each in tree.branch(chat.turn)
+        ]
+    )
+
+
+@router.post(
+    "/{id}/turns/{turn}/edit",
+    status_code=202,
+    responses=problem_responses(404, 409, 413, 415),
+    summary="Edit a message",
+)
+async def edit_message(
+    chats: ChatsDep,
+    request_user: ChatWriter,
+    id: PathId,
+    turn: TurnNumber,
+    given: MessageRequest,
+    response: Response,
+) -> TurnResponse:
+    """Begin a new turn with another text for the message of a turn. Both are kept as alternatives; the new
+    one is chosen. If the chat shows another version of the message by now, `current` of the problem has its
+    `turn` and `text`."""
+    number = await chats.edit(request_user.user.id, id, turn, given.text, given.attachments)
+    return _build_turn_begun(id, number, response)
+
+
+@router.post(
+    "/{id}/turns/{turn}/retry", status_code=202, responses=problem_responses(404, 409), summary="Retry a turn"
+)
+async def retry_chat_turn(
+    chats: ChatsDep, request_user: ChatWriter, id: PathId, turn: TurnNumber, response: Response
+) -> TurnResponse:
+    """Begin a new turn with the message or tool run of another one. Both are kept as alternatives; the new
+    one is chosen."""
+    return _build_turn_begun(id, await chats.retry(request_user.user.id, id, turn), response)
+
+
+@router.post(
+    "/{id}/turns/{turn}/choose", responses=problem_responses(404, 409), summary="Choose an alternative"
+)
+async def choose_turn(
+    chats: ChatsDep, request_user: ChatWriter, id: PathId, turn: TurnNumber
+) -> ChatResponse:
+    """Show the branch of an alternative, to the newest turn that follows it, and continue the chat from
+    there. Not possible while a turn is running."""
+    return build_chat_model(await chats.choose(request_user.user.id, id, turn))
 
 
 @router.post("/{id}/stop", status_code=202, responses=problem_responses(404), summary="Stop a turn")
