@@ -147,13 +147,83 @@ async def test_what_was_chosen_is_kept_when_it_cannot_be_sent(yard: Yard) -> Non
     assert page.value("model") == "fake"
 
 
-async def test_a_turn_is_tried_again_and_the_first_try_says_so(yard: Yard) -> None:
+def bubbles(page: Page) -> list[str]:
+    return [each.text for each in page.root.all("div", class_="bubble")]
+
+
+def places(page: Page) -> list[str]:
+    """The places among alternatives that the page shows."""
+    return [each.text.strip() for each in page.root.all("span", class_="alternatives")]
+
+
+def is_at(place: str) -> Callable[[Page], bool]:
+    return lambda page: places(page) == [place] and "Working" not in page.text
+
+
+async def test_a_turn_is_tried_again_and_the_first_try_is_one_press_away(yard: Yard) -> None:
     page = await yard.settled(await yard.say("fault 500 times=9"))
     assert "The model request failed" in page.text
-    page = await yard.press(page, value="retry")
-    page = await yard.settled(page, lambda each: len(each.root.all("article", class_="turn")) == 2)
-    assert page.root.all("article", class_="replaced")
-    assert "Retried below" in page.text
+    assert places(page) == []
+    page = await yard.press(page, value="retry 1")
+    page = await yard.settled(page, is_at("2 of 2"))
+    assert len(page.root.all("article", class_="turn")) == 1
+    page = await yard.press(page, value="choose 1")
+    assert (places(page), page.root.one("article", class_="turn").attrs["id"]) == (["1 of 2"], "t1")
+
+
+async def test_a_message_is_edited_without_a_script_and_both_versions_are_kept(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("say One.\nhold-not"))
+    page = await yard.settled(await yard.say("say Two.", page), lambda each: "Two." in each.text)
+    first = page.root.all("a", class_="edit")[0].attrs["href"]
+    form = await yard.browser.get(first)
+    check(form)
+    assert form.value("text") == "say One.\nhold-not"
+    assert "Editing a message. The earlier version is kept." in form.text
+    page = await yard.say("say Other.", form)
+    page = await yard.settled(page, lambda each: "Other." in each.text and "Working" not in each.text)
+    assert (bubbles(page), places(page)) == (["say Other."], ["2 of 2"])
+    # The form is one for new messages again.
+    page = await yard.settled(await yard.say("say Three.", page), is_at("2 of 2"))
+    assert (bubbles(page), places(page)) == (["say Other.", "say Three."], ["2 of 2"])
+    page = await yard.press(page, value="choose 1")
+    assert (bubbles(page), places(page)) == (["say One. hold-not", "say Two."], ["1 of 2"])
+
+
+async def test_the_second_of_two_tabs_that_edit_a_message_gets_the_newer_version(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("say One."))
+    chat = page.path.split("#")[0]
+    forms = [await yard.browser.get(f"{chat}?edit=1") for _ in range(2)]
+    await yard.settled(await yard.say("say First tab.", forms[0]), is_at("2 of 2"))
+    refused = await yard.say("say Second tab.", forms[1])
+    check(refused)
+    assert (refused.status, refused.value("text")) == (409, "say Second tab.")
+    assert "This message was changed meanwhile. Its newer version is: “say First tab.”." in refused.text
+    assert "Your text is kept. Send it again to replace the newer version, or cancel." in refused.text
+    assert bubbles(refused) == ["say First tab."]
+    page = await yard.say("say Second tab.", refused)
+    page = await yard.settled(page, is_at("3 of 3"))
+    assert bubbles(page) == ["say Second tab."]
+
+
+async def test_an_edit_in_a_chat_that_is_busy_or_gone_ends_clearly(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("say One."))
+    chat = page.path.split("#")[0]
+    form = await yard.browser.get(f"{chat}?edit=1")
+    await yard.say("say Two.\nhold", page)
+    refused = await yard.say("say Other.", form)
+    assert (refused.status, refused.value("text")) == (409, "say Other.")
+    assert "A turn is already running" in refused.text
+    assert "Editing a message" in refused.text
+    await yard.press(await yard.browser.get(chat), value="stop")
+    for value, status in (("choose 99", 404), ("choose", 404), ("retry x", 409), ("edit 99", 404)):
+        data = [*page.fields(page.root.one("form", id="act")), ("do", value), ("text", "x")]
+        answer = await yard.browser.go("POST", chat, data, {})
+        assert answer.status in (status, 200), value
+        check(answer)
+    assert (await yard.browser.get(f"{chat}?edit=99")).status == 404
+    await yard.local.services.chats.delete("local", chat.split("/")[-1])
+    gone = await yard.say("say Other.", form)
+    assert (gone.status, "Chat not found" in gone.text or "chat not found" in gone.text) == (404, True)
 
 
 async def test_a_turn_is_stopped(yard: Yard) -> None:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from urllib.parse import urlencode
 
 from toolyard.agents.chat.chats import UNCHANGED, ChatService, OpenChat
-from toolyard.agents.chat.errors import ChatRefused
+from toolyard.agents.chat.errors import ChatChanged, ChatRefused
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, QuestionSnapshot
 from toolyard.core.audit import AuditRecorder
 from toolyard.registry.errors import NotFound
@@ -19,6 +19,7 @@ from toolyard.web.ui.chat.attachments import read_attachment_ids
 from toolyard.web.ui.chat.console import ToolConsole, find_tool
 from toolyard.web.ui.chat.fragments import question_form
 from toolyard.web.ui.components.flash import Flash
+from toolyard.web.ui.components.formatting import one_line
 from toolyard.web.ui.components.forms import SubmittedForm
 from toolyard.web.ui.tools.form import ToolForm
 from toolyard.web.ui.tools.schema_form import BadArguments
@@ -32,12 +33,14 @@ class ActionRedirect:
 
     chat: Chat
     query: Mapping[str, str] = field(default_factory=dict[str, str])
+    anchor: str = "end"
+    """Id of the element to show; the end of the chat by default."""
 
     @property
     def href(self) -> str:
-        """URL of the end of the chat."""
+        """URL of the chat."""
         query = f"?{urlencode(self.query)}" if self.query else ""
-        return f"/ui/chat/{self.chat.id}{query}#end"
+        return f"/ui/chat/{self.chat.id}{query}#{self.anchor}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class ChatFormState:
     """Form of ``question``."""
     told: Flash | None = None
     attachments: Sequence[Attachment] = ()
+    edited_turn: int | None = None
+    """Turn whose message the text replaces."""
 
 
 ChatAction: TypeAlias = Callable[
@@ -137,6 +142,7 @@ async def build_form_state(
     if form.text("do") == "run":
         with suppress(NotFound):
             console = await _read_tool_form(chats, me, None if chat is None else chat.id, form)
+    edited_turn = _read_turn(form) if form.text("do").startswith("edit ") else None
     return ChatFormState(
         form.text("text"),
         form.text("agent"),
@@ -144,6 +150,7 @@ async def build_form_state(
         console,
         told=flash,
         attachments=await chats.attachments.list_unsent(me.user.id, read_attachment_ids(form)),
+        edited_turn=edited_turn,
     )
 
 
@@ -160,8 +167,41 @@ async def _retry_turn(
 ) -> ActionRedirect | ChatFormState:
     existing = _require_chat(chat)
     audit.set_current_user(me)
-    await chats.retry(me.user.id, existing.id)
+    await chats.retry(me.user.id, existing.id, _read_turn(form) or None)
     return ActionRedirect(existing)
+
+
+async def _edit_message(
+    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
+) -> ActionRedirect | ChatFormState:
+    existing, text = _require_chat(chat), form.text("text").replace("\r\n", "\n")
+    audit.set_current_user(me)
+    try:
+        await chats.edit(me.user.id, existing.id, _read_turn(form), text, read_attachment_ids(form))
+    except ChatChanged as changed:
+        # The text is kept: sent once more, it replaces the newer version.
+        newer = "" if changed.text is None else f" Its newer version is: “{one_line(changed.text, 200)}”."
+        told = Flash(
+            f"This message was changed meanwhile.{newer}",
+            "bad",
+            "Your text is kept. Send it again to replace the newer version, or cancel.",
+        )
+        state = await build_form_state(chats, me, chat, form, told)
+        return replace(state, edited_turn=None if changed.text is None else changed.turn)
+    return ActionRedirect(existing)
+
+
+async def _choose_alternative(
+    audit: AuditRecorder, chats: ChatService, me: RequestUser, chat: Chat | None, form: SubmittedForm
+) -> ActionRedirect | ChatFormState:
+    turn = _read_turn(form)
+    return ActionRedirect(await chats.choose(me.user.id, _require_chat(chat).id, turn), anchor=f"t{turn}")
+
+
+def _read_turn(form: SubmittedForm) -> int:
+    """Return the number of the turn that follows the name of the action; 0 if there is none."""
+    number = form.text("do").partition(" ")[2]
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 18 else 0
 
 
 async def _change_settings(
@@ -217,7 +257,9 @@ ACTIONS: Mapping[str, ChatAction] = {
     "run": _run_tool,
     "stop": _stop_turn,
     "retry": _retry_turn,
+    "edit": _edit_message,
+    "choose": _choose_alternative,
     "settings": _change_settings,
     "reply": _answer_question,
 }
-"""Actions by the value of the form field ``do``."""
+"""Actions by the value of the form field ``do``, which may be followed by the number of a turn."""

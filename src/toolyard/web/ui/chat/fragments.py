@@ -22,6 +22,7 @@ from toolyard.agents.chat.turn_snapshot import (
 )
 from toolyard.config.value_checks import url_fault
 from toolyard.types.chat import Attachment, CallProgress, CallResult
+from toolyard.types.turn_tree import TurnTree
 from toolyard.web.middleware.request_body import UPLOAD_PATH
 from toolyard.web.rendering.highlighting import highlight_code
 from toolyard.web.rendering.markdown import render_markdown
@@ -50,6 +51,17 @@ _BLOCK_HTML = Markup('<div class="block" id="{}-b{}">{}</div>')
 
 
 @dataclass(frozen=True, slots=True)
+class Alternatives:
+    """Place of a turn among those that follow the same one."""
+
+    parent: int
+    position: int
+    count: int
+    previous: int | None
+    following: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class FragmentContext:
     """Context for rendering the fragments of one chat, and helpers for its templates."""
 
@@ -61,6 +73,8 @@ class FragmentContext:
     """Converts the Markdown of an answer to HTML."""
     question_url: str = ""
     """URL that answers to questions are sent to, for questions outside of a chat."""
+    tree: TurnTree = field(default_factory=TurnTree)
+    """All turns of the chat, for their alternatives."""
     fixed_media_url: str = ""
     """URL of all media of an example chat; empty to use the URLs of results."""
 
@@ -72,6 +86,15 @@ class FragmentContext:
     def attachment(attachment: Attachment) -> str:
         """Return the URL of an attachment."""
         return f"{UPLOAD_PATH}/{attachment.id}"
+
+    def alternatives(self, turn: TurnSnapshot) -> Alternatives | None:
+        """Return the place of a turn among its alternatives; None if there are no others."""
+        turns = self.tree.alternatives(turn.seq)
+        if len(turns) < 2:
+            return None
+        at = turns.index(turn.seq)
+        previous, following = turns[at - 1] if at else None, turns[at + 1] if at + 1 < len(turns) else None
+        return Alternatives(self.tree.parents[turn.seq], at + 1, len(turns), previous, following)
 
     def form(self, question: QuestionSnapshot) -> ToolForm:
         """Return the form of a question."""

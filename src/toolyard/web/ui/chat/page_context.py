@@ -18,8 +18,9 @@ from toolyard.core.agents import AgentRoster
 from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.types.agent import Agent
-from toolyard.types.chat import Chat, ChatEvent
+from toolyard.types.chat import Chat, ChatEvent, UserMessage
 from toolyard.types.principal import Principal
+from toolyard.types.turn_tree import TurnTree
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.access.services import get_service
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
@@ -144,9 +145,14 @@ async def render_chat_page(
     if not form_state.attachments and "attachment" in query:
         unsent = await chats.attachments.list_unsent(me.user.id, query.getlist("attachment")[:100])
         form_state = replace(form_state, attachments=unsent)
+    tree, edited_turn = TurnTree(), _parse_event_number(query.get("edit"))
     if chat is not None:
-        view, earlier = await load_chat_view(chats, chat, before)
-    frame = build_fragment_context(me, chat, form_state)
+        view, earlier, tree = await load_chat_view(chats, chat, before)
+    if chat is not None and edited_turn is not None:
+        start = await chats.get_turn_start(me.user.id, chat.id, edited_turn)
+        if isinstance(start, UserMessage):
+            form_state = replace(form_state, text=start.text, edited_turn=edited_turn)
+    frame = build_fragment_context(me, chat, tree, form_state)
     page = ChatPageContext(
         chat,
         await render_turns(markdown, view.turns, frame),
@@ -185,28 +191,30 @@ async def render_turns(
 
 
 def build_fragment_context(
-    me: RequestUser, chat: Chat | None, form_state: ChatFormState | None = None
+    me: RequestUser,
+    chat: Chat | None,
+    tree: TurnTree = TurnTree(),  # noqa: B008 - frozen
+    form_state: ChatFormState | None = None,
 ) -> FragmentContext:
     """Return the context for rendering the parts of the page."""
     forms = {}
     if form_state is not None and form_state.question is not None and form_state.form is not None:
         forms = {form_state.question.key: form_state.form}
-    return FragmentContext("" if chat is None else chat.id, me.csrf, forms)
+    return FragmentContext("" if chat is None else chat.id, me.csrf, forms, tree=tree)
 
 
 async def load_chat_view(
     chats: ChatService, chat: Chat, before: int | None
-) -> tuple[ChatSnapshot, int | None]:
-    """Return the last turns before an event number, and the number of the first of them if there are earlier
-    ones."""
+) -> tuple[ChatSnapshot, int | None, TurnTree]:
+    """Return the last turns of the chosen branch before an event number, the number of the first of them if
+    there are earlier ones, and all turns."""
     limit = _MAX_EVENTS_AT_END if before is None else _MAX_EVENTS
-    events = await chats.list_latest_events(chat.owner, chat.id, before=before, limit=limit)
-    shown = _limit_turns(events)
-    first = shown[0].seq if shown else None
-    more = first is not None and bool(
-        await chats.list_latest_events(chat.owner, chat.id, before=first, limit=1)
+    events = await chats.list_latest_events(
+        chat.owner, chat.id, last_turn=chat.turn, before=before, limit=limit
     )
-    return ChatSnapshot.from_events(shown), first if more else None
+    shown, tree = _limit_turns(events), await chats.get_turn_tree(chat.owner, chat.id)
+    first = shown[0].seq if shown else 0
+    return ChatSnapshot.from_events(shown), first if tree.parents.get(first) else None, tree
 
 
 def _limit_turns(events: Sequence[ChatEvent]) -> Sequence[ChatEvent]:

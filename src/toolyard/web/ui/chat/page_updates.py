@@ -7,6 +7,7 @@ blocks once, and the last one as it grows, so that the total work is proportiona
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TypedDict
 
 from toolyard.agents.chat.turn_snapshot import (
@@ -17,7 +18,8 @@ from toolyard.agents.chat.turn_snapshot import (
     TurnItem,
     TurnSnapshot,
 )
-from toolyard.types.chat import ChatEvent
+from toolyard.types.chat import ChatEvent, Kind
+from toolyard.types.turn_tree import TurnTree
 from toolyard.web.rendering.markdown_blocks import MarkdownBlockSplitter
 from toolyard.web.ui.chat.context_bar import (
     CONTEXT_ELEMENT_ID,
@@ -49,14 +51,16 @@ block (such as a code listing), which would otherwise be quadratic."""
 class PageChange(TypedDict, total=False):
     """A change for the script.
 
-    ``html`` replaces the element ``id``, or is appended to the element ``into`` if there is none. ``text`` is
-    appended to the element ``id``. ``state`` is the new state of the chat. ``say`` is announced to screen
-    readers, and with ``done`` so is the replaced element.
+    ``html`` replaces the element ``id``, or is appended to the element ``into`` if there is none. With
+    ``after``, it replaces all turns after that element, or all if that is empty; without such an element the
+    page is loaded again. ``text`` is appended to the element ``id``. ``state`` is the new state of the chat.
+    ``say`` is announced to screen readers, and with ``done`` so is the replaced element.
     """
 
     id: str
     into: str
     html: str
+    after: str
     text: str
     state: str
     say: str
@@ -86,6 +90,32 @@ class ChatPageUpdater:
         answers = (item for item in items if isinstance(item, AnswerSnapshot))
         return sum(len(each.text) + len(each.reasoning) for each in answers) > _MAX_SHORT_TURN_CHARACTERS
 
+    @property
+    def last_turn(self) -> int:
+        """Number of the last turn of the branch that the page shows."""
+        return self._view.turns[-1].seq if self._view.turns else 0
+
+    def find_other_branch(self, events: Sequence[ChatEvent]) -> int | None:
+        """Return the last turn of the branch that the page has to show after new events, if it is another one
+        than that which it shows."""
+        last, is_other = self.last_turn, False
+        for event in events:
+            if event.kind is Kind.SWITCH or event.seq == event.turn:
+                is_other |= event.kind is Kind.SWITCH or event.parent not in (None, last)
+                last = event.turn
+        return last if is_other else None
+
+    def switch_branch(
+        self, view: ChatSnapshot, shown: Sequence[TurnSnapshot], after: str, tree: TurnTree
+    ) -> list[PageChange]:
+        """Return the change that shows another branch: its turns after the element ``after``."""
+        self._view = ChatSnapshot(view.turns[-1:], view.last)
+        self._answer_updaters.clear()
+        self._keys_in_sync.clear()
+        frame = replace(self._frame, tree=tree)
+        html = "\n".join(render_turn(turn, frame) for turn in shown)
+        return [{"after": after, "html": html}, {"state": view.state}]
+
     def changes(self, events: Sequence[ChatEvent]) -> list[PageChange]:
         """Return the changes for new events, in the order in which they must be applied."""
         before, now = self._view, self._view.apply(events)
@@ -93,7 +123,7 @@ class ChatPageUpdater:
         changes: list[PageChange] = []
         for turn in now.turns:
             old = known.get(turn.seq)
-            if old is None or old.replaced != turn.replaced:
+            if old is None:
                 changes.append(_replace_element(turn.key, render_turn(turn, self._frame), TURNS_ELEMENT_ID))
             # Views are immutable and shared: an identical object means that nothing changed.
             elif old is not turn:

@@ -77,8 +77,8 @@ async def show_earlier_turns(
 ) -> Response:
     """Show turns before those of a page."""
     chat = await chats.get(me.user.id, chat_id)
-    view, earlier = await load_chat_view(chats, chat, before)
-    frame = build_fragment_context(me, chat)
+    view, earlier, tree = await load_chat_view(chats, chat, before)
+    frame = build_fragment_context(me, chat, tree)
     turns = await render_turns(markdown, view.turns, frame)
     return render_page(request, "chat_earlier.html", chat=chat, turns=turns, earlier=earlier)
 
@@ -129,7 +129,7 @@ async def _perform_action(
 ) -> Response:
     files = FormFiles(chats.attachments, me.user.id)
     form = await read_submitted_form(request, files.save)
-    action = ACTIONS.get(form.text("do"))
+    action = ACTIONS.get(form.text("do").partition(" ")[0])
     if action is None:
         raise NotFound("unknown action", hint="reload the page")
     try:
@@ -150,8 +150,10 @@ async def _respond_to_script(
 ) -> Response:
     """Return the response for the script.
 
-    Effects on the chat arrive over its stream, so that only settings have content.
+    Effects on the chat arrive over its stream, so that only settings and the message form have content.
     """
+    if form.text("do").startswith("edit "):
+        return HTMLResponse(render_macro("chat_alternatives.html", "editing", None, ""))
     if form.text("do") != "settings":
         return Response(status_code=204)
     settings = build_chat_settings(
@@ -185,13 +187,23 @@ async def _render_form_again(
     if form_state.console is not None:
         html = render_macro("chat_console.html", "console", form_state.console, me.csrf)
     elif form_state.question is not None:
-        html = render_question(form_state.question, build_fragment_context(me, chat, form_state))
+        html = render_question(form_state.question, build_fragment_context(me, chat, form_state=form_state))
+    elif form_state.told is not None:
+        html = render_macro(
+            "chat_alternatives.html",
+            "changed_meanwhile",
+            form_state.told,
+            form_state.edited_turn,
+            "" if chat is None else chat.id,
+        )
     else:
         html = Markup("")
     return HTMLResponse(html, _choose_status(form_state))
 
 
 def _choose_status(form_state: ChatFormState) -> int:
+    if form_state.told is not None:
+        return 409
     form = form_state.form if form_state.console is None else form_state.console.form
     return 422 if form is not None and form.errors else 200
 

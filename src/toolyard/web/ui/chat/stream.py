@@ -64,8 +64,9 @@ async def stream_page(
     """Stream the changes after the last event that the page shows."""
     seen = max(after, last_event_id or 0)
     # Rebuild the turn that the page shows, to compute changes relative to it.
+    last_turn = await chats.find_branch_end(me.user.id, chat_id, seen + 1)
     shown = ChatSnapshot.from_events(
-        await chats.list_latest_events(me.user.id, chat_id, before=seen + 1, limit=1)
+        await chats.list_latest_events(me.user.id, chat_id, last_turn=last_turn, before=seen + 1, limit=1)
     )
     deferred = DeferredMarkdown(markdown)
     frame = FragmentContext(chat_id, me.csrf, to_html=deferred)
@@ -117,12 +118,13 @@ async def _stream_changes(
                 # A comment keeps proxies from closing an idle connection.
                 yield b": still here\n\n"
                 continue
+            if (last_turn := updater.find_other_branch(events)) is not None:
+                changes = await _switch_branch(chats, me, chat_id, updater, last_turn, events[-1].seq)
             # A long answer takes seconds to split into blocks and to render.
-            changes = (
-                await asyncio.to_thread(updater.changes, events)
-                if updater.is_long or not _has_only_pieces(events)
-                else updater.changes(events)
-            )
+            elif updater.is_long or not _has_only_pieces(events):
+                changes = await asyncio.to_thread(updater.changes, events)
+            else:
+                changes = updater.changes(events)
             changes = await _fill_markdown(changes, deferred)
             # Title and entry in the list can change when a turn begins or ends, or when the title is written.
             if any("state" in change for change in changes) or any(
@@ -139,6 +141,22 @@ async def _stream_changes(
                 )
     except NoSuchChat:
         yield b"event: gone\ndata: {}\n\n"
+
+
+async def _switch_branch(
+    chats: ChatService, me: RequestUser, chat_id: str, updater: ChatPageUpdater, last_turn: int, seq: int
+) -> list[PageChange]:
+    """Return the changes after which the page shows the branch to a turn, as of an event."""
+    tree = await chats.get_turn_tree(me.user.id, chat_id)
+    branch, old_branch = tree.branch(last_turn), tree.branch(updater.last_turn)
+    kept = [turn for turn in branch if turn in old_branch]
+    events = await chats.list_latest_events(me.user.id, chat_id, last_turn=last_turn, before=seq + 1)
+    view = ChatSnapshot.from_events(events)
+    shown = [turn for turn in view.turns if turn.seq not in kept]
+    # Too many turns to send: the page is loaded again.
+    is_complete = len(shown) == len(branch) - len(kept)
+    after = (f"t{kept[-1]}" if kept else "") if is_complete else "missing"
+    return await asyncio.to_thread(updater.switch_branch, ChatSnapshot(view.turns, seq), shown, after, tree)
 
 
 async def _fill_markdown(changes: list[PageChange], deferred: DeferredMarkdown) -> list[PageChange]:

@@ -48,6 +48,22 @@ function addText({ id, text }) {
   else place?.append(text);
 }
 
+// Another alternative was chosen, here or elsewhere: the turns after the last common one are replaced.
+function switchBranch({ after, html }) {
+  const turns = $("#turns"), focused = turns.contains(document.activeElement) && document.activeElement.id;
+  const last = document.getElementById(after);
+  if (after && !last) return location.reload();
+  while (last ? last.nextElementSibling : turns.firstElementChild) (last ? last.nextElementSibling : turns.firstElementChild).remove();
+  if (!after) $("#earlier").replaceChildren();
+  const made = document.createElement("template");
+  made.innerHTML = html;
+  const fresh = [...made.content.children];
+  turns.append(...fresh);
+  fresh.forEach(dress);
+  if (focused) (document.getElementById(focused) || $("#text") || $("#main")).focus({ preventScroll: true });
+  hear($(".alternatives", fresh[0])?.textContent || "");
+}
+
 function hear(text) {
   const words = text.replace(/\s+/g, " ").trim(), log = $("#heard");
   if (!words) return;
@@ -65,7 +81,8 @@ function change(changes) {
   // Measured before the changes: afterwards the page is longer and never at its end.
   const stay = following && atEnd();
   for (const one of changes) {
-    if (one.html !== undefined) putPart(one);
+    if (one.after !== undefined) switchBranch(one);
+    else if (one.html !== undefined) putPart(one);
     else if (one.text !== undefined) addText(one);
     else if (one.state) setState(one.state);
     else if (one.say) hear(one.say);
@@ -130,7 +147,7 @@ async function sendQuietly(form, button) {
   const busy = button || form;
   if (busy.getAttribute("aria-busy") === "true") return;
   const data = new URLSearchParams(new FormData(form, button));
-  const how = form.dataset.quiet;
+  const how = button?.dataset.quiet ?? form.dataset.quiet;
   busy.setAttribute("aria-busy", "true");
   try {
     const response = await post(goalOf(form, button), data, PART);
@@ -145,7 +162,7 @@ async function sendQuietly(form, button) {
     if (response.ok && how === "clear") clearMessage(form);
     if (response.ok && how === "close") $("#dialog").close();
     // The user's own action: its effects should be in view, even if the page was scrolled up before.
-    if (response.ok) following = true;
+    if (response.ok && how !== "stay") following = true;
   } catch (error) {
     tell(trouble(error));
   } finally {
