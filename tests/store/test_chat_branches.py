@@ -93,7 +93,7 @@ async def test_retries_of_earlier_versions_become_alternatives(
     database_url: str | None, tmp_path: Path
 ) -> None:
     starts = {1: None, 4: None, 7: 4, 9: 7, 12: None, 15: 12}
-    with code_of_revision("0017"):
+    with code_of_revision("0018"):
         database = await open_database(tmp_path, database_url)
         insert = text(
             "INSERT INTO chats (id, owner, title, title_key, created_at, updated_at, state, turn, last,"

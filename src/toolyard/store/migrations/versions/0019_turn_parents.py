@@ -3,7 +3,7 @@
 Retries of earlier versions become alternatives of the turn that they repeat. All other turns follow the one
 before them, which needs no value.
 
-Revision ID: 0018
+Revision ID: 0019
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import json
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0018"
-down_revision = "0017"
+revision = "0019"
+down_revision = "0018"
 branch_labels = None
 depends_on = None
 
