@@ -278,6 +278,8 @@ class _Shim:
         self._line_count = 0
         self._replayed_count = 0
         """Number of the first lines that the client got an answer to from an earlier process."""
+        self._buffer = memoryview(bytearray(_CHUNK_BYTES))
+        """Reused for all input: memory of this size for each message costs more than the copying."""
         self._to_process = bytearray()
         self._to_client = bytearray()
         self._frames = bytearray()
@@ -344,9 +346,10 @@ class _Shim:
 
     def _read_input(self) -> None:
         try:
-            data = os.read(0, _CHUNK_BYTES)
+            size = os.readv(0, [self._buffer])
         except BlockingIOError:
             return
+        data = bytes(self._buffer[:size])
         if not data:
             self._input_ended = True
             if not self._to_process:
@@ -412,17 +415,17 @@ class _Shim:
                 self._end_requests()
         if event & (select.POLLIN | select.POLLHUP | select.POLLERR):
             try:
-                data = connection.recv(_CHUNK_BYTES)
+                size = connection.recv_into(self._buffer)
             except BlockingIOError:
                 return True
             except OSError:
                 return False
-            if not data:
+            if not size:
                 return False
-            self._receive(data)
+            self._receive(self._buffer[:size])
         return True
 
-    def _receive(self, data: bytes) -> None:
+    def _receive(self, data: memoryview) -> None:
         # Whole frames only: of a message that the process did not complete, the client gets nothing.
         frames = self._frames
         frames += data
