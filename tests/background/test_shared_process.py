@@ -149,6 +149,17 @@ def test_what_was_asked_before_the_input_ended_is_answered(machine: Machine) -> 
     assert client.process.wait(30) == 0
 
 
+def test_long_requests_and_those_after_them_are_answered(machine: Machine) -> None:
+    client = machine.start().initialize()
+    call = {"name": "demo_weekday", "arguments": {"date": "x" * 1_000_000}}
+    asked = [client.send("tools/call", call), client.send("ping"), client.send("tools/call", call)]
+    client.process.stdin.write(b"no JSON\n\n")
+    asked.append(client.send("ping"))
+    client.process.stdin.close()
+    assert {client.receive(id)["id"] for id in asked} == set(asked)
+    assert client.process.wait(30) == 0
+
+
 def test_cancelled_requests_are_not_answered_after_a_restart(machine: Machine) -> None:
     client = machine.start().initialize()
     call = client.start_long_call()

@@ -10,7 +10,8 @@ from typing import Any, cast
 from toolyard.background.hello import Frame, write_frame
 from toolyard.gateway.client_request import as_object, is_request_id
 from toolyard.gateway.endpoint import Endpoint
-from toolyard.gateway.stdio.local_gateway import DRAIN_TIMEOUT_SECONDS, is_sendable, read_messages
+from toolyard.gateway.stdio.line_reader import LineReader
+from toolyard.gateway.stdio.local_gateway import DRAIN_TIMEOUT_SECONDS, is_sendable
 from toolyard.gateway.stdio.session import StdioSession
 from toolyard.protocol.codec import encode
 from toolyard.protocol.pending import Message, RequestId
@@ -24,9 +25,11 @@ class AttachedClient:
     def __init__(
         self, endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, replay: int
     ) -> None:
-        """``replay`` is the number of first lines whose answers the client has got before."""
+        """``replay`` is the number of first lines whose answers the client has got before.
+
+        From now on, lines are handled as they arrive: the client must not have sent any yet.
+        """
         self._endpoint = endpoint
-        self._reader = reader
         self._writer = writer
         self._replay = replay
         self._session = StdioSession(endpoint, self._send, self._on_request_end)
@@ -38,9 +41,11 @@ class AttachedClient:
         self._waiting_lines: asyncio.Queue[object] | None = asyncio.Queue() if replay else None
         """Lines that wait until the first ones are replayed, each of which needs the one before."""
         self._replayed_line_answered = asyncio.Event()
-        self._reading: asyncio.Task[None] | None = None
         self._move_payload: bytes | None = None
         self._is_moved = False
+        self._lines = LineReader(self, cast("asyncio.Transport", writer.transport))
+        if reader.at_eof():
+            self._lines.stop()
 
     @property
     def is_busy(self) -> bool:
@@ -49,23 +54,17 @@ class AttachedClient:
 
     async def serve(self) -> None:
         """Serve the client. Its connection is closed at the end."""
-        outgoing = self._writer.transport
-        outgoing.set_write_buffer_limits(high=0)
-        self._reading = asyncio.create_task(
-            read_messages(self, self._reader, self._writer, self._reader.at_eof)
-        )
+        lines = self._lines
         replaying = asyncio.create_task(self._replay_lines()) if self._replay else None
         try:
-            await asyncio.wait([self._reading])
-            if not self._reading.cancelled():
-                self._reading.result()
+            if await lines.wait_for_end():
                 await self._session.finish(DRAIN_TIMEOUT_SECONDS)
             async with asyncio.timeout(DRAIN_TIMEOUT_SECONDS):
-                await self._writer.drain()
-        except (OSError, TimeoutError):
+                await lines.drain()
+        except TimeoutError:
             pass
         finally:
-            self._reading.cancel()
+            lines.stop()
             if replaying is not None:
                 replaying.cancel()
             await self._session.close()
@@ -82,12 +81,12 @@ class AttachedClient:
 
     def move(self) -> None:
         """Close the connection now. The shim answers requests that still run."""
-        if not self._is_moved and self._reading is not None:
+        if not self._is_moved:
             self._is_moved = True
             self._write(Frame.MOVE, self._line_count, self._move_payload or b"now")
-            self._reading.cancel()
+            self._lines.stop()
 
-    # Lines, from ``read_messages``.
+    # Lines, from the reader.
 
     def receive(self, message: object) -> None:
         if self._waiting_lines is not None:

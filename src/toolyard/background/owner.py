@@ -267,9 +267,9 @@ class Owner:
             writer.write(b"no its configuration or its options are not valid\n")
             await writer.drain()
             return
-        writer.write(b"ok\n")
         record_local_client(self._data_dir)
         client = AttachedClient(endpoint, reader, writer, hello.replay)
+        writer.write(b"ok\n")
         info = _AttachedClientInfo(client, hello, view, asyncio.create_task(client.serve()))
         self._clients.add(info)
         view.client_count += 1

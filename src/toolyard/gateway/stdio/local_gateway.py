@@ -32,6 +32,7 @@ from toolyard.types.config import Configuration
 
 __all__ = [
     "DRAIN_TIMEOUT_SECONDS",
+    "MAX_MESSAGE_BYTES",
     "LocalGateway",
     "MessageReceiver",
     "is_sendable",
@@ -43,7 +44,7 @@ __all__ = [
 
 
 _READ_CHUNK_BYTES = 256 * 1024
-_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Maximum size of one message."""
 _MAX_UNSENT_BYTES = 2 * 1024 * 1024
 """Size of unsent output beyond which everything but responses is dropped: the client does not read."""
@@ -108,7 +109,7 @@ async def read_messages(
     ended: Callable[[], bool],
 ) -> None:
     """Pass each line to ``channel`` until the input ends. Raises OSError, or TimeoutError for the output."""
-    framer = LineFramer(_MAX_MESSAGE_BYTES)
+    framer = LineFramer(MAX_MESSAGE_BYTES)
     while chunk := await reader.read(_READ_CHUNK_BYTES):
         for line in framer.feed(chunk):
             if isinstance(line, OversizeLine):
