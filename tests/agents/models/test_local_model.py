@@ -20,6 +20,7 @@ from toolyard.agents.models import local_model
 from toolyard.agents.models.errors import ModelFailed
 from toolyard.agents.models.local_model import LocalModel
 from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.stored_model import StoredModel
 
 Until = Callable[..., Awaitable[None]]
 
@@ -103,6 +104,16 @@ async def test_it_talks_and_is_gone_when_the_models_are_closed(make: Make, gguf:
     server = server_of(models._local)
     await models.close()
     assert not server.is_running()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_a_stored_local_model_answers_a_test(make: Make, gguf: Path) -> None:
+    models = make(local_model=str(gguf))
+    await models.set_stored([StoredModel("small", "local")])
+    answer = await models.test("small", timeout=120.0)
+    assert answer.text
+    assert answer.seconds > 0
 
 
 @pytest.mark.slow
