@@ -29,6 +29,7 @@ ADMINS_ONLY = {
     *("accept_proposal", "decline_proposal"),
     *("restart_server", "list_users", "add_user", "get_user", "edit_user", "delete_user", "invite_user"),
     *("list_audit", "export_audit", "list_server_changes", "accept_server_changes"),
+    *("list_model_entries", "add_model", "get_model", "edit_model", "delete_model", "test_model"),
 }
 """403 for everybody else."""
 ANOTHERS = {
@@ -41,6 +42,7 @@ ANOTHERS = {
     *("send_message", "run_chat_tool", "retry_turn", "stop_turn", "answer_question"),
     *("get_chat_result", "get_chat_media", "export_chat", "answer_approval", "revoke_grant"),
     *("get_attachment", "delete_attachment", "answer_page_question"),
+    *("get_agent", "change_agent", "delete_agent", "export_agent"),
 }
 """404 with what is another person's, and the same words for what does not exist."""
 OWN = {
@@ -49,7 +51,8 @@ OWN = {
     *("list_chats", "create_chat", "list_models", "list_approvals", "list_grants"),
     *("list_pending_items", "list_questions", "export_my_data"),
     *("list_catalog", "list_proposals", "create_proposal"),
-    *("list_agents", "list_agent_tools", "list_sessions", "end_sessions", "get_usage"),
+    *("create_agent", "import_agents", "list_agents", "list_agent_tools"),
+    *("list_sessions", "end_sessions", "get_usage"),
     "upload_attachment",
 }
 """They work, and show nothing of anybody else."""
@@ -74,6 +77,11 @@ BODIES: dict[str, Any] = {
     "answer_question": {"action": "accept", "content": {"city": "Oslo"}},
     "answer_approval": {"yes": True},
     "answer_page_question": {"action": "accept", "content": {"city": "Oslo"}},
+    "create_agent": {"name": "Hers"},
+    "import_agents": {"text": "## Also hers\n\n---\ndescription: hers\n---\nHelp."},
+    "change_agent": {"name": "Mine now", "version": 1},
+    "add_model": {"name": "m", "model": "openai:m"},
+    "edit_model": {"model": "openai:n"},
     "accept_server_changes": {"keys": ["x"]},
     "accept_instance_changes": {"keys": ["x"]},
 }
@@ -135,6 +143,7 @@ class World:
     instance: str
     token: str
     session: str
+    agent: str
     talk: Talk
 
     @property
@@ -142,7 +151,7 @@ class World:
         """Texts that nobody else may ever see."""
         bob, talk = self.bob, self.talk
         secrets = [talk.chat, talk.asking, talk.approval, talk.grant, talk.question, talk.attachment, PLANS]
-        secrets += [PAGE_QUESTION]
+        secrets += [PAGE_QUESTION, "Bobs agent"]
         secrets += ["bobs-own", "Bob's connection", SECRET, "bob@work"]
         return [self.instance, self.token, self.session, bob.user.id, *secrets]
 
@@ -155,8 +164,10 @@ class World:
             known = self.token
         elif "/sessions/" in template:
             known = self.session
-        elif "/agents/" in template:
+        elif template.endswith("/agents/{id}/tools"):
             return template.replace("{id}", AGENT.id)
+        elif "/agents/" in template:
+            known = self.agent
         elif "/chats/" in template:
             known = self.talk.asking if "/questions/" in template else self.talk.chat
         elif "/attachments/" in template:
@@ -201,7 +212,10 @@ async def world(open_site: Opening, demo: dict[str, Any], hostile_http: Listenin
     asked = PageQuestion(PAGE_QUESTION, bob.user.id, ("ask (editor)",), question, time.time(), end)
     await team.services.database.questions.add(asked)
     assert PLANS in (await bob.token.get("/api/v1/questions")).text
-    return World(team, root, ada, bob, server, instance, token, session, await Talk.begin(bob.token))
+    own = {"name": "Bobs agent", "prompt": PLANS}
+    agent = (await bob.token.post("/api/v1/agents", own)).json["id"]
+    assert PLANS in (await bob.token.get(f"/api/v1/agents/{agent}")).text
+    return World(team, root, ada, bob, server, instance, token, session, agent, await Talk.begin(bob.token))
 
 
 async def operations(client: Any) -> list[tuple[str, str, str]]:
@@ -246,8 +260,10 @@ async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(world: Wo
             assert answer.status == expected, told
             unknown = await client.ask(method, world.path(template, missing=True), body)
             assert unknown.status == answer.status, told
-            there = answer.text.replace("mcp_bobs-own__echo", "X")
-            assert there == unknown.text.replace("mcp_bobs-0wn__echo", "X"), told
+            # Refusals quote the name that was asked for.
+            there = answer.text.replace("mcp_bobs-own__echo", "X").replace(world.agent, "Y")
+            missing = unknown.text.replace("mcp_bobs-0wn__echo", "X").replace("0" * len(world.agent), "Y")
+            assert there == missing, told
         elif name in BROWSERS_ONLY and way == "token":
             assert answer.status == 403, told
         else:
