@@ -157,3 +157,15 @@ async def test_a_running_turn_offers_no_edit_and_no_switch(chromium: Browser, ya
         await page.get_by_role("button", name="Stop").click()
         await ended(page)
         await expect(page.get_by_role("button", name="Previous alternative")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_the_head_of_a_long_chat_stays_in_view(chromium: Browser, yard: ChatYard, width: int) -> None:
+    size = {"width": width, "height": 700}
+    async with looking_at(chromium, yard, f"/ui/chat/{yard.ids['long']}", viewport=size) as looking:
+        title = looking.page.locator("#chat-title")
+        await expect(turn(looking.page).locator(".md")).to_be_in_viewport()
+        await expect(title).to_be_in_viewport()
+        # Nothing covers it: the navigation of a phone is above it.
+        await looking.page.get_by_role("button", name="Keyboard shortcuts").click()
+        await expect(looking.page.locator("#keys")).to_be_visible()
