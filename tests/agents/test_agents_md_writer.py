@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolyard.agents.definitions.agents_md import parse_agents
@@ -47,6 +47,7 @@ _DRAFTS = st.builds(
 
 
 @given(draft=_DRAFTS)
+@example(Agent("", "a", description="x \u2028 y \x85 z \ufeff", starters=("\x00 \x7f",)))
 def test_every_valid_agent_reads_back_equal_from_its_file(draft: Agent) -> None:
     agent = normalize_agent(draft)
     if find_agent_problems(agent):

@@ -64,6 +64,8 @@ def test_commands_have_the_tools_of_a_stored_agent(storing: Chatting) -> None:
 def test_the_file_wins_by_name(storing: Chatting) -> None:
     assert "pattern" in storing("why", "--agent", "filed", "chat_look").out
     assert list_tools(storing, "--agent", "filed") == []
+    assert storing("chat", "--agent", "filed", "-p", "say done").code == 0
+    assert "Put." in json.dumps(storing.asked[0])
 
 
 def test_another_persons_agent_is_unknown(storing: Chatting) -> None:

@@ -220,6 +220,18 @@ async def test_an_import_says_where_the_text_is_wrong(alone: Local) -> None:
     assert "You have an agent named 'A' already" in taken.error("text")
 
 
+async def test_an_imported_agent_says_that_its_model_is_not_available(alone: Local) -> None:
+    browser, path = Browser(alone.client()), "/ui/agents/_import"
+    text = "---\nname: A\nmodel: openai:not-here\n---\n"
+    page = await browser.send(await browser.get(path), path, {"text": text})
+    assert "openai:not-here" in page.root.one("div", class_="warn").text
+    # The rest can be changed nevertheless.
+    form = await browser.get(f"{page.path}/edit")
+    assert form.value("model") == "openai:not-here"
+    saved = await browser.send(form, f"{page.path}/edit", {"description": "new"}, ("do", "save"))
+    assert saved.flash == "“A” is saved."
+
+
 async def test_only_admins_are_offered_to_share(team: Local) -> None:
     for name, role, offered in (("ada", "user", False), ("root", "admin", True)):
         browser = Browser((await team.person(name, role)).browser)

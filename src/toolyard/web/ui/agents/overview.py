@@ -10,6 +10,8 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.agents.chat.chats import ChatService
+from toolyard.agents.models.errors import NoSuchModel
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.errors import AgentsError, Problem
@@ -18,7 +20,13 @@ from toolyard.types.agent import StoredAgent
 from toolyard.web.access.dependencies import RequestUser, require_browser_user, require_user
 from toolyard.web.agent_tools import AgentDirectory, AgentEntry, AgentTool, AgentTools
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import AgentDirectoryDep, AgentEditorDep, ConfigDep, SettingsDep
+from toolyard.web.service_dependencies import (
+    AgentDirectoryDep,
+    AgentEditorDep,
+    ChatsDep,
+    ConfigDep,
+    SettingsDep,
+)
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import one_line
 from toolyard.web.ui.components.forms import (
@@ -68,7 +76,7 @@ class AgentPage:
     problems: Sequence[Problem] = ()
     """Reasons why it cannot be used."""
     warnings: Sequence[Problem] = ()
-    """Unknown tools of an agent that can be used."""
+    """Unknown tools of an agent that can be used, and a model that is not available."""
     place: str | None = None
     tools: AgentTools | None = None
     heading: str = "Tools"
@@ -167,23 +175,23 @@ async def import_agents(
 
 @router.get("/ui/agents/{ref}")
 async def show_agent(
-    request: Request, me: CurrentUser, ref: str, agent_directory: AgentDirectoryDep
+    request: Request, me: CurrentUser, ref: str, agent_directory: AgentDirectoryDep, chats: ChatsDep
 ) -> Response:
     """Show one agent without its tools, which the page loads separately."""
     entry = await _find_entry(agent_directory, me, ref)
-    return render_page(request, "agent.html", page=_build_page(agent_directory, me, entry))
+    return render_page(request, "agent.html", page=_build_page(agent_directory, chats, me, entry))
 
 
 @router.get("/ui/agents/{ref}/tools")
 async def show_agent_tools(
-    request: Request, me: CurrentUser, ref: str, agent_directory: AgentDirectoryDep
+    request: Request, me: CurrentUser, ref: str, agent_directory: AgentDirectoryDep, chats: ChatsDep
 ) -> Response:
     """Show one agent with its tools, or only the tools as a fragment for the script."""
     entry = await _find_entry(agent_directory, me, ref)
-    page = _build_page(agent_directory, me, entry)
+    page = _build_page(agent_directory, chats, me, entry)
     if not page.problems:
         tools = await agent_directory.resolve_agent_tools(me, entry.agent)
-        page = _build_page(agent_directory, me, entry, tools)
+        page = _build_page(agent_directory, chats, me, entry, tools)
     return await render_large_page(
         request, "agent_tools.html" if is_fragment_request(request) else "agent.html", page=page
     )
@@ -242,10 +250,19 @@ def _describe_deletion(stored: StoredAgent) -> str:
 
 
 def _build_page(
-    agent_directory: AgentDirectory, me: RequestUser, entry: AgentEntry, tools: AgentTools | None = None
+    agent_directory: AgentDirectory,
+    chats: ChatService,
+    me: RequestUser,
+    entry: AgentEntry,
+    tools: AgentTools | None = None,
 ) -> AgentPage:
     agent = entry.agent
     place = f"{agent.file}:{agent.line}" if agent.file and agent.line else agent.file
     problems = agent_directory.find_bundle_problems(agent)
-    warnings = () if problems else agent_directory.find_agent_problems(me, agent)
+    warnings = [] if problems else [*agent_directory.find_agent_problems(me, agent)]
+    if agent.model is not None:
+        try:
+            chats.models.pick(agent.model, me.user.principal)
+        except NoSuchModel as error:
+            warnings.append(Problem(error.cause, hint=error.hint))
     return AgentPage(entry, problems, warnings, place if me.is_admin else None, tools)
