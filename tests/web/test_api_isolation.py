@@ -89,7 +89,7 @@ FILE: dict[str, Any] = {"data": b"hers", "headers": {"Content-Type": "applicatio
 SECRET = "the-value-that-bob-gave"
 AGENT = Agent("reader", "Reader")
 PLANS = "what-bob-plans"
-PAGE_QUESTION = "0123456789abcdef01234567"
+PAGE_QUESTION = "fedcba987654321001234567"
 
 
 @dataclass
@@ -213,7 +213,7 @@ async def world(open_site: Opening, demo: dict[str, Any], hostile_http: Listenin
     await team.services.database.questions.add(asked)
     assert PLANS in (await bob.token.get("/api/v1/questions")).text
     own = {"name": "Bobs agent", "prompt": PLANS}
-    agent = (await bob.token.post("/api/v1/agents", own)).json["id"]
+    agent = (await bob.token.post("/api/v1/agents", own)).json["stored_id"]
     assert PLANS in (await bob.token.get(f"/api/v1/agents/{agent}")).text
     return World(team, root, ada, bob, server, instance, token, session, agent, await Talk.begin(bob.token))
 

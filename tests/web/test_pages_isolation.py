@@ -27,7 +27,7 @@ def filled(path: str, world: World, *, missing: bool) -> str:
     """A path about Bob's things, or about things that there are not."""
     tool = "?tool=echo" if path.endswith("/tool") else ""
     values = {"instance_id": world.instance, "token_id": world.token, "user_id": world.bob.user.id}
-    values |= {"agent_id": "reader", "server_id": "demo" if "/files/" in path else world.server}
+    values |= {"ref": world.agent, "server_id": "demo" if "/files/" in path else world.server}
     values |= {"token": "x" * 43, "chat_id": world.talk.chat}
     values |= {"approval_id": world.talk.approval, "grant_id": world.talk.grant}
     path = path.replace("{seq}", str(world.talk.result))
@@ -74,7 +74,7 @@ async def test_a_walk_over_every_page_reaches_nothing_of_anybody_else(world: Wor
         elif path in OWN and method == "POST":
             # An answer to nobody's question leads back, with words.
             assert answer.status == 303, told
-        elif re.search(r"\{(instance|token|chat|grant|approval)_id\}", path):
+        elif re.search(r"\{((instance|token|chat|grant|approval)_id|ref)\}", path):
             assert answer.status == 404, told
             unknown = await client.ask(method, other, **options)
             assert unknown.status == 404, told
