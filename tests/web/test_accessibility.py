@@ -79,8 +79,17 @@ def get_json(yard: Yard, path: str) -> Any:
     return json.loads(urllib.request.urlopen(f"{yard.url}/api/v1{path}", timeout=30).read())
 
 
+def upload(yard: Yard) -> Any:
+    headers = {"Content-Type": "application/octet-stream"}
+    request = urllib.request.Request(f"{yard.url}/api/v1/attachments?name=a.txt", b"words", headers)
+    return json.loads(urllib.request.urlopen(request, timeout=30).read())
+
+
 def list_pages(yard: Yard) -> list[str]:
     """The path of every page, with values that exist."""
+    model = {"name": "stored", "provider": "openai", "model": "gpt-5-mini", "key_variable": "OPENAI_API_KEY"}
+    yard.post("/api/v1/model-entries", model)
+    attachment = upload(yard)
     events = get_json(yard, f"/chats/{yard.ids['chat-turn']}/events")["items"]
     values = {
         "chat_id": yard.ids["chat-turn"],
@@ -90,6 +99,8 @@ def list_pages(yard: Yard) -> list[str]:
         "user_id": get_json(yard, "/users")["items"][0]["id"],
         "instance_id": yard.ids["docs"],
         "ref": "librarian",
+        "name": "stored",
+        "id": attachment["id"],
         "name:path": "guides/agents",
     }
     paths: list[str] = []

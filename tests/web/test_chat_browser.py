@@ -372,7 +372,7 @@ async def test_a_call_is_allowed_in_its_card(chromium: Browser, yard: ChatYard) 
         assert await still(page)
         await page.goto("/ui/approvals")
         grant = page.locator("#grants li").filter(has_text="playground_note").filter(has_text="milk")
-        await expect(grant.first).to_contain_text("with any arguments")
+        await expect(grant.first).to_contain_text("With any arguments")
 
 
 async def test_a_reply_is_typed_while_other_things_happen(chromium: Browser, yard: ChatYard) -> None:
