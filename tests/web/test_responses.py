@@ -84,6 +84,20 @@ async def test_a_static_file_of_this_version_is_compressed_once_and_cached_for_a
     assert (await fetch(alone, "/static/none.css?v=1", GZIP))[0] == 404
 
 
+async def test_files_that_pages_load_together_are_sent_as_one(alone: Local) -> None:
+    path = static_url("requests.js", "app.js")
+    plain = b"\n".join((STATIC_FOLDER / name).read_bytes() for name in ("requests.js", "app.js"))
+    for _ in range(2):
+        status, headers, body = await fetch(alone, path, GZIP)
+        assert (status, gzip.decompress(body)) == (200, plain)
+        assert headers["Cache-Control"] == "public, max-age=31536000, immutable"
+        assert "javascript" in headers["Content-Type"]
+    status, headers, body = await fetch(alone, "/static/requests-app.js?v=old", {})
+    assert (status, headers["Cache-Control"], body) == (200, "no-cache", plain)
+    for wrong in ("requests-none.js", "..-app.js", "-.js", "requests-app", "%2e%2e%2f-app.js"):
+        assert (await fetch(alone, f"/static/{wrong}", {}))[0] == 404
+
+
 async def test_a_long_answer_is_compressed_too(alone: Local) -> None:
     registry = alone.services.registry
     for number in range(200):

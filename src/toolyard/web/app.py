@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+from mimetypes import guess_type
 
 from fastapi import FastAPI, Request, Response
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -63,7 +66,7 @@ from toolyard.web.tool_acceptance import ToolAcceptance
 from toolyard.web.tool_savings import ToolSavings
 from toolyard.web.ui.chat.reconnect_banner import ReconnectBanner
 from toolyard.web.ui.components.error_pages import render_error_page
-from toolyard.web.ui.components.render import STATIC_FOLDER, static_url
+from toolyard.web.ui.components.render import STATIC_FOLDER, read_static_files, static_url
 from toolyard.web.ui.first_steps import FirstSteps
 from toolyard.web.ui.registry.new_server import NewServerForm
 from toolyard.web.ui.tools.server_tools import ServerTools
@@ -88,21 +91,37 @@ class VersionedStaticFiles(StaticFiles):
         is_plain_get = scope["method"] == "GET" and not set(headers) & {"range", "if-none-match"}
         if url in self._responses and is_plain_get and accepts_gzip(headers):
             return self._responses[url]
+        if "-" in path:
+            return self._join_files(path, url)
         response = await super().get_response(path, scope)
         if response.status_code in (200, 304):
             is_current = static_url(path).endswith(f"/{url}")
-            response.headers["Cache-Control"] = (
-                "public, max-age=31536000, immutable" if is_current else "no-cache"
-            )
+            response.headers["Cache-Control"] = _CACHED_FOR_A_YEAR if is_current else "no-cache"
             if is_current and response.status_code == 200:
                 self._responses[url] = _compress_file(path, response)
         return response
+
+    def _join_files(self, path: str, url: str) -> Response:
+        """Return several files as one, which the pages request together."""
+        try:
+            content = read_static_files(path)
+        except FileNotFoundError:
+            raise HTTPException(404) from None
+        is_current = url.endswith(f"?v={hashlib.sha256(content).hexdigest()[:12]}")
+        headers = {"cache-control": _CACHED_FOR_A_YEAR if is_current else "no-cache"}
+        response = Response(content, headers=headers, media_type=guess_type(path)[0])
+        if is_current:
+            self._responses[url] = _compress_file(path, response)
+        return response
+
+
+_CACHED_FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 
 def _compress_file(path: str, response: Response) -> Response:
     headers = {name: response.headers[name] for name in ("content-type", "cache-control")}
     headers |= {"content-encoding": "gzip", "vary": "Accept-Encoding"}
-    return Response(gzip.compress((STATIC_FOLDER / path).read_bytes(), mtime=0), headers=headers)
+    return Response(gzip.compress(read_static_files(path), mtime=0), headers=headers)
 
 
 class _Application(FastAPI):

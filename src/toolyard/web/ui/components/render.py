@@ -32,6 +32,7 @@ __all__ = [
     "STATIC_FOLDER",
     "is_fragment_request",
     "preload_templates",
+    "read_static_files",
     "read_theme",
     "render_large_page",
     "render_macro",
@@ -46,10 +47,22 @@ STATIC_FOLDER = Path(__file__).parent.parent / "static"
 
 
 @cache
-def static_url(name: str) -> str:
-    """Return the URL of a file in ``static``. Its hash of the contents lets browsers cache it forever."""
-    digest = hashlib.sha256((STATIC_FOLDER / name).read_bytes()).hexdigest()[:12]
-    return f"/static/{name}?v={digest}"
+def static_url(*names: str) -> str:
+    """Return the URL of a file in ``static``, or of several of one type as one. The hash of the contents lets
+    browsers cache it forever."""
+    suffix = Path(names[0]).suffix
+    path = "-".join(name.removesuffix(suffix) for name in names) + suffix
+    return f"/static/{path}?v={hashlib.sha256(read_static_files(path)).hexdigest()[:12]}"
+
+
+def read_static_files(path: str) -> bytes:
+    """Return the contents of a file in ``static``, or of those whose names are joined by ``-``. Raises
+    FileNotFoundError."""
+    suffix, files = Path(path).suffix, {each.name: each for each in STATIC_FOLDER.iterdir()}
+    names = [f"{name}{suffix}" for name in path.removesuffix(suffix).split("-")]
+    if not files.keys() >= set(names):
+        raise FileNotFoundError(path)
+    return b"\n".join(files[name].read_bytes() for name in names)
 
 
 FRAGMENT_HEADER = "toolyard-part"
