@@ -40,6 +40,7 @@ ANOTHERS = {
     *("get_tool", "explain_tool", "call_tool", "sign_in_to_server", "sign_out_of_server"),
     *("get_chat", "edit_chat", "delete_chat", "list_chat_tools", "list_chat_events", "stream_chat"),
     *("send_message", "run_chat_tool", "retry_turn", "stop_turn", "answer_question"),
+    *("list_turns", "edit_message", "retry_chat_turn", "choose_turn"),
     *("get_chat_result", "get_chat_media", "export_chat", "answer_approval", "revoke_grant"),
     *("get_attachment", "delete_attachment", "answer_page_question"),
     *("get_agent", "change_agent", "delete_agent", "export_agent"),

@@ -220,7 +220,7 @@ async def test_a_message_that_was_begun_is_there_again_until_it_is_sent_or_someb
     await windows.begin()
     chat = page.url
     await message.fill("half a")
-    await page.keyboard.press("Control+k")
+    await page.get_by_role("link", name="New chat").click()
     await page.wait_for_url("**/ui/chat")
     await expect(message).to_have_value("")
     await message.fill("another")

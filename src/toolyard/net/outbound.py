@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 import sys
 from functools import partial
@@ -52,6 +51,9 @@ class OutboundHttp:
 
     async def load_library(self) -> None:
         """Load aiohttp, in a thread: it takes a fifth of a second. Await this before the first request."""
+        # Imported here, because commands that open no connection load this module.
+        import asyncio
+
         if "aiohttp" not in sys.modules:
             await asyncio.to_thread(import_module, "aiohttp")
 
