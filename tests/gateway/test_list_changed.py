@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -141,8 +142,10 @@ async def test_at_the_address_of_one_server_others_are_no_matter(
 
 
 async def configure(services: Local, **servers: Any) -> None:
-    path = write_config(services.services.data_dir, servers)
-    await services.services.configured_servers.apply_configuration(load_config(path, env={}))
+    folder = services.services.data_dir
+    write_config(folder, servers)
+    configuration = load_config(data_dir=folder, cwd=folder, env=dict(os.environ))
+    await services.services.configured_servers.apply_configuration(configuration)
 
 
 async def test_a_client_hears_that_a_changed_tool_was_accepted(

@@ -74,6 +74,7 @@ BODIES: dict[str, Any] = {
     "create_chat": {},
     "edit_chat": {"title": "mine now"},
     "send_message": {"text": "Hello"},
+    "edit_message": {"text": "Hello"},
     "run_chat_tool": {"name": "demo_weekday", "arguments": {"date": "2026-07-28"}},
     "answer_question": {"action": "accept", "content": {"city": "Oslo"}},
     "answer_approval": {"yes": True},
@@ -182,6 +183,7 @@ class World:
         else:
             known = self.bob.user.id
         template = template.replace("{seq}", str(self.talk.result)).replace("{n}", "0")
+        template = template.replace("{turn}", "1")
         template = template.replace("{question}", self.talk.question)
         tool = "mcp_bobs-0wn__echo" if missing else "mcp_bobs-own__echo"
         return template.replace("{name}", tool).replace("{id}", "0" * len(known) if missing else known)
