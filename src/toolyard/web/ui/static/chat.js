@@ -311,7 +311,7 @@ document.addEventListener("click", async (event) => {
 
 // Additions to the server's HTML: copy buttons for code, and times in the local time zone.
 
-const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
+let clock;
 
 function dress(root) {
   for (const pre of $$(".md pre", root)) {
@@ -322,6 +322,7 @@ function dress(root) {
     frame.append(button, pre);
   }
   for (const time of $$("time.at", root)) {
+    clock ??= new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
     time.textContent = clock.format(new Date(time.dateTime));
   }
 }
@@ -352,7 +353,8 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-dress(document);
+// After the page is ready: the first format of a time takes as long as everything else here.
+setTimeout(dress, 0, document);
 if (chat?.dataset.stream) {
   if (!location.hash || location.hash === "#end") toEnd();
   follow();
