@@ -335,7 +335,7 @@ async def test_escape_stops_and_what_came_stays(chromium: Browser, yard: ChatYar
         await expect(over).to_contain_text("Stopped")
         await expect(over.locator(".md")).to_contain_text("Half an answer")
         await over.get_by_role("button", name="Retry").click()
-        await expect(page.locator(".turn")).to_have_count(2)
+        await expect(page.locator(".alternatives")).to_contain_text("2 of 2")
         await page.get_by_role("button", name="Stop").click()
         await ended(page)
         assert await still(page)
