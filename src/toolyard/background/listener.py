@@ -12,7 +12,7 @@ from collections.abc import Callable
 from toolyard.background.hello import Greeting
 from toolyard.background.runtime_dir import RuntimePaths, find_peer_uid, lock_file
 
-__all__ = ["Listener", "open_listener"]
+__all__ = ["ClientListener", "open_listener"]
 
 _LOCK_TIMEOUT_SECONDS = 3.0
 _BACKLOG = 128
@@ -20,7 +20,7 @@ _BACKLOG = 128
 
 def open_listener(
     data_dir: str, wait_seconds: float = _LOCK_TIMEOUT_SECONDS, *, wake_owner: bool = True
-) -> "Listener | None":
+) -> "ClientListener | None":
     """Own the data directory, or return None if another process does. Raises RuntimeDirError or OSError.
 
     SIGUSR1 must have a handler: processes send it to the owner if its socket is missing.
@@ -38,7 +38,7 @@ def open_listener(
         time.sleep(0.02)
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
-    return Listener(paths, lock)
+    return ClientListener(paths, lock)
 
 
 def _wake_owner(paths: RuntimePaths) -> None:
@@ -46,7 +46,7 @@ def _wake_owner(paths: RuntimePaths) -> None:
         os.kill(int(file.read(20)), signal.SIGUSR1)
 
 
-class Listener:
+class ClientListener:
     """Accepts and greets connections of this user in a thread, also while the program is still loading."""
 
     def __init__(self, paths: RuntimePaths, lock: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from toolyard.background.attached_client import AttachedClient
 from toolyard.background.hello import MAX_HELLO_BYTES, PROTOCOL, Hello, environment_id
-from toolyard.background.listener import Listener
+from toolyard.background.listener import ClientListener
 from toolyard.background.pages import Pages
 from toolyard.background.runtime_dir import lock_file
 from toolyard.background.views import View, Views
@@ -73,7 +73,7 @@ class Owner:
 
     def __init__(
         self,
-        listener: Listener,
+        listener: ClientListener,
         data_dir: Path,
         views: Views,
         serve_operation: OperationServer,
@@ -365,7 +365,7 @@ def _forget_other_variables() -> None:
             del os.environ[name]
 
 
-async def run_owner(listener: Listener, data_dir: Path, serve_operation: OperationServer) -> None:
+async def run_owner(listener: ClientListener, data_dir: Path, serve_operation: OperationServer) -> None:
     """Run the background process of a data directory until it ends."""
     loop = asyncio.get_running_loop()
     _forget_other_variables()

@@ -26,7 +26,14 @@ from toolyard.background.launch import LOG_FILE_NAME, is_running, launch_backgro
 from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, find_peer_uid, lock_file
 from toolyard.types.version import __version__
 
-__all__ = ["STANDALONE_VARIABLE", "Attachment", "NotAttached", "find_data_dir", "parse_arguments", "run_shim"]
+__all__ = [
+    "STANDALONE_VARIABLE",
+    "BackgroundLink",
+    "NotAttached",
+    "find_data_dir",
+    "parse_arguments",
+    "run_shim",
+]
 
 STANDALONE_VARIABLE = "TOOLYARD_STANDALONE"
 """Environment variable to set to 1 where no background process shall be used."""
@@ -102,7 +109,7 @@ def run_shim(options: dict[str, str]) -> int | None:
     if os.environ.get(STANDALONE_VARIABLE) == "1" or not (_can_wait_for(0) and _can_wait_for(1)):
         return None
     try:
-        shim = _Shim(Attachment(find_data_dir(options), options))
+        shim = _Shim(BackgroundLink(find_data_dir(options), options))
     except (NotAttached, RuntimeDirError) as reason:
         _print_note(f"this client gets a Toolyard of its own: {reason}")
         return None
@@ -130,7 +137,7 @@ def _print_note(text: str) -> None:
         pass
 
 
-class Attachment:
+class BackgroundLink:
     """Connects to the background process of a data directory, and starts it where none runs."""
 
     def __init__(self, data_dir: str, options: dict[str, str]) -> None:
@@ -264,7 +271,7 @@ def read_line(connection: _socket.socket) -> bytes:
 class _Shim:
     """One client and the connection that serves it."""
 
-    def __init__(self, attachment: Attachment) -> None:
+    def __init__(self, attachment: BackgroundLink) -> None:
         """Raises NotAttached or OSError."""
         self._attachment = attachment
         self._connection: _socket.socket | None = attachment.attach()

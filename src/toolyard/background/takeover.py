@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolyard.background.listener import Listener, open_listener
+from toolyard.background.listener import ClientListener, open_listener
 from toolyard.background.owner import OperationServer, Owner
 from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, lock_file
-from toolyard.background.shim import Attachment, NotAttached, read_line
+from toolyard.background.shim import BackgroundLink, NotAttached, read_line
 from toolyard.background.views import Views
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.config.settings.choices import PeopleMode
@@ -99,7 +99,7 @@ async def serve_local_clients(
         loop.remove_signal_handler(signal.SIGUSR1)
 
 
-def _take_over(data_dir: str) -> Listener | None:
+def _take_over(data_dir: str) -> ClientListener | None:
     """Return None if the local clients cannot be served by this process."""
     try:
         paths = RuntimePaths(data_dir, os.environ.get("XDG_RUNTIME_DIR", ""))
@@ -128,7 +128,7 @@ def _wait_for_lock(path: str) -> int | None:
 
 def _ask_to_leave(data_dir: str) -> None:
     with contextlib.suppress(NotAttached):
-        connection = Attachment(data_dir, {}).connect(start=False)
+        connection = BackgroundLink(data_dir, {}).connect(start=False)
         try:
             connection.sendall(b"leave\n")
             read_line(connection)

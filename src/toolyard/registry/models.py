@@ -13,7 +13,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from toolyard.agents.models.available_models import ListedModel, ModelAnswer, Models
+from toolyard.agents.models.available_models import ListedModel, Models, ModelTestAnswer
 from toolyard.config.settings.model_providers import MODEL_KEY_VARIABLE_PREFIX, MODEL_PROVIDERS
 from toolyard.config.settings.models import MODEL_NAME_HINT, is_model_name
 from toolyard.net import AddressGuard
@@ -117,7 +117,7 @@ class ModelRegistry:
         await self.load()
         return model
 
-    async def test_model(self, model: StoredModel | str) -> ModelAnswer:
+    async def test_model(self, model: StoredModel | str) -> ModelTestAnswer:
         """Send a short request to a model that need not be stored, or to a listed one, by its name.
 
         Raises NotFound for an unknown name, and ModelError.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from toolyard.agents.models.response_stream import ModelStream
 
-__all__ = ["ListedModel", "ModelAnswer", "Models", "PickedModel"]
+__all__ = ["ListedModel", "ModelTestAnswer", "Models", "PickedModel"]
 
 _DEFAULT_CONTEXT_TOKENS, _SELF_HOSTED_CONTEXT_TOKENS, _LOCAL_CONTEXT_TOKENS = 128_000, 32_000, 8_000
 """Context windows assumed if unknown: of a provider's model, a self-hosted one, and the local one."""
@@ -131,7 +131,7 @@ class ListedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAnswer:
+class ModelTestAnswer:
     """Answer of a model to a short test request."""
 
     seconds: float
@@ -267,7 +267,7 @@ class Models:
             return self._pick_local(self._local.choice)
         return self._pick_entry(self._entry_for_unlisted(model_id, principal))
 
-    async def test(self, model: StoredModel | str, *, timeout: float = 30.0) -> ModelAnswer:
+    async def test(self, model: StoredModel | str, *, timeout: float = 30.0) -> ModelTestAnswer:
         """Send a short request, and return the answer. Raises ModelError.
 
         ``model`` is one that need not be stored, or the name of a listed one. Connections are not kept.
@@ -463,7 +463,7 @@ class Models:
         )
 
 
-async def _ask_briefly(picked_model: PickedModel, loader: LibraryLoader) -> ModelAnswer:
+async def _ask_briefly(picked_model: PickedModel, loader: LibraryLoader) -> ModelTestAnswer:
     """Send a short request and read the answer. Raises ModelError."""
     await loader.load_in_thread("pydantic_ai.messages")
     from pydantic_ai.messages import ModelRequest as Message
@@ -481,7 +481,7 @@ async def _ask_briefly(picked_model: PickedModel, loader: LibraryLoader) -> Mode
             if stream.response().finish_reason != "length":
                 raise
     seconds = time.monotonic() - started_at
-    return ModelAnswer(seconds, to_single_line(text, _MAX_TEST_ANSWER_CHARACTERS))
+    return ModelTestAnswer(seconds, to_single_line(text, _MAX_TEST_ANSWER_CHARACTERS))
 
 
 def _to_entry(model: StoredModel, api_key: str | None) -> ModelEntry:

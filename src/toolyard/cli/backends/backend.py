@@ -18,7 +18,7 @@ from toolyard.types.tool import Tool
 __all__ = [
     "Approve",
     "Backend",
-    "CallRequest",
+    "CommandCall",
     "EarlyServers",
     "EarlyTools",
     "OnCallProgress",
@@ -121,7 +121,7 @@ class SearchReport:
 
 
 @dataclass(frozen=True, slots=True)
-class CallRequest:
+class CommandCall:
     """The tool to call, its arguments, and the caller."""
 
     name: str
@@ -154,7 +154,7 @@ class Backend(Protocol):
     async def search(self, request: SearchRequest) -> SearchReport: ...
 
     async def call(
-        self, request: CallRequest, on_progress: OnCallProgress, approve: Approve | None = None
+        self, request: CommandCall, on_progress: OnCallProgress, approve: Approve | None = None
     ) -> Result:
         """Call a tool, and return its whole result. Without ``approve`` nobody can be asked."""
         ...

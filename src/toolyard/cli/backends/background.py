@@ -13,11 +13,11 @@ from dataclasses import asdict
 from typing import Any
 
 from toolyard.background.runtime_dir import RuntimeDirError
-from toolyard.background.shim import STANDALONE_VARIABLE, Attachment, NotAttached
+from toolyard.background.shim import STANDALONE_VARIABLE, BackgroundLink, NotAttached
 from toolyard.cli.backends.backend import (
     Approve,
     Backend,
-    CallRequest,
+    CommandCall,
     EarlyServers,
     EarlyTools,
     OnCallProgress,
@@ -53,7 +53,7 @@ async def open_background(
     if os.environ.get(STANDALONE_VARIABLE) != "1":
         config = {} if options.config is None else {"config": options.config}
         with contextlib.suppress(NotAttached, RuntimeDirError, OSError):
-            connection = Attachment(str(options.resolved_data_dir), config).attach_command()
+            connection = BackgroundLink(str(options.resolved_data_dir), config).attach_command()
     if connection is None:
         yield None
         return
@@ -114,7 +114,7 @@ class BackgroundBackend:
                 return await local.search(request)
 
     async def call(
-        self, request: CallRequest, on_progress: OnCallProgress, approve: Approve | None = None
+        self, request: CommandCall, on_progress: OnCallProgress, approve: Approve | None = None
     ) -> Result:
         """Call a tool. Raises OutcomeUnknown if the process ends meanwhile."""
         try:

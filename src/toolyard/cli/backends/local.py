@@ -12,7 +12,7 @@ from typing import Any
 
 from toolyard.cli.backends.backend import (
     Approve,
-    CallRequest,
+    CommandCall,
     EarlyServers,
     EarlyTools,
     OnCallProgress,
@@ -241,7 +241,7 @@ class LocalBackend:
     # Calls.
 
     async def call(
-        self, request: CallRequest, on_progress: OnCallProgress, approve: Approve | None = None
+        self, request: CommandCall, on_progress: OnCallProgress, approve: Approve | None = None
     ) -> Result:
         """Call a tool. The result is not limited in length: the limit is for models."""
         yard, seconds = self._yard, request.timeout

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolyard.background.views import View
 from toolyard.cli.backends.backend import (
-    CallRequest,
+    CommandCall,
     SearchRequest,
     ServersRequest,
     ToolsRequest,
@@ -107,5 +107,5 @@ async def _run_operation(backend: LocalBackend, message: dict[str, Any], client:
         case _:
             approve = client.approve if message["approves"] else None
             return await backend.call(
-                CallRequest(**request), lambda params: client.send_soon({"progress": params}), approve
+                CommandCall(**request), lambda params: client.send_soon({"progress": params}), approve
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolyard.cli.backends.backend import (
     Approve,
-    CallRequest,
+    CommandCall,
     EarlyServers,
     EarlyTools,
     OnCallProgress,
@@ -106,7 +106,7 @@ class RemoteBackend:
         raise Usage("`toolyard search` does not work with --remote")
 
     async def call(
-        self, request: CallRequest, on_progress: OnCallProgress, approve: Approve | None = None
+        self, request: CommandCall, on_progress: OnCallProgress, approve: Approve | None = None
     ) -> Result:
         """Call a tool. The remote asks for approvals on its pages, and reports no progress."""
         bundles, name, arguments = list(request.bundles), quote_path_segment(request.name), request.arguments

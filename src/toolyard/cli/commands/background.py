@@ -12,7 +12,7 @@ import click
 
 from toolyard.background.launch import LOG_FILE_NAME
 from toolyard.background.runtime_dir import RuntimeDirError
-from toolyard.background.shim import Attachment, NotAttached, read_line
+from toolyard.background.shim import BackgroundLink, NotAttached, read_line
 from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options
@@ -153,7 +153,7 @@ def _open(options: Options, no_browser: bool) -> int:
 def _ask(options: Options, command: str, *, start: bool = False) -> bytes | None:
     """Return the answer of the background process, or None if none runs. Raises Unreachable."""
     try:
-        attachment = Attachment(str(options.resolved_data_dir), {})
+        attachment = BackgroundLink(str(options.resolved_data_dir), {})
         connection = attachment.connect(start=start)
     except NotAttached as reason:
         if reason.is_absent:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from toolyard.cli.app import COMMAND_SUMMARIES
-from toolyard.cli.backends.backend import CallRequest
+from toolyard.cli.backends.backend import CommandCall
 from toolyard.cli.backends.selection import open_backend
 from toolyard.cli.input.arguments import needs_schema, read_json_arguments
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_tools
@@ -71,7 +71,7 @@ def command(
     arguments = None if needs_schema(words) else read_json_arguments(words, sys.stdin)
     if save is not None:
         make_folder(save)
-    request = CallRequest(name, arguments, words, agent, bundles, timeout)
+    request = CommandCall(name, arguments, words, agent, bundles, timeout)
     result = run_async(_call_tool(options, request, quiet=raw or options.json))
     saved = save_media(result.media, save, name) if save is not None else ()
     if raw:
@@ -83,7 +83,7 @@ def command(
     return 1 if result.is_error else 0
 
 
-async def _call_tool(options: Options, request: CallRequest, *, quiet: bool) -> Result:
+async def _call_tool(options: Options, request: CommandCall, *, quiet: bool) -> Result:
     busy = ProgressIndicator(request.name, quiet=quiet, verbose=options.verbose)
 
     async def approve(arguments: Mapping[str, Any]) -> bool:

@@ -14,7 +14,6 @@ from toolyard.web.api import (
     chats,
     config_sign_ins,
     events,
-    exports,
     instances,
     models,
     openapi,
@@ -30,7 +29,7 @@ from toolyard.web.api import (
     users,
 )
 from toolyard.web.api.catalog import known_servers, proposals
-from toolyard.web.api.chat_files import attachments, results
+from toolyard.web.api.chat_files import attachments, exports, results
 from toolyard.web.routes import Routes
 
 __all__ = ["router"]

@@ -57,7 +57,7 @@ class ConnectedClient:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolView:
+class ClientTools:
     """The tools that clients or an agent see: tokens by server."""
 
     title: str
@@ -104,7 +104,7 @@ def command(options: Options, limit: int | None, weeks: int, chosen: str | None)
 
 async def _measure(
     options: Options, clients: Sequence[ConnectedClient], weeks: int
-) -> tuple[list[ToolView], list[ToolCost], int, ToolUsage]:
+) -> tuple[list[ClientTools], list[ToolCost], int, ToolUsage]:
     from toolyard.catalog.token_estimate import estimate_tool_tokens  # not for the help
 
     def count(tools: Iterable[Tool]) -> dict[str, int]:
@@ -119,7 +119,7 @@ async def _measure(
         tools = await yard.tools(mode="direct")
         show_notices(failure_notices(yard.known().failures, yard.configuration))
         users = [client.title for client in clients if not client.scope]
-        views = [ToolView(_EVERYTHING, count(tools), users)]
+        views = [ClientTools(_EVERYTHING, count(tools), users)]
         scopes: dict[tuple[tuple[str, str], ...], list[str]] = {}
         for agent in yard.agents:
             scopes[("agent", agent),] = []
@@ -133,7 +133,7 @@ async def _measure(
             except ConfigError as error:
                 show_note(f"{title}: {one_line(error.problems[0].message)}")
             else:
-                views.append(ToolView(title, count(seen), titles))
+                views.append(ClientTools(title, count(seen), titles))
         meta = sum(count(await yard.tools(mode="meta")).values())
         costs = [
             ToolCost(
@@ -205,7 +205,9 @@ def _command_words(entry: Mapping[str, JsonValue]) -> list[JsonValue]:
     return [*(command if isinstance(command, list) else [command]), *(args if isinstance(args, list) else [])]
 
 
-def _show_costs(views: Sequence[ToolView], costs: Sequence[ToolCost], usage: ToolUsage, weeks: int) -> None:
+def _show_costs(
+    views: Sequence[ClientTools], costs: Sequence[ToolCost], usage: ToolUsage, weeks: int
+) -> None:
     columns = [
         Column("server", style="cyan", never_truncate=True),
         Column("tools", align_right=True),
@@ -297,7 +299,7 @@ def _apply_meta(options: Options, clients: Sequence[ConnectedClient]) -> int:
 
 
 def _report_json(
-    views: Sequence[ToolView],
+    views: Sequence[ClientTools],
     costs: Sequence[ToolCost],
     usage: ToolUsage,
     limit: int,

@@ -10,7 +10,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolyard.agents.models.available_models import ListedModel, ModelAnswer
+from toolyard.agents.models.available_models import ListedModel, ModelTestAnswer
 from toolyard.agents.models.errors import ModelError
 from toolyard.config.settings.model_providers import MODEL_PROVIDERS
 from toolyard.errors import ToolyardError
@@ -85,7 +85,7 @@ class ModelForm:
     """Numbers and names of people as they were entered."""
     stored: StoredModel | None = None
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
-    answer: ModelAnswer | None = None
+    answer: ModelTestAnswer | None = None
     failure: ModelError | None = None
     is_outdated: bool = False
     is_test: bool = False
