@@ -238,6 +238,35 @@ async def test_stop_ends_a_turn_and_retry_begins_it_again(yard: Any) -> None:
     assert (await ada.post(f"/api/v1/chats/{chat}/stop")).status == 202, "nothing runs, nothing happens"
 
 
+async def test_alternatives_are_made_and_chosen_over_the_api(yard: Any) -> None:
+    ada, eve = (await yard.person("ada")).token, (await yard.person("eve")).token
+    chat = await begin(ada)
+    turns = f"/api/v1/chats/{chat}/turns"
+    async with streaming(ada, chat) as stream:
+        first = await say(ada, chat, "say One.")
+        await stream.until("end")
+        edited = await ada.post(f"{turns}/{first}/edit", {"text": "say Other."})
+        assert edited.status == 202, edited.text
+        await stream.until("end")
+        other = edited.json["turn"]
+        stale = await ada.post(f"{turns}/{first}/edit", {"text": "say Late."})
+        assert (stale.status, stale.json["type"]) == (409, "urn:toolyard:problem:chat-changed")
+        assert stale.json["current"] == {"turn": other, "text": "say Other."}
+        assert (await ada.post(f"{turns}/{other}/retry")).status == 202
+        await stream.until("end")
+        chosen = await ada.post(f"{turns}/{first}/choose")
+        assert (chosen.status, chosen.json["turn"]) == (200, first)
+        assert (await stream.until("switch")).data["turn"] == first
+    [shown] = (await ada.get(turns)).json["items"]
+    assert (shown["turn"], shown["parent"], shown["alternatives"][:2]) == (first, 0, [first, other])
+    assert len(shown["alternatives"]) == 3
+    assert [each["parent"] for each in await of_kind(ada, chat, "user")] == [0, 0, 0]
+    assert (await ada.post(f"{turns}/99/choose")).status == 404
+    for path in ("choose", "retry"):
+        assert (await eve.post(f"{turns}/{first}/{path}")).status == 404
+    assert (await eve.get(turns)).status == 404
+
+
 async def test_there_is_nothing_to_retry_in_an_empty_chat(yard: Any) -> None:
     ada = (await yard.person("ada")).token
     answer = await ada.post(f"/api/v1/chats/{await begin(ada)}/retry")
