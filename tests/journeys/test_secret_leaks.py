@@ -15,6 +15,7 @@ from urllib.parse import quote
 import aiohttp
 import psutil
 import pytest
+from tests.archives import join_files
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -45,7 +46,10 @@ class Served:
 
     async def get(self, path: str) -> str:
         async with self.session.get(self.url + path) as answer:
-            return f"{answer.headers}\n{await answer.text()}"
+            body = await answer.read()
+            if answer.content_type == "application/zip":
+                body = join_files(body)
+            return f"{answer.headers}\n{body.decode()}"
 
     async def post(self, path: str, body: Any) -> dict[str, Any]:
         async with self.session.post(self.url + path, json=body) as answer:

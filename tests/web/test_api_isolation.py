@@ -5,14 +5,13 @@ Every operation has to be in one of the lists below; one that is in none fails t
 
 from __future__ import annotations
 
-import io
 import json
 import time
-import zipfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.archives import join_files
 from tests.web.chat_client import begin, ended, results_server, run, streaming
 
 from toolyard.types.agent import Agent
@@ -293,12 +292,6 @@ async def test_not_even_an_admin_uses_anothers_connection(world: World) -> None:
     answer = await world.root.token.post("/api/v1/tools/mcp_bobs-own__echo/call", {})
     assert answer.status == 404
     assert SECRET not in (await world.root.token.get("/api/v1/audit/export")).text
-
-
-def join_files(archive: bytes) -> bytes:
-    """Return the contents of all files of an archive."""
-    with zipfile.ZipFile(io.BytesIO(archive)) as files:
-        return b"\n".join(files.read(name) for name in files.namelist())
 
 
 def shown(world: World, text: str) -> list[str]:

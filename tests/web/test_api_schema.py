@@ -31,7 +31,8 @@ include-operation-id = [
     "add_server", "edit_server", "create_instance", "edit_instance", "add_user", "edit_user", "make_token",
     "create_chat", "edit_chat", "send_message", "run_chat_tool", "answer_question",
     "accept_server_changes", "accept_instance_changes", "confirm_server_issuer", "add_model", "edit_model",
-    "create_agent", "change_agent", "import_agents",
+    "create_agent", "change_agent", "import_agents", "upload_attachment", "edit_message",
+    "add_known_server", "create_proposal", "accept_proposal",
 ]
 checks.positive_data_acceptance.expected-statuses = ["2xx", 401, 403, 404, 409, 422]
 """

@@ -209,6 +209,7 @@ def event_json(event: ChatEvent) -> dict[str, Any]:
         "kind": event.kind.value,
         "at": _format_time(event.at),
         "part": event.part,
+        "parent": event.parent,
         "body": dict(event.body),
     }
 
