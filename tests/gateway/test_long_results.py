@@ -264,7 +264,7 @@ async def test_what_is_anothers_expired_or_made_up_is_like_any_unknown_resource(
     assert await refused(bobs, MADE_UP) == unknown
     assert await refused(bobs, f"{uri}/../x") == unknown
     for handles in services.services.core.call_path._result_stores.values():
-        handles._stores.clock = lambda: 2**33
+        handles._results._stores.clock = lambda: 2**33
     assert await refused(anns, uri) == await refused(anns, "toolyard://nothing")
 
 

@@ -650,6 +650,8 @@ PUBLIC = {
     "/ui/sign-out",
     "/ui/invite/{token}",
     "/ui/theme",
+    "/ui/docs",
+    "/ui/docs/{name:path}",
 }
 """What anybody may ask for. A form of a page needs the proof all the same, except the choice of colours."""
 

@@ -45,9 +45,10 @@ def _place_server(server: Server, data_dir: Path, resolve: Callable[[str], str])
     spec = server.transport
     if not isinstance(spec, StdioSpec):
         return server
-    command = resolve(spec.command) if "/" in spec.command else spec.command
     if spec.cwd is not None:
-        return replace(server, transport=replace(spec, command=command, cwd=resolve(spec.cwd)))
+        # A relative command counts from that folder.
+        return replace(server, transport=replace(spec, cwd=resolve(spec.cwd)))
+    command = resolve(spec.command) if "/" in spec.command else spec.command
     folder = str(data_dir / _SERVER_FOLDERS / server.id)
     return replace(server, transport=replace(spec, command=command, folder=folder))
 

@@ -105,7 +105,7 @@ async def list_proposals(
     return ProposalList(items=[_build_model(each) for each in found])
 
 
-@router.post("", status_code=201, responses=problem_responses(409, 413, 415), summary="Propose a server")
+@router.post("", status_code=201, responses=problem_responses(404, 409, 413, 415), summary="Propose a server")
 async def create_proposal(
     audit: AuditDep,
     proposals: ProposalsDep,
