@@ -37,7 +37,7 @@ SECRETS = {"TOOLYARD_SECRET_KEY": "visible-to-nobody", "TOKEN_OF_A_SERVER": "vis
 @pytest.fixture
 def spying(user_folder: Path) -> Path:
     """A folder with a configuration of one server, the spy."""
-    config = {"mcpServers": {"spy": {"command": "python3", "args": ["spy.py"]}}}
+    config = {"mcpServers": {"spy": {"command": "python3", "args": ["spy.py"], "cwd": str(user_folder)}}}
     (user_folder / "spy.py").write_text(SPY)
     (user_folder / "mcp.json").write_text(json.dumps(config))
     return user_folder

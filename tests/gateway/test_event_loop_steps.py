@@ -23,11 +23,10 @@ from toolyard.gateway.surface.resource_uris import ResourceMap
 from toolyard.store.repositories import approvals
 from toolyard.types.agent import Agent
 from toolyard.types.principal import LOCAL_PRINCIPAL
-from toolyard.web import routes
+from toolyard.web import approval_review, routes
 from toolyard.web.api import agents as api_agents
 from toolyard.web.api import chats as api_chats
 from toolyard.web.api import tools as api_tools
-from toolyard.web.ui.chat.fragments import FragmentContext
 from toolyard.web.ui.components import render
 
 LISTS = """
@@ -227,13 +226,13 @@ async def test_arguments_that_need_approval_are_decoded_compared_and_shown_in_th
         monkeypatch,
         (approvals, "_approval_from_row"),
         (call_approvals, "_is_same_call"),
-        (FragmentContext, "to_approve"),
+        (approval_review, "_build_review"),
     )
     client = Modern(http, f"{local.url}/mcp")
     for number in range(2):
         await client.ask("tools/call", {"name": "one_t0", "arguments": {"a": number}})
     assert (await local.client().get("/ui/approvals")).status == 200
-    assert {name for name, _ in calls} == {"_approval_from_row", "_is_same_call", "to_approve"}
+    assert {name for name, _ in calls} == {"_approval_from_row", "_is_same_call", "_build_review"}
     assert not any(on_loop for _, on_loop in calls)
 
 

@@ -97,13 +97,16 @@ class CallApprovals:
         return answered is not None and answered.yes is True
 
     async def _require_approval(self, question: ApprovalRequest) -> bool:
-        approval = await self._find_or_create(question)
+        # No variable holds the error: with its traceback, it would be a reference cycle.
+        raise self._build_error(await self._find_or_create(question))
+
+    def _build_error(self, approval: Approval) -> ApprovalNeeded:
         cause = f"'{approval.name}' needs an approval: {approval.reason}"
         hint = "use a client that can ask you (elicitation), or set write_tools to 'allow'"
         needed = ApprovalNeeded(cause, approval=approval.id, hint=hint)
         if self._page_url is not None:
             _set_link(needed, self._page_url)
-        raise needed
+        return needed
 
     @property
     def has_page(self) -> bool:

@@ -117,6 +117,7 @@ async def test_what_cannot_be_warmed_is_told_when_it_is_asked(make: Callable[...
 WARMING = """
 import asyncio, sys
 from pathlib import Path
+from types import SimpleNamespace
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.turn_end import ChatLimits
 from toolyard.agents.models.available_models import Models
@@ -125,7 +126,7 @@ from toolyard.config import load_settings
 async def main():
     given = dict(word.split("=", 1) for word in sys.argv[1:])
     models = Models.from_settings(load_settings(Path("/"), env={}, overrides=given))
-    chats = ChatService(None, None, models, None, ChatLimits())
+    chats = ChatService(SimpleNamespace(attachments=None), None, models, None, ChatLimits())
     await chats.preload()
     await models.close()
     print(*sorted({"pydantic_ai", "openai", "anthropic"} & sys.modules.keys()))
