@@ -237,8 +237,8 @@ def _build_next_steps(
         text = f"The registry has {count(registered, 'server')}. An instance is your connection to one."
         steps.append(NextStep("Connect to a server", text, "/ui/mcp/new", "Choose a server"))
     elif not any_instances and me.is_admin:
-        text = "Add a server by its URL; then you and others can connect to it."
-        steps.append(NextStep("Add your first server", text, "/ui/admin/mcp/new", "Add a server"))
+        text = "Choose one of the catalogue or paste its URL; then you and others can connect to it."
+        steps.append(NextStep("Add your first server", text, "/ui/catalog", "Open catalogue"))
     return steps[:_MAX_HOME_ENTRIES]
 
 
