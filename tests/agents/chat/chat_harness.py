@@ -165,6 +165,7 @@ async def open_house(
     rules: Mapping[str, Any] | None = None,
     url: str | None = None,
     everybodys: bool = False,
+    writes_titles: bool = False,
     **settings: Any,
 ) -> House:
     """A house with the server ``s`` and the model ``fake``, unless others are named."""
@@ -201,7 +202,9 @@ async def open_house(
     )
     yard = Yard(core, config.bundles, {agent.id: agent for agent in agents})
     bounds = replace(ChatLimits.from_settings(known), **(rules or {}))
-    made.append(ChatService(database.chats, database.approvals, chosen, yard, bounds))
+    made.append(
+        ChatService(database.chats, database.approvals, chosen, yard, bounds, writes_titles=writes_titles)
+    )
     house = House(database, core, chosen, yard, made[0], journal)
     await house.chats.open(resume_any_chat=everybodys)
     return house

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
+from tests.agents.chat.chat_harness import ME, House
 
 from toolyard.agents.chat.title_writer import clean_title
+from toolyard.types.chat import Chat, Kind
 
 
 @pytest.mark.parametrize(
@@ -23,3 +27,29 @@ from toolyard.agents.chat.title_writer import clean_title
 )
 def test_a_title_is_one_short_line_without_decoration(written: str, title: str) -> None:
     assert clean_title(written) == title
+
+
+async def read_title(house: House, chat: Chat) -> str:
+    """Return the title of the event that the model's title leaves, once it is there."""
+    events = await house.until(chat, 1, lambda events: events[-1].kind is Kind.TITLE)
+    return events[-1].body["title"]
+
+
+async def test_the_title_is_written_once_after_the_first_turn(
+    opened: Callable[..., Awaitable[House]],
+) -> None:
+    house = await opened(writes_titles=True)
+    chat = await house.chat()
+    await house.say(chat, "title Counting sheep", "say One.")
+    assert await read_title(house, chat) == "Counting sheep"
+    assert (await house.chats.get(ME, chat.id)).title == "Counting sheep"
+
+
+async def test_a_title_that_the_person_chose_is_kept(opened: Callable[..., Awaitable[House]]) -> None:
+    house = await opened(writes_titles=True)
+    renamed, other = await house.chat(title="Mine"), await house.chat()
+    await house.say(renamed, "title Counting sheep", "say One.")
+    # The title of the second chat shows that the first one had its turn.
+    await house.say(other, "title Counting cows", "say One.")
+    assert await read_title(house, other) == "Counting cows"
+    assert (await house.chats.get(ME, renamed.id)).title == "Mine"
