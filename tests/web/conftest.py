@@ -276,7 +276,9 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
         write_config(folder, config or {})
         if "database_url" not in settings:
             with_tables(folder)
-        chosen = load_settings(folder, env={}, overrides={"warm": False, **settings})
+        # Titles are written at some time after a turn, which few tests are about.
+        quiet = {"warm": False, "chat_titles": False}
+        chosen = load_settings(folder, env={}, overrides={**quiet, **settings})
         configuration = load_config(data_dir=folder, cwd=folder, env=dict(os.environ))
         listener = open_listener("127.0.0.1", 0)
         links = PublicUrls(chosen).build_links(listener.address)
