@@ -98,14 +98,14 @@ def test_servers_of_a_discovered_file_run_in_its_project(
     assert servers["remote"].transport.url == "https://h/mcp"
 
 
-def test_paths_of_a_file_that_was_named_count_from_the_folder_of_the_client(
+def test_the_folder_in_a_file_that_was_named_counts_from_that_of_the_client_and_the_command_from_it(
     load: Load, project: Path, write: Write
 ) -> None:
     path = write(project / ".mcp.json", {"mcpServers": {"own": {"command": "bin/server", "cwd": "sub"}}})
-    spec = StdioSpec(f"{project}/bin/server", (), {}, f"{project}/sub")
+    spec = StdioSpec("bin/server", (), {}, f"{project}/sub")
     assert load(path).servers["own"].transport == spec
     elsewhere = load(path, env={"TOOLYARD_CLIENT_DIR": "/srv"})
-    assert elsewhere.servers["own"].transport == StdioSpec("/srv/bin/server", (), {}, "/srv/sub")
+    assert elsewhere.servers["own"].transport == StdioSpec("bin/server", (), {}, "/srv/sub")
 
 
 def test_a_changed_file_waits_and_the_last_approved_state_stays(
