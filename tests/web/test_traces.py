@@ -178,6 +178,7 @@ async def test_one_trace_leads_from_an_api_request_to_the_server_that_was_called
         TOOLYARD_MODEL="openai:fake-1",
         TOOLYARD_MODEL_BASE_URL=f"{model_program.url}/v1",
         TOOLYARD_MODEL_API_KEY="good",
+        TOOLYARD_CHAT_TITLES="false",
         TOOLYARD_WARM="false",
         **traced(collector),
     )
@@ -293,6 +294,7 @@ async def test_content_is_recorded_where_the_operator_asks_for_it(
         TOOLYARD_MODEL="openai:fake-1",
         TOOLYARD_MODEL_BASE_URL=f"{model_program.url}/v1",
         TOOLYARD_MODEL_API_KEY="good",
+        TOOLYARD_CHAT_TITLES="false",
         **traced(collector, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="SPAN_ONLY"),
     )
     client = Client(served.url, {"traceparent": f"00-{TRACE}-{PARENT}-01"})
