@@ -15,6 +15,8 @@ from tests.web.test_pages_browser import window
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(300)]
 
+FONT_SIZE = "(one) => getComputedStyle(one).fontSize"
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -59,7 +61,7 @@ async def test_a_table_is_sorted_extended_copied_and_downloaded(chromium: Browse
         table = card.locator(".result-table table")
         # Structured content is preferred to the text.
         await expect(table.locator("tbody tr")).to_have_count(100)
-        assert await table.evaluate("(one) => getComputedStyle(one).fontSize") == "15px"
+        assert await table.evaluate(FONT_SIZE) == "15px"
         await card.get_by_role("link", name="Show more").click()
         await expect(table.locator("tbody tr")).to_have_count(200)
         await table.get_by_role("link", name="size").click()
@@ -100,6 +102,7 @@ async def test_diffs_and_files_are_highlighted(chromium: Browser, yard: ResultYa
         await expect(card.locator(".result .h-gi")).to_have_text(["+++ b/x.py", "+print(2)"])
         card = await run(looking.page, "r_read_file", "src/main.py")
         await expect(card.locator(".result .h-kn")).to_have_text("import")
+        assert await card.locator(".result pre code").evaluate(FONT_SIZE) == "15px"
 
 
 async def test_a_picture_is_enlarged_and_one_that_is_none_says_so(
