@@ -57,6 +57,9 @@ PROGRAMS = {"cli", "docs", "faults"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell ignores these signals in background jobs, and child processes would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "both_loops: run on asyncio's own loop and on uvloop")
     config.pluginmanager.register(postgres, "toolyard_postgres")
     # What is loaded and collected stays: a fifth of the time would go into looking for what could be freed.
