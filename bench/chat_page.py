@@ -28,7 +28,7 @@ from harness.report import table
 from toolyard.agents.chat.result_event import result_event
 from toolyard.store import Database
 from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
-from toolyard.types.result import Result, TextBlock
+from toolyard.types.tool import Result, TextBlock
 
 __all__ = ["ChatPages", "PageLoad", "measure_chat_pages", "report"]
 

@@ -32,9 +32,8 @@ from toolyard.results import ResultLimits
 from toolyard.results.redaction import redact_secrets
 from toolyard.results.result_store import MemoryResultStore
 from toolyard.results.shape import shape_and_store
-from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.server import Trust
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Definition, RawListing, ValidatedListing
 from toolyard.types.visible_text import visible
 from toolyard.web.middleware.request_body import _has_too_many_values  # pyright: ignore[reportPrivateUsage]
 from toolyard.web.rendering.markdown_blocks import split_blocks

@@ -11,8 +11,7 @@ from toolyard.cli.playground_server import draw_bar_chart
 from toolyard.store import Database
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
-from toolyard.types.result import Media, Result, TextBlock
-from toolyard.types.tool import JsonObject
+from toolyard.types.tool import JsonObject, Media, Result, TextBlock
 from toolyard.web.ui.chat.example import example_events
 
 RUNNER = "nobody"

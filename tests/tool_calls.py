@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolyard.clients import ConnectionManager
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.call import McpRequest
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 
 __all__ = ["call_tool"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from toolyard.agents.chat.result_event import result_event
 from toolyard.store import Database
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
-from toolyard.types.principal import LOCAL_PRINCIPAL
-from toolyard.types.result import Result
+from toolyard.types.tool import Result
 
 __all__ = ["fill"]
 

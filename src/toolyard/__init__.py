@@ -27,10 +27,8 @@ if TYPE_CHECKING:
         ToolyardError,
         Unreachable,
     )
-    from toolyard.types.result import Result
-    from toolyard.types.server import Timeouts
-    from toolyard.types.status import State, Status
-    from toolyard.types.tool import Tool
+    from toolyard.types.server import State, Status, Timeouts
+    from toolyard.types.tool import Result, Tool
     from toolyard.types.version import __version__ as __version__
     from toolyard.yard import Toolyard
 
@@ -64,10 +62,10 @@ __all__ = [
 _MODULE_BY_NAME = {
     "Toolyard": "toolyard.yard",
     "Callbacks": "toolyard.clients",
-    "Result": "toolyard.types.result",
+    "Result": "toolyard.types.tool",
     "Timeouts": "toolyard.types.server",
-    "State": "toolyard.types.status",
-    "Status": "toolyard.types.status",
+    "State": "toolyard.types.server",
+    "Status": "toolyard.types.server",
     "Tool": "toolyard.types.tool",
     "__version__": "toolyard.types.version",
     "discover_config_path": "toolyard.config",

@@ -33,15 +33,11 @@ from toolyard.errors import AgentsError, Problem, ToolyardError, Unreachable
 from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, ToolMode
 from toolyard.policy import select_bundles
 from toolyard.results import ResultLimits, error_to_result
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller, CallRecord, OnProgress, ToolCall
-from toolyard.types.config import Configuration
-from toolyard.types.decision import Decision, HiddenTool, Surface
-from toolyard.types.principal import LOCAL_PRINCIPAL
-from toolyard.types.result import Result
-from toolyard.types.server import Timeouts, Trust
-from toolyard.types.status import Status
-from toolyard.types.tool import Definition, Tool
+from toolyard.types.call import Caller, CallRecord, Decision, HiddenTool, OnProgress, Surface, ToolCall
+from toolyard.types.server import Configuration, Status, Timeouts, Trust
+from toolyard.types.tool import Definition, Result, Tool
 
 __all__ = ["AgentSource", "ConfigSource", "SyncToolyard", "Toolyard"]
 

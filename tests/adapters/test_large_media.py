@@ -14,7 +14,7 @@ from toolyard.adapters.anthropic import _build_tool_result
 from toolyard.adapters.openai import _build_responses_output, _iter_chat_images
 from toolyard.adapters.parallel_calls import ModelToolCall
 from toolyard.adapters.pydantic_ai import YardToolset
-from toolyard.types.result import Media, Result, TextBlock
+from toolyard.types.tool import Media, Result, TextBlock
 
 SMALL = Media("image", "image/png", "aGk=", 2)
 CALL = ModelToolCall("1", "t", "{}")

@@ -23,7 +23,7 @@ from toolyard.auth.errors import (
 from toolyard.auth.oauth_provider import OAuthProvider
 from toolyard.auth.provider import parse_challenge
 from toolyard.errors import SignInNeeded
-from toolyard.types.status import State
+from toolyard.types.server import State
 
 if TYPE_CHECKING:
     from tests.auth.conftest import World

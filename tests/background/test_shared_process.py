@@ -26,8 +26,8 @@ from tests.sqlite_template import with_tables
 
 from toolyard.background.runtime_dir import RuntimePaths
 from toolyard.store import Database
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent, StoredAgent
-from toolyard.types.principal import LOCAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from tests.background.conftest import Client, Machine

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from toolyard.types.catalog import RawListing
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.server import HttpSpec, Server
+from toolyard.types.tool import RawListing
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -14,9 +14,9 @@ from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
 from toolyard.catalog.storage import CatalogueStorage, ListingKey, MemoryCatalogueStorage, StoredListing
 from toolyard.errors import SignInNeeded, Unreachable
-from toolyard.types.catalog import CacheScope, Catalogue, RawListing
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import HttpSpec, Server, StdioSpec, Trust
+from toolyard.types.tool import CacheScope, Catalogue, RawListing
 
 if TYPE_CHECKING:
     from tests.catalog.conftest import Clock, Source

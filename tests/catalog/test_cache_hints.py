@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from toolyard.catalog.cache import MAX_TTL_SECONDS, CacheHints, effective_ttl
-from toolyard.types.catalog import CacheScope
+from toolyard.types.tool import CacheScope
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.catalog.listing_codec import decode_listing, encode_listing, has_bounded_depth
-from toolyard.types.catalog import CacheScope, RawListing
+from toolyard.types.tool import CacheScope, RawListing
 
 numbers = (
     st.integers()

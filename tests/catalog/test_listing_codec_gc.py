@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from toolyard.catalog.listing_codec import encode_listing, parse_stored_listing
-from toolyard.types.catalog import RawListing
+from toolyard.types.tool import RawListing
 
 LARGE = encode_listing(
     RawListing(tools=tuple({"name": f"tool{n}", "inputSchema": {}, "x": "y" * 100} for n in range(9000)))

@@ -18,9 +18,9 @@ import pytest
 from toolyard.catalog.cache import CatalogueCache
 from toolyard.catalog.exposed_names import NameAssigner, ServerToolNames
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
-from toolyard.types.catalog import RawListing
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, StdioSpec
+from toolyard.types.tool import RawListing
 
 COUNT = 10_000
 SERVER = Server("large", StdioSpec("server"))

@@ -20,7 +20,7 @@ from toolyard.catalog.tool_validation import (
     MAX_TOOL_NAME_CHARS,
     validate_tools,
 )
-from toolyard.types.catalog import RawListing
+from toolyard.types.tool import RawListing
 
 SCHEMA: dict[str, Any] = {"type": "object"}
 

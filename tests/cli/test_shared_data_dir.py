@@ -11,7 +11,7 @@ from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.core.services import Services
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.web.public_urls import PublicUrls
 
 if TYPE_CHECKING:

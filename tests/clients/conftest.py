@@ -22,8 +22,16 @@ from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
 from toolyard.errors import ServerError
-from toolyard.types.server import HttpSpec, InstanceSpec, ProtocolEra, Server, StdioSpec, Timeouts
-from toolyard.types.status import State, Status
+from toolyard.types.server import (
+    HttpSpec,
+    InstanceSpec,
+    ProtocolEra,
+    Server,
+    State,
+    Status,
+    StdioSpec,
+    Timeouts,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import Listening

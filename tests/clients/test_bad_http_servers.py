@@ -30,8 +30,7 @@ from toolyard.errors import (
     Unreachable,
 )
 from toolyard.types.call import McpRequest
-from toolyard.types.server import HttpSpec, ProtocolEra, Server, Timeouts
-from toolyard.types.status import State
+from toolyard.types.server import HttpSpec, ProtocolEra, Server, State, Timeouts
 
 from .conftest import PATIENT
 

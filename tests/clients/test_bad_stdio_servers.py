@@ -23,8 +23,7 @@ from toolyard.errors import BadAnswer, CallTimeout, OutcomeUnknown, RpcError, Se
 from toolyard.transports.memory import MemoryTransport
 from toolyard.transports.stdio import transport
 from toolyard.transports.transport import LogTail
-from toolyard.types.server import RestartPolicy, Server, StdioSpec, Timeouts
-from toolyard.types.status import State
+from toolyard.types.server import RestartPolicy, Server, State, StdioSpec, Timeouts
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Journal

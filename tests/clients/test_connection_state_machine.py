@@ -20,8 +20,7 @@ from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
 from toolyard.errors import ServerError
-from toolyard.types.server import RestartPolicy, Server, StdioSpec, Timeouts
-from toolyard.types.status import State
+from toolyard.types.server import RestartPolicy, Server, State, StdioSpec, Timeouts
 
 pytestmark = pytest.mark.slow
 

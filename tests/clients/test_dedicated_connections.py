@@ -19,12 +19,9 @@ from toolyard.clients import manager as managing
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
 from toolyard.errors import SignInNeeded
-from toolyard.types.call import Caller, ToolCall
-from toolyard.types.config import Configuration
-from toolyard.types.decision import WriteTools
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
-from toolyard.types.server import Server, StdioSpec
-from toolyard.types.status import State
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
+from toolyard.types.call import Caller, ToolCall, WriteTools
+from toolyard.types.server import Configuration, Server, State, StdioSpec
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Accounts

@@ -18,8 +18,7 @@ from toolyard.catalog.storage import MemoryCatalogueStorage
 from toolyard.clients import ConnectionManager
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import build_core
-from toolyard.types.config import Configuration
-from toolyard.types.server import HttpSpec, ProtocolEra, Server, Timeouts
+from toolyard.types.server import Configuration, HttpSpec, ProtocolEra, Server, Timeouts
 
 Beside = Callable[..., AbstractAsyncContextManager[ConnectionManager]]
 

@@ -19,13 +19,10 @@ from toolyard.clients import tool_directory as keeping
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
 from toolyard.errors import RpcError, ServerError, ToolRefused, ToolyardError, Unreachable
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller, CallRecord, ToolCall
-from toolyard.types.config import Configuration
-from toolyard.types.decision import Surface, Verdict, WriteTools
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
-from toolyard.types.server import HttpSpec, Server
-from toolyard.types.status import State
+from toolyard.types.call import Caller, CallRecord, Surface, ToolCall, Verdict, WriteTools
+from toolyard.types.server import Configuration, HttpSpec, Server, State
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Accounts

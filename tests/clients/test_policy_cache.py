@@ -6,13 +6,10 @@ import pytest
 
 from toolyard.clients import policy_cache as preparing
 from toolyard.clients.policy_cache import PolicyCache
-from toolyard.types.account import Right, TokenScope
+from toolyard.types.account import Principal, Right, TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller
-from toolyard.types.decision import Surface, WriteTools
-from toolyard.types.principal import Principal
-from toolyard.types.server import Bundle, HttpSpec, Server
-from toolyard.types.status import State
+from toolyard.types.call import Caller, Surface, WriteTools
+from toolyard.types.server import Bundle, HttpSpec, Server, State
 
 SERVER = Server("one", HttpSpec("https://one.example/mcp"))
 OTHER = Server("two", HttpSpec("https://two.example/mcp"))

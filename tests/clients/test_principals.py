@@ -19,9 +19,8 @@ from toolyard.clients import manager as managing
 from toolyard.errors import ServerError, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.net.http1.pool import OriginPool
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
-from toolyard.types.server import HttpSpec, InstanceSpec, Provenance, Server, StdioSpec
-from toolyard.types.status import State
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
+from toolyard.types.server import HttpSpec, InstanceSpec, Provenance, Server, State, StdioSpec
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Accounts

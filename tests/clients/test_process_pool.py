@@ -14,7 +14,7 @@ from tests.tool_calls import call_tool
 from toolyard.clients import ConnectionManager
 from toolyard.clients.process_pool import ProcessPool
 from toolyard.errors import Unreachable
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.server import Server, StdioSpec, Trust
 
 ODD = str(Path(__file__).parent.parent / "gateway/passthrough_server.py")

@@ -12,8 +12,7 @@ from tests.tool_calls import call_tool
 
 from toolyard.clients import ConnectionManager
 from toolyard.errors import HttpStatus, RpcError, Throttled
-from toolyard.types.server import HttpSpec, Server, Timeouts
-from toolyard.types.status import State
+from toolyard.types.server import HttpSpec, Server, State, Timeouts
 
 Refusal = Callable[[], aiohttp.web.Response]
 

@@ -18,8 +18,7 @@ from tests.tool_calls import call_tool
 from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.clients.unsolicited_traffic import ListChangeThrottle, TrafficLimits, TrafficMeter
 from toolyard.errors import OutcomeUnknown, Unreachable
-from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts
-from toolyard.types.status import State
+from toolyard.types.server import HttpSpec, ProtocolEra, Server, State, StdioSpec, Timeouts
 
 Beside = Callable[..., AbstractAsyncContextManager[ConnectionManager]]
 Until = Callable[[Callable[[], bool]], Any]

@@ -19,11 +19,9 @@ from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.protocol.eras import LEGACY, MODERN
 from toolyard.protocol.pending import RpcFailure
-from toolyard.types.call import Caller, ToolCall
-from toolyard.types.config import Configuration
-from toolyard.types.decision import Surface, WriteTools
-from toolyard.types.principal import Principal
-from toolyard.types.server import HttpSpec, Server, StdioSpec
+from toolyard.types.account import Principal
+from toolyard.types.call import Caller, Surface, ToolCall, WriteTools
+from toolyard.types.server import Configuration, HttpSpec, Server, StdioSpec
 
 ODD = str(Path(__file__).parent / "passthrough_server.py")
 META = "io.modelcontextprotocol"

@@ -18,7 +18,7 @@ from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS,
 from toolyard.gateway.surface.paging import paginate_items
 from toolyard.gateway.surface.resource_uris import ResourceMap
 from toolyard.protocol.codec import decode, encode, encode_fragment
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.server import HttpSpec, Server
 
 JSON = st.recursive(

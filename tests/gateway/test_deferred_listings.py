@@ -16,8 +16,7 @@ from tests.gateway.test_list_changed import listening, lists_changed, tools
 from tests.web.conftest import Local
 
 from toolyard.gateway.endpoint import MISSING_SERVERS_META_KEY
-from toolyard.types.account import Right, TokenScope
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL, Right, TokenScope
 from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:

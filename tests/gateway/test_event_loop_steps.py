@@ -21,8 +21,8 @@ from toolyard.gateway import endpoint, gateway
 from toolyard.gateway.surface import listing_cache, prompts, result_limits, tools
 from toolyard.gateway.surface.resource_uris import ResourceMap
 from toolyard.store.repositories import approvals
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
-from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.web import approval_review, routes
 from toolyard.web.api import agents as api_agents
 from toolyard.web.api import chats as api_chats

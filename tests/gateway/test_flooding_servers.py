@@ -21,10 +21,9 @@ from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.event_streams import EventStream
 from toolyard.gateway.http.sessions import HttpSession, HttpSessions, UnreadResponses
-from toolyard.types.call import Caller
-from toolyard.types.config import Configuration
-from toolyard.types.decision import Surface
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
+from toolyard.types.call import Caller, Surface
+from toolyard.types.server import Configuration
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 

@@ -10,7 +10,7 @@ import aiohttp
 from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern
 
 from toolyard.catalog.lock import pin_server_contents, write_lock
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

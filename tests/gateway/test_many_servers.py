@@ -18,8 +18,8 @@ from toolyard.catalog.storage import MemoryCatalogueStorage
 from toolyard.clients import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.gateway.surface.paging import PAGE_SIZE
-from toolyard.types.catalog import RawListing
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
+from toolyard.types.tool import RawListing
 
 TOOLS_PER_SERVER = PAGE_SIZE // 4
 SERVERS = 6

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.conftest import LONG_LIST_DEADLINE, Modern, odd
 from tests.web.conftest import Local
 
-from toolyard.types.config import Configuration
+from toolyard.types.server import Configuration
 from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:

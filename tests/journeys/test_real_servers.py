@@ -14,8 +14,7 @@ from tests.tool_calls import call_tool
 from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.errors import CallTimeout, RpcError, Unreachable
 from toolyard.types.call import McpRequest
-from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts
-from toolyard.types.status import State
+from toolyard.types.server import HttpSpec, ProtocolEra, Server, State, StdioSpec, Timeouts
 
 from .conftest import LEGACY, NODE, PYTHONS, SDK_SERVER, Serve
 

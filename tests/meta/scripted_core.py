@@ -14,11 +14,10 @@ from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.config.settings.table import Settings
 from toolyard.meta import CallerSearch, MetaToolLimits, MetaTools
 from toolyard.results import ResultLimits
-from toolyard.types.call import Caller, McpRequest, ToolCall
-from toolyard.types.catalog import RawListing
-from toolyard.types.decision import WriteTools
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
+from toolyard.types.call import Caller, McpRequest, ToolCall, WriteTools
 from toolyard.types.server import Server, StdioSpec
+from toolyard.types.tool import RawListing
 
 __all__ = ["Core", "said", "server", "tool"]
 

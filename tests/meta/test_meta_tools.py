@@ -13,10 +13,9 @@ from tests.meta.scripted_core import Core, said, server, tool
 
 from toolyard.errors import CallTimeout, Unreachable
 from toolyard.meta import META_TOOLS, MetaToolLimits
+from toolyard.types.account import Principal
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller
-from toolyard.types.decision import Surface
-from toolyard.types.principal import Principal
+from toolyard.types.call import Caller, Surface
 from toolyard.types.server import Trust
 
 CALLER = Caller(surface=Surface.MODEL_META)

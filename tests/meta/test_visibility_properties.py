@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.meta.scripted_core import Core, said, server, tool
 
 from toolyard.errors import ToolRefused
+from toolyard.types.account import Principal
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller
-from toolyard.types.decision import Surface, WriteTools
-from toolyard.types.principal import Principal
+from toolyard.types.call import Caller, Surface, WriteTools
 from toolyard.types.server import Bundle, Server, Trust
 
 NAMES = ["read", "write", "find_all", "secret"]

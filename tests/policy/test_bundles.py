@@ -11,9 +11,8 @@ from toolyard.policy.bundle_lookup import select_bundles
 from toolyard.policy.glob import matches_glob
 from toolyard.policy.policy import Policy
 from toolyard.policy.rule import Candidate
-from toolyard.types.decision import Surface, Verdict
-from toolyard.types.server import Bundle, Server, StdioSpec
-from toolyard.types.status import State
+from toolyard.types.call import Surface, Verdict
+from toolyard.types.server import Bundle, Server, State, StdioSpec
 from toolyard.types.tool import Definition
 
 REPO = Server("repo", StdioSpec("x"))

@@ -8,9 +8,8 @@ from toolyard.errors import ToolRefused
 from toolyard.policy import Candidate, Policy
 from toolyard.policy.policy import build_hidden_refusal, build_refusal
 from toolyard.types.account import Right, TokenScope
-from toolyard.types.decision import Surface, summarize_hiding_rules
-from toolyard.types.server import Server, StdioSpec
-from toolyard.types.status import State
+from toolyard.types.call import Surface, summarize_hiding_rules
+from toolyard.types.server import Server, State, StdioSpec
 from toolyard.types.tool import Definition
 
 WRITE = Definition("repo", "delete", annotations={"readOnlyHint": False})

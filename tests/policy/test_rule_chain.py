@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from toolyard.policy.policy import Policy
 from toolyard.policy.rule import Candidate
 from toolyard.types.agent import Agent
-from toolyard.types.decision import Decision, Surface, Verdict, WriteTools
-from toolyard.types.server import Bundle, Server, StdioSpec, Trust
-from toolyard.types.status import State
+from toolyard.types.call import Decision, Surface, Verdict, WriteTools
+from toolyard.types.server import Bundle, Server, State, StdioSpec, Trust
 from toolyard.types.tool import Definition
 
 TRUSTED = Server("repo", StdioSpec("repo-server"))

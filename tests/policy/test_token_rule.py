@@ -10,9 +10,8 @@ from toolyard.policy import Candidate, Policy
 from toolyard.policy.rules import scope_covers_server
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.decision import Surface, Verdict, WriteTools
-from toolyard.types.server import HttpSpec, InstanceSpec, Server
-from toolyard.types.status import State
+from toolyard.types.call import Surface, Verdict, WriteTools
+from toolyard.types.server import HttpSpec, InstanceSpec, Server, State
 from toolyard.types.tool import Definition
 
 SERVER = Server("github", HttpSpec("https://x.example"))

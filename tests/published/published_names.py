@@ -33,7 +33,7 @@ from toolyard.config.settings import models
 from toolyard.config.settings.table import SETTINGS, Settings
 from toolyard.errors import Problem, ToolyardError
 from toolyard.types.chat import Kind, TurnOutcome, TurnState
-from toolyard.types.result import Media
+from toolyard.types.tool import Media
 from toolyard.web import api
 from toolyard.web.api.openapi import build_openapi_document
 from toolyard.web.problem_details import find_problem_kind

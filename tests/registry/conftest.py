@@ -22,8 +22,7 @@ from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
 from toolyard.registry.credentials import AuthProviderFactory
 from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.store import Database
-from toolyard.types.account import Role, User
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal, Role, User
 from toolyard.types.registry import Instance, InstanceState
 from toolyard.types.server import Server
 

@@ -16,9 +16,9 @@ from toolyard.net import OutboundHttp
 from toolyard.registry import Registry
 from toolyard.registry.credentials import AuthProviderFactory
 from toolyard.store import Database
+from toolyard.types.account import Principal
 from toolyard.types.call import Caller, ToolCall
-from toolyard.types.config import Configuration
-from toolyard.types.principal import Principal
+from toolyard.types.server import Configuration
 
 
 async def main(data_dir: str, url: str, key: str, user: str, instance_id: str, calls: str) -> None:

@@ -34,8 +34,8 @@ from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.store import Database
 from toolyard.types.account import Role, User
 from toolyard.types.call import Caller, ToolCall
-from toolyard.types.config import Configuration
 from toolyard.types.registry import Instance
+from toolyard.types.server import Configuration
 
 MCP, AUTH = "mcp.example.org", "auth.example.net"
 PUBLIC = {MCP: "93.184.216.34", AUTH: "93.184.216.35"}

@@ -20,11 +20,10 @@ from toolyard.net import OutboundHttp
 from toolyard.registry import ChoiceDraft
 from toolyard.registry.credentials import AuthProviderFactory, config_grant_key
 from toolyard.store.errors import DatabaseUnavailable
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.call import Caller, ToolCall
-from toolyard.types.config import Configuration
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.registry import InstanceState
-from toolyard.types.server import HttpSpec, OAuthSpec, Provenance, Server, StdioSpec
+from toolyard.types.server import Configuration, HttpSpec, OAuthSpec, Provenance, Server, StdioSpec
 
 if TYPE_CHECKING:
     from tests.registry.conftest import Office

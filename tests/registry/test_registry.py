@@ -13,7 +13,7 @@ from toolyard.registry.errors import Invalid, NotFound, Taken
 from toolyard.store import Database
 from toolyard.types.account import Role, User
 from toolyard.types.registry import AuthChoice, Instance, InstanceState, RegistryServer
-from toolyard.types.status import State, Status
+from toolyard.types.server import State, Status
 
 URL = "https://api.github.com/mcp"
 HEADER = ChoiceDraft("header", key="X-Key")

@@ -18,8 +18,8 @@ from toolyard.errors import (
     Unreachable,
 )
 from toolyard.results.error_result import error_to_result
-from toolyard.types.result import ErrorView, ResultLimits
 from toolyard.types.server import Trust
+from toolyard.types.tool import ErrorView, ResultLimits
 
 
 def seen(error: ToolyardError, trust: Trust = Trust.TRUSTED, secrets: tuple[str, ...] = ()) -> ErrorView:

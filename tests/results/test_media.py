@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from toolyard.results.result_store import MemoryResultStore, StoredResult
 from toolyard.results.shape import shape_and_store, shape_result
-from toolyard.types.result import Result, ResultLimits
 from toolyard.types.server import Trust
+from toolyard.types.tool import Result, ResultLimits
 
 
 def image(data: bytes, kind: str = "image") -> dict[str, Any]:

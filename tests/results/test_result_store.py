@@ -18,7 +18,7 @@ from toolyard.results.retention import PrincipalResultStores, Retention
 from toolyard.results.sqlite_store import SqliteResultStore
 from toolyard.store import Database
 from toolyard.store.repositories.results import DatabaseResultStore
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.server import Trust
 
 ANN, BOB = Principal("ann"), Principal("bob")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from toolyard.results.readable_json import to_readable_json
 from toolyard.results.result_store import MemoryResultStore
 from toolyard.results.shape import shape_and_store, shape_result
-from toolyard.types.result import Media, ResourceLink, Result, ResultLimits, TextBlock, TextResource
 from toolyard.types.server import Trust
+from toolyard.types.tool import Media, ResourceLink, Result, ResultLimits, TextBlock, TextResource
 
 PIXEL = base64.b64encode(bytes(range(256)) * 4).decode()
 

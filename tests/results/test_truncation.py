@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from toolyard.results.result_store import MemoryResultStore, StoredResult, make_handle
 from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.results.truncation import truncate_middle
-from toolyard.types.result import ResultLimits
 from toolyard.types.server import Trust
+from toolyard.types.tool import ResultLimits
 
 NOTE = re.compile(r"\n\n\[([\d,]+) of ([\d,]+) characters are omitted here; (.*?)\]\n\n")
 

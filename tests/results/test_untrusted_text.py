@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from toolyard.results.shape import shape_result
 from toolyard.results.untrusted_text import derive_mark, fence_length, fence_untrusted_text
-from toolyard.types.result import ResultLimits
 from toolyard.types.server import Trust
+from toolyard.types.tool import ResultLimits
 
 
 def taken_apart(fenced: str) -> tuple[str, str, str]:

@@ -12,8 +12,7 @@ from tests.store.test_migrations import code_of_revision, open_database
 
 from toolyard.agents.chat.errors import ChatChanged
 from toolyard.store import Database
-from toolyard.types.chat import ChatEvent, Kind, TurnState
-from toolyard.types.turn_tree import Fork
+from toolyard.types.chat import ChatEvent, Fork, Kind, TurnState
 
 
 async def turn(database: Database, fork: Fork | None = None, length: int = 3) -> int:

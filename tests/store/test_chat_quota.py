@@ -14,8 +14,7 @@ from toolyard.agents.chat.errors import ChatQuotaExceeded
 from toolyard.store import Database
 from toolyard.store.repositories.chat_quota import ChatQuota
 from toolyard.store.sql import migrate
-from toolyard.types.chat import Kind, NewChatEvent, TurnState
-from toolyard.types.turn_tree import Fork
+from toolyard.types.chat import Fork, Kind, NewChatEvent, TurnState
 
 
 async def stored_bytes(database: Database, owner: str = "local") -> int:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 
 from toolyard.store import Database
-from toolyard.types.approval import Approval
+from toolyard.types.approval import Approval, PageQuestion, PendingKind
 from toolyard.types.chat import Chat, Kind, NewChatEvent, Question, TurnState
-from toolyard.types.page_question import PageQuestion
-from toolyard.types.pending_item import PendingKind
 
 USER = NewChatEvent(Kind.USER, {"text": "Hello", "model": None, "agent": None, "again": None})
 QUESTION = NewChatEvent(Kind.QUESTION, {"id": "q", "call": "1"})

@@ -11,8 +11,7 @@ from toolyard.results.result_store import StoredResult, make_handle
 from toolyard.results.retention import Retention
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.types.account import User
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal, User
 from toolyard.types.server import Trust
 
 KEPT = StoredResult("a long text", Trust.UNTRUSTED, "srv")

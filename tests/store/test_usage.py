@@ -10,8 +10,7 @@ import pytest
 from tests.store.test_migrations import code_of_revision, open_database
 
 from toolyard.store import Database
-from toolyard.types.audit import AuditEntry
-from toolyard.types.usage import ToolUsage, UsageGroup, UsageSums, server_of_tool
+from toolyard.types.audit import AuditEntry, ToolUsage, UsageGroup, UsageSums, server_of_tool
 
 MIDDAY = datetime(2026, 3, 10, 12, tzinfo=UTC)
 TODAY = MIDDAY.date()

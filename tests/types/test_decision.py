@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.types.decision import Decision, DecisionStep, RuleOutcome, Verdict
+from toolyard.types.call import Decision, DecisionStep, RuleOutcome, Verdict
 
 links = st.builds(
     DecisionStep, st.sampled_from(["one", "two"]), st.sampled_from(RuleOutcome), st.just("because")

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from toolyard.types.result import Media, Result, TextBlock, TextResource
+from toolyard.types.tool import Media, Result, TextBlock, TextResource
 
 
 def test_a_result_without_error_is_its_text() -> None:

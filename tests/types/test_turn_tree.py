@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.types.turn_tree import TurnTree
+from toolyard.types.chat import TurnTree
 
 
 @dataclass(eq=False)

@@ -14,9 +14,8 @@ from tests.web.conftest import Client
 
 from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.gateway.client_subscriptions import Subscription
-from toolyard.types.account import Right, TokenScope
+from toolyard.types.account import LOCAL_PRINCIPAL, Right, TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.web.gateway_mount import GatewayMount
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from tests.archives import join_files
 from tests.web.chat_client import begin, ended, results_server, run, streaming
 
 from toolyard.types.agent import Agent
+from toolyard.types.approval import PageQuestion
 from toolyard.types.chat import Question
-from toolyard.types.page_question import PageQuestion
 
 if TYPE_CHECKING:
     from tests.conftest import Listening

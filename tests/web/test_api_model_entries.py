@@ -404,7 +404,7 @@ async def test_a_change_applies_on_every_replica(
     await add(one.client(), **entry(model_program.url))
 
     def choices() -> list[str]:
-        from toolyard.types.principal import LOCAL_PRINCIPAL
+        from toolyard.types.account import LOCAL_PRINCIPAL
 
         return [each.id for each in other.services.models.choices_for(LOCAL_PRINCIPAL)]
 

@@ -19,8 +19,7 @@ from tests.web.conftest import Answer, Local, Opening, Person, Starting
 
 from toolyard.catalog.lock import build_pins, write_lock
 from toolyard.types.audit import AuditEntry
-from toolyard.types.catalog import RawListing, ValidatedListing
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Definition, RawListing, ValidatedListing
 from toolyard.web.access.dependencies import require_admin
 from toolyard.web.routes import LazyRoute
 

@@ -25,7 +25,7 @@ from tests.web.test_pages_browser import CONTRAST, Looking, schemes, window
 from toolyard.agents.chat.result_event import result_event
 from toolyard.store import Database
 from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
-from toolyard.types.result import Result
+from toolyard.types.tool import Result
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 

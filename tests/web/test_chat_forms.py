@@ -19,10 +19,9 @@ from tests.web.test_pages_render import check
 
 from toolyard.agents.chat.result_event import result_event
 from toolyard.types.agent import Agent
-from toolyard.types.audit import AuditEntry
+from toolyard.types.audit import AuditEntry, UsageGroup
 from toolyard.types.chat import Kind, NewChatEvent, TurnState
-from toolyard.types.result import Result
-from toolyard.types.usage import UsageGroup
+from toolyard.types.tool import Result
 
 if TYPE_CHECKING:
     from tests.conftest import Listening

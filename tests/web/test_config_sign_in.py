@@ -17,7 +17,7 @@ from yarl import URL
 
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.store.sql.tables import auth_clients, auth_grants
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.registry import InstanceState
 
 if TYPE_CHECKING:

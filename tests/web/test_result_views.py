@@ -16,7 +16,7 @@ from tests.loop_watch import LoopWatch
 from toolyard.agents.chat.result_event import read_full_result, result_event
 from toolyard.results.untrusted_text import fence_untrusted_text, unfence_text
 from toolyard.types.chat import CallResult
-from toolyard.types.result import Result
+from toolyard.types.tool import Result
 from toolyard.web.rendering.child import RenderingProcess
 from toolyard.web.rendering.result_csv import write_csv
 from toolyard.web.rendering.result_renderer import ResultRenderer

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from toolyard import Callbacks, State, ToolRefused, Toolyard, Unreachable
-from toolyard.types.decision import Verdict
+from toolyard.types.call import Verdict
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]

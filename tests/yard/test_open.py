@@ -12,7 +12,7 @@ import pytest
 from toolyard import AgentsError, ConfigError, State, ToolRefused, Toolyard, Unreachable, load_config
 from toolyard.config import approve_file, review_file
 from toolyard.types.agent import Agent
-from toolyard.types.decision import WriteTools
+from toolyard.types.call import WriteTools
 
 if TYPE_CHECKING:
     from tests.yard.conftest import Recorder

@@ -13,8 +13,7 @@ from toolyard import State, ToolRefused, Toolyard, Unreachable
 from toolyard.meta import META_TOOLS
 from toolyard.results import fence_untrusted_text
 from toolyard.types.agent import Agent
-from toolyard.types.call import ApprovalRequest
-from toolyard.types.decision import Verdict
+from toolyard.types.call import ApprovalRequest, Verdict
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]

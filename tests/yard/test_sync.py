@@ -30,8 +30,7 @@ from toolyard import (
     Toolyard,
     Unreachable,
 )
-from toolyard.types.call import ApprovalRequest
-from toolyard.types.decision import Verdict
+from toolyard.types.call import ApprovalRequest, Verdict
 from toolyard.yard import SyncToolyard
 
 Recorders = Callable[..., Any]

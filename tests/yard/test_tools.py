@@ -13,7 +13,7 @@ import pytest
 from toolyard import AgentsError, ConfigError, Tool, ToolRefused, Toolyard, Unreachable
 from toolyard.catalog.exposed_names import RenameReason
 from toolyard.types.agent import Agent
-from toolyard.types.decision import Verdict
+from toolyard.types.call import Verdict
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]

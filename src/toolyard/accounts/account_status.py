@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
-from toolyard.types.account import Role, User
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL, Role, User
 
 __all__ = ["Identity", "effective_role", "resolve_effective_user"]
 

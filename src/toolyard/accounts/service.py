@@ -23,6 +23,7 @@ from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.errors import Problem
 from toolyard.types.account import (
+    LOCAL_PRINCIPAL,
     ApiToken,
     BrowserSession,
     Invite,
@@ -34,7 +35,6 @@ from toolyard.types.account import (
     User,
 )
 from toolyard.types.clock import is_future, is_recent
-from toolyard.types.principal import LOCAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from toolyard.store.repositories.accounts import SqlAccountStorage

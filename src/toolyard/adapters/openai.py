@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from toolyard.adapters.parallel_calls import ModelToolCall, ToolCaller, result_text, select_images
-from toolyard.types.result import Media, Result
+from toolyard.types.tool import Media, Result
 from toolyard.yard import Toolyard
 
 try:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
-from toolyard.types.result import Media, Result
+from toolyard.types.tool import Media, Result
 from toolyard.yard import ProviderName, Toolyard
 
 __all__ = ["ModelToolCall", "ToolCaller", "normalize_mime_type", "result_text", "select_images"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolyard.adapters.parallel_calls import normalize_mime_type, result_text, select_images
-from toolyard.types.result import Media
+from toolyard.types.tool import Media
 from toolyard.yard import ProviderName, Toolyard
 
 try:

@@ -36,10 +36,9 @@ from toolyard.errors import ToolyardError
 from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.stdio.local_gateway import LocalGateway, resolve_caller
 from toolyard.transports.stdio.supervisor import INHERITED_VARIABLES
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
-from toolyard.types.config import Configuration
-from toolyard.types.principal import LOCAL_PRINCIPAL
-from toolyard.types.server import StdioSpec
+from toolyard.types.server import Configuration, StdioSpec
 from toolyard.yard import Toolyard
 
 if TYPE_CHECKING:

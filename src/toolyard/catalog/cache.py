@@ -28,10 +28,9 @@ from toolyard.catalog.storage import (
 from toolyard.catalog.tool_validation import SchemaCheck
 from toolyard.concurrency.tasks import SingleFlight
 from toolyard.errors import ServerError, SignInNeeded, Unreachable
-from toolyard.types.catalog import CacheScope, Catalogue, RawListing, ValidatedListing
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.server import Server, Trust
-from toolyard.types.tool import JsonObject
+from toolyard.types.tool import CacheScope, Catalogue, JsonObject, RawListing, ValidatedListing
 
 __all__ = [
     "MAX_TTL_SECONDS",

@@ -13,8 +13,7 @@ import orjson
 
 from toolyard.catalog.hashes import definition_hash
 from toolyard.catalog.tool_validation import MAX_TOOL_BYTES, SchemaCheck, validate_tools
-from toolyard.types.catalog import RawListing, ValidatedListing
-from toolyard.types.tool import JsonObject
+from toolyard.types.tool import JsonObject, RawListing, ValidatedListing
 
 __all__ = [
     "body_hash",

@@ -9,9 +9,8 @@ from functools import cached_property
 
 from toolyard.catalog.exposed_names import ExposedNames, NameAssigner, ServerToolNames
 from toolyard.errors import ServerError
-from toolyard.types.catalog import Catalogue, QuarantinedTool
 from toolyard.types.server import NATIVE_SERVER_ID
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Catalogue, Definition, QuarantinedTool
 
 __all__ = ["ToolListing"]
 

@@ -10,8 +10,7 @@ from typing import TypeAlias, cast
 import orjson
 
 from toolyard.catalog.token_estimate import estimate_tool_tokens
-from toolyard.types.catalog import QuarantinedTool, ToolRemark
-from toolyard.types.tool import Definition, JsonObject
+from toolyard.types.tool import Definition, JsonObject, QuarantinedTool, ToolRemark
 
 __all__ = [
     "MAX_NESTING_LEVELS",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from toolyard.background.views import View
     from toolyard.config.settings.table import Settings
-    from toolyard.types.config import Configuration
+    from toolyard.types.server import Configuration
     from toolyard.yard import Toolyard
 
 __all__ = ["open_offline_yard", "open_yard", "run_async", "serve_operation"]

@@ -38,9 +38,8 @@ from toolyard.errors import ServerError
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.registry.credentials import build_config_target, config_grant_key
 from toolyard.store import Database
-from toolyard.types.config import Configuration
-from toolyard.types.principal import LOCAL_PRINCIPAL
-from toolyard.types.server import HttpSpec, Server
+from toolyard.types.account import LOCAL_PRINCIPAL
+from toolyard.types.server import Configuration, HttpSpec, Server
 
 __all__ = [
     "PastedRedirectError",

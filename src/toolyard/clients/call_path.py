@@ -28,13 +28,21 @@ from toolyard.results import (
 )
 from toolyard.results.readable_json import to_readable_json
 from toolyard.tracing.tracer import Attributes
-from toolyard.types.call import ApprovalRequest, Caller, CallRecord, McpRequest, ToolCall
-from toolyard.types.decision import Decision, HiddenTool, Surface, Verdict, WriteTools
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
-from toolyard.types.result import Result
-from toolyard.types.server import NATIVE_SERVER_ID, Server, Trust
-from toolyard.types.status import Status
-from toolyard.types.tool import Definition
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
+from toolyard.types.call import (
+    ApprovalRequest,
+    Caller,
+    CallRecord,
+    Decision,
+    HiddenTool,
+    McpRequest,
+    Surface,
+    ToolCall,
+    Verdict,
+    WriteTools,
+)
+from toolyard.types.server import NATIVE_SERVER_ID, Server, Status, Trust
+from toolyard.types.tool import Definition, Result
 
 __all__ = [
     "AcceptUrlFor",

@@ -17,10 +17,9 @@ from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connection import Connection
 from toolyard.errors import ServerError
 from toolyard.protocol.codec import encode
+from toolyard.types.account import Principal
 from toolyard.types.call import McpRequest, RequestClient
-from toolyard.types.principal import Principal
-from toolyard.types.server import SessionPolicy
-from toolyard.types.status import State
+from toolyard.types.server import SessionPolicy, State
 
 __all__ = ["ClientConnections"]
 

@@ -37,10 +37,9 @@ from toolyard.protocol.client import HandshakeResult
 from toolyard.protocol.constants import HEADER_MISMATCH, LOG_LEVELS, UNSUPPORTED_VERSION
 from toolyard.protocol.mirrored_headers import HeaderParam, build_param_headers
 from toolyard.transports.stdio.stderr_tail import find_failure_line
+from toolyard.types.account import Principal
 from toolyard.types.call import McpRequest, RequestClient
-from toolyard.types.principal import Principal
-from toolyard.types.server import RestartPolicy, Server, StdioSpec, Timeouts
-from toolyard.types.status import State, Status
+from toolyard.types.server import RestartPolicy, Server, State, Status, StdioSpec, Timeouts
 
 __all__ = ["Connection", "initial_status"]
 

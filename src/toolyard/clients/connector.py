@@ -25,7 +25,7 @@ from toolyard.tracing.tracer import Tracer
 from toolyard.transports.registry import TRANSPORTS, TransportResources
 from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, NOT_MCP_HINT, STREAMABLE_HTTP_HINT, Transport
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts, TransportName
 
 __all__ = ["AuthProviderFor", "Connector", "connect_timeout_hint", "server_fingerprint"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Set
 from typing import TypeAlias
 
 from toolyard.clients.connection import Connection
-from toolyard.types.status import State
+from toolyard.types.server import State
 
 __all__ = ["DedicatedConnectionKey", "DedicatedConnections"]
 

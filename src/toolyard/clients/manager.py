@@ -26,10 +26,9 @@ from toolyard.net import OutboundHttp
 from toolyard.protocol.client import HandshakeResult
 from toolyard.tracing.tracer import Tracer
 from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.call import Caller, McpRequest, RequestClient
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
-from toolyard.types.server import Server, SessionPolicy, StdioSpec, Trust
-from toolyard.types.status import ServerProcess, State, Status
+from toolyard.types.server import Server, ServerProcess, SessionPolicy, State, Status, StdioSpec, Trust
 from toolyard.types.version import __version__
 
 __all__ = ["CallbacksFor", "ConnectionManager", "OnServerNotification"]

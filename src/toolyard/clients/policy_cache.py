@@ -7,10 +7,8 @@ from weakref import WeakValueDictionary
 
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.policy import Policy, ServerPolicy
-from toolyard.types.call import Caller
-from toolyard.types.decision import WriteTools
-from toolyard.types.server import Server
-from toolyard.types.status import State
+from toolyard.types.call import Caller, WriteTools
+from toolyard.types.server import Server, State
 
 __all__ = ["PolicyCache", "ServerPolicies"]
 

@@ -18,11 +18,9 @@ from toolyard.clients.deferred_listings import DeferredListings
 from toolyard.clients.manager import ConnectionManager
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import ServerError, SignInNeeded, Unreachable
-from toolyard.types.catalog import CacheScope, Catalogue, RawListing
-from toolyard.types.principal import Principal
-from toolyard.types.server import Server
-from toolyard.types.status import State
-from toolyard.types.tool import Definition
+from toolyard.types.account import Principal
+from toolyard.types.server import Server, State
+from toolyard.types.tool import CacheScope, Catalogue, Definition, RawListing
 
 __all__ = ["ToolDirectory", "ToolFetcher"]
 

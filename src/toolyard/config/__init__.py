@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from toolyard.config.sources.discovery import discover_config_path
     from toolyard.config.sources.load import load_config, parse_config
     from toolyard.config.watch import ConfigBroken, ConfigChange, watch_config
-    from toolyard.types.config import Configuration
+    from toolyard.types.server import Configuration
 
 __all__ = [
     "SETTINGS",
@@ -78,7 +78,7 @@ _EXPORTS_BY_MODULE = {
     "config.settings.sources": ("load_settings",),
     "config.settings.table": ("SETTINGS", "Setting", "SettingValue", "Settings"),
     "config.watch": ("ConfigBroken", "ConfigChange", "watch_config"),
-    "types.config": ("Configuration",),
+    "types.server": ("Configuration",),
 }
 _MODULE_OF_EXPORT = {name: home for home, names in _EXPORTS_BY_MODULE.items() for name in names}
 

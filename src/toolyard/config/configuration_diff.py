@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from toolyard.types.config import Configuration
-from toolyard.types.server import Bundle, Provenance, Server
+from toolyard.types.server import Bundle, Configuration, Provenance, Server
 
 __all__ = ["ConfigDiff", "diff_configurations"]
 

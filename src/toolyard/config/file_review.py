@@ -22,8 +22,7 @@ from toolyard.config.sources.merge import merge_layers
 from toolyard.config.sources.server_variables import find_variable_names
 from toolyard.config.value_checks import mask_user_info
 from toolyard.errors import ConfigError, Problem
-from toolyard.types.config import Configuration
-from toolyard.types.server import HttpSpec, Server, StdioSpec
+from toolyard.types.server import Configuration, HttpSpec, Server, StdioSpec
 from toolyard.types.visible_text import visible
 
 __all__ = [

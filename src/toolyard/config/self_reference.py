@@ -8,8 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from toolyard.config.data_dir import default_data_dir
-from toolyard.types.config import Configuration
-from toolyard.types.server import Server, StdioSpec
+from toolyard.types.server import Configuration, Server, StdioSpec
 
 __all__ = ["disable_self_references", "starts_toolyard"]
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from toolyard.errors import Problem
-from toolyard.types.config import Configuration
-from toolyard.types.server import Server, StdioSpec
+from toolyard.types.server import Configuration, Server, StdioSpec
 
 __all__ = ["CLIENT_DIR_VARIABLE", "place_servers"]
 

@@ -20,7 +20,7 @@ from toolyard.config.file_reader import read_regular_file
 from toolyard.config.sources.discovery import ConfigFile, ConfigOrigin
 from toolyard.config.sources.load import client_environment, find_loaded_file, load_from_file
 from toolyard.errors import ConfigError, Problem
-from toolyard.types.config import Configuration
+from toolyard.types.server import Configuration
 
 __all__ = ["ConfigBroken", "ConfigChange", "watch_config", "watch_file"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.errors import AgentsError, Problem
 from toolyard.store.lazy_database import LazyDatabase
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent, StoredAgent
-from toolyard.types.principal import LOCAL_PRINCIPAL
 
 # The command line must not load the database library for an agent of AGENTS.md.
 if TYPE_CHECKING:

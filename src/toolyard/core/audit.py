@@ -12,11 +12,10 @@ from toolyard.config.settings.table import Settings
 from toolyard.store.errors import StoreError
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.usage import MODEL_REQUEST_ACTION, TOOL_CALL_ACTION
-from toolyard.types.account import RequestUser
+from toolyard.types.account import LOCAL_PRINCIPAL, RequestUser
 from toolyard.types.audit import AuditEntry
 from toolyard.types.call import Caller, CallRecord
 from toolyard.types.chat import ModelUsage
-from toolyard.types.principal import LOCAL_PRINCIPAL
 
 __all__ = ["AuditRecorder"]
 

@@ -8,11 +8,9 @@ from toolyard.concurrency.lru_cache import LruCache
 from toolyard.core.agents import AgentRoster
 from toolyard.core.current_config import CurrentConfig
 from toolyard.policy import select_bundles
-from toolyard.types.account import RequestUser, TokenScope
+from toolyard.types.account import Principal, RequestUser, TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller
-from toolyard.types.decision import Surface
-from toolyard.types.principal import Principal
+from toolyard.types.call import Caller, Surface
 
 __all__ = ["CallerCache"]
 

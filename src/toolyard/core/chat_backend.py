@@ -19,12 +19,10 @@ from toolyard.core.instances import InstanceSync
 from toolyard.errors import AgentsError, ConfigError
 from toolyard.policy import select_bundles
 from toolyard.store.repositories.accounts import SqlAccountStorage
-from toolyard.types.account import RequestUser, User
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal, RequestUser, User
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, Surface
 from toolyard.types.chat import Chat
-from toolyard.types.decision import Surface
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Bundle
 
 __all__ = ["DatabaseChatBackend"]

@@ -53,10 +53,9 @@ from toolyard.results.sqlite_store import SqliteResultStore
 from toolyard.store.lazy_database import LazyDatabase
 from toolyard.store.lazy_listings import LazyPinEntryStorage, select_catalogue_storage
 from toolyard.tracing.selection import choose_tracer
+from toolyard.types.account import Principal
 from toolyard.types.call import CallRecord
-from toolyard.types.config import Configuration
-from toolyard.types.principal import Principal
-from toolyard.types.server import HttpSpec, Server
+from toolyard.types.server import Configuration, HttpSpec, Server
 from toolyard.types.tool import JsonObject
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from toolyard.config.settings.table import Settings
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.server_updates import ServerUpdates
 from toolyard.registry.errors import NotFound
-from toolyard.types.account import RequestUser
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal, RequestUser
 from toolyard.types.agent import Agent
-from toolyard.types.config import Configuration
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.server import Configuration
 
 __all__ = ["ChangeNotifier", "ConfiguredServers", "CurrentConfig"]
 

@@ -13,11 +13,9 @@ from toolyard.core.server_updates import ServerUpdates
 from toolyard.policy.rules import scope_covers_server
 from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
-from toolyard.types.account import RequestUser, TokenScope
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal, RequestUser, TokenScope
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
-from toolyard.types.server import Server
-from toolyard.types.status import State
+from toolyard.types.server import Server, State
 
 __all__ = ["InstanceSync", "InstanceWithServer"]
 

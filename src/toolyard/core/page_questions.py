@@ -16,7 +16,7 @@ from toolyard.clients.callbacks import CapabilityNotOffered
 from toolyard.clients.unanswered_calls import UnansweredCall
 from toolyard.errors import CallTimeout, ToolyardError
 from toolyard.store.repositories.questions import SqlQuestionStore
-from toolyard.types.page_question import PageQuestion
+from toolyard.types.approval import PageQuestion
 
 __all__ = ["PageQuestions"]
 

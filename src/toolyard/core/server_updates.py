@@ -10,10 +10,8 @@ from toolyard.clients.call_path import CallPath
 from toolyard.clients.connection import initial_status
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.meta import MetaTools
-from toolyard.types.config import Configuration
-from toolyard.types.principal import Principal
-from toolyard.types.server import Server
-from toolyard.types.status import Status
+from toolyard.types.account import Principal
+from toolyard.types.server import Configuration, Server, Status
 
 __all__ = ["ServerUpdates"]
 

@@ -43,7 +43,7 @@ from toolyard.results.retention import Retention
 from toolyard.store import Database
 from toolyard.tracing.selection import choose_tracer
 from toolyard.types.call import CallRecord
-from toolyard.types.config import Configuration
+from toolyard.types.server import Configuration
 
 __all__ = ["Services"]
 

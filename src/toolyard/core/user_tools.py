@@ -12,8 +12,7 @@ from toolyard.core.callers import CallerCache
 from toolyard.core.instances import InstanceSync
 from toolyard.types.account import RequestUser
 from toolyard.types.call import Caller, ToolCall
-from toolyard.types.result import Result
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Definition, Result
 
 __all__ = ["UserTools"]
 

@@ -20,15 +20,12 @@ from toolyard.gateway.gateway import SERVER_INFO, Gateway
 from toolyard.gateway.surface.list_repair import repair_server_info
 from toolyard.policy import select_bundles
 from toolyard.policy.agent_patterns import ToolPatterns, compile_patterns
-from toolyard.types.account import Right, TokenScope
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal, Right, TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller
-from toolyard.types.catalog import Catalogue
+from toolyard.types.call import Caller, Surface
 from toolyard.types.clock import is_future
-from toolyard.types.decision import Surface
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Bundle, Server, Trust
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Catalogue, Definition
 
 __all__ = ["CallerView", "find_agent", "gateway_caller", "limit_scope_to_server"]
 

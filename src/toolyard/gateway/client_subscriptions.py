@@ -14,7 +14,7 @@ from toolyard.gateway.upstream_subscriptions import (
     SUBSCRIPTION_ACKNOWLEDGED,
     UpstreamSubscriptions,
 )
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 
 __all__ = ["ELICITATION_COMPLETE", "LIST_CHANGED_KINDS", "ClientSubscriptions", "Subscription"]
 

@@ -24,7 +24,7 @@ from toolyard.gateway.surface.listing_cache import ListingCache
 from toolyard.meta import MetaTools
 from toolyard.protocol.codec import JsonFragment, encode_fragment
 from toolyard.protocol.eras import Era
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.tool import Definition
 from toolyard.types.version import __version__
 

@@ -9,7 +9,7 @@ from typing import Any
 from toolyard.clients import Callbacks
 from toolyard.clients.callbacks import CapabilityNotOffered
 from toolyard.gateway.client_request import LegacySession, forwardable_capabilities
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 
 __all__ = ["SoleClient"]
 

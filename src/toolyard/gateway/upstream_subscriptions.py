@@ -20,8 +20,8 @@ from toolyard.clients import ConnectionManager
 from toolyard.clients.connection import Connection
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import RpcError, ToolyardError
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.call import McpRequest
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Timeouts
 
 __all__ = ["RESOURCE_UPDATED", "SUBSCRIPTION_ACKNOWLEDGED", "UpstreamSubscriptions"]

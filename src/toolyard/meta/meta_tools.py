@@ -29,11 +29,9 @@ from toolyard.policy import build_refusal
 from toolyard.results import ResultLimits, fence_untrusted_text
 from toolyard.results.partial_read import ResultExcerpt, ResultReadError, read_lines, read_path, read_range
 from toolyard.results.result_store import ResultStore, StoredResult, make_handle
-from toolyard.types.call import Caller, ToolCall
-from toolyard.types.decision import Surface
-from toolyard.types.result import Media, Result, TextBlock
+from toolyard.types.call import Caller, Surface, ToolCall
 from toolyard.types.server import Trust
-from toolyard.types.tool import Definition, JsonObject
+from toolyard.types.tool import Definition, JsonObject, Media, Result, TextBlock
 
 __all__ = [
     "TOOLS_CALL_NAME",

@@ -29,9 +29,8 @@ from toolyard.policy.rules import (
 from toolyard.policy.server_policy import ServerPolicy
 from toolyard.types.account import TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.decision import Surface, WriteTools
-from toolyard.types.server import NATIVE_SERVER_ID, Bundle, Server
-from toolyard.types.status import State
+from toolyard.types.call import Surface, WriteTools
+from toolyard.types.server import NATIVE_SERVER_ID, Bundle, Server, State
 
 __all__ = ["Policy", "build_hidden_refusal", "build_refusal"]
 

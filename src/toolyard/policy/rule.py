@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from toolyard.types.decision import RuleOutcome
+from toolyard.types.call import RuleOutcome
 from toolyard.types.tool import Definition
 
 __all__ = ["Candidate", "ConstantRule", "Rule"]

@@ -15,9 +15,8 @@ from toolyard.policy.glob import NameMatcher, compile_globs, matches_glob
 from toolyard.policy.rule import Candidate, ConstantRule, Rule
 from toolyard.types.account import TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.decision import RuleOutcome, Surface, WriteTools
-from toolyard.types.server import Bundle, Server, Trust
-from toolyard.types.status import State
+from toolyard.types.call import RuleOutcome, Surface, WriteTools
+from toolyard.types.server import Bundle, Server, State, Trust
 
 __all__ = [
     "AllowDenyLists",

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from toolyard.policy.rule import Candidate, ConstantRule, Rule
 from toolyard.policy.rules import TOKEN_RULE_TITLE
-from toolyard.types.decision import Decision, DecisionStep, RuleOutcome, Verdict
+from toolyard.types.call import Decision, DecisionStep, RuleOutcome, Verdict
 
 __all__ = ["ServerPolicy"]
 

@@ -14,7 +14,7 @@ from toolyard.registry.credentials import build_config_target, can_sign_in, conf
 from toolyard.registry.errors import Invalid
 from toolyard.registry.sign_in import format_sign_in_owner
 from toolyard.registry.validation import is_different_origin
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.server import HttpSpec, Server
 
 __all__ = ["ConfigSignIns", "server_id_from_key"]

@@ -18,7 +18,7 @@ from toolyard.net import OutboundHttp
 from toolyard.registry.server_builder import build_oauth_spec
 from toolyard.registry.service import Registry
 from toolyard.registry.sign_in_state import InstanceStateRecorder, StateRecordingAuthProvider
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.registry import AuthChoice, RegistryServer, grant_key
 from toolyard.types.server import HttpSpec, OAuthSpec, Server
 

@@ -22,7 +22,7 @@ from toolyard.registry.credentials import choice_target, config_grant_key, has_a
 from toolyard.registry.errors import Invalid
 from toolyard.registry.field_validation import issuer_fault
 from toolyard.registry.service import Registry
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.registry import AuthChoice, AuthKind, RegistryServer
 from toolyard.types.server import HttpSpec, OAuthSpec, Server
 

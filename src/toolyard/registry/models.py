@@ -22,7 +22,7 @@ from toolyard.registry.field_validation import client_credential_fault
 from toolyard.registry.validation import FieldChecker, is_different_origin
 from toolyard.store.errors import StoreError
 from toolyard.store.repositories.models import SqlModelStorage, edit_conflict_error
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.stored_model import (
     LOCAL_PROVIDER,
     ModelAudience,

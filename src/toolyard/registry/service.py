@@ -28,8 +28,7 @@ from toolyard.types.registry import (
     RegistryServer,
     ServerDraft,
 )
-from toolyard.types.server import Server
-from toolyard.types.status import State, Status
+from toolyard.types.server import Server, State, Status
 
 if TYPE_CHECKING:
     from toolyard.store.repositories.registry import SqlRegistryStorage

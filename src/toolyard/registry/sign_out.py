@@ -18,7 +18,7 @@ from toolyard.net import OutboundHttp
 from toolyard.registry.credentials import build_config_target, config_grant_key
 from toolyard.registry.server_builder import build_oauth_spec
 from toolyard.registry.service import Registry
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.registry import Instance, InstanceState, RegistryServer, grant_key
 from toolyard.types.server import HttpSpec, OAuthSpec, Server
 

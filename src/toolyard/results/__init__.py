@@ -11,7 +11,7 @@ from toolyard.results.result_store import MemoryResultStore, ResultStore, Stored
 from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.results.truncation import truncate_middle
 from toolyard.results.untrusted_text import fence_untrusted_text
-from toolyard.types.result import ResultLimits
+from toolyard.types.tool import ResultLimits
 
 __all__ = [
     "MemoryResultStore",

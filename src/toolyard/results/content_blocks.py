@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
 
 from toolyard.results.readable_json import to_readable_json
-from toolyard.types.result import ContentBlock, Media, ResourceLink, TextBlock, TextResource
-from toolyard.types.tool import JsonObject
+from toolyard.types.tool import ContentBlock, JsonObject, Media, ResourceLink, TextBlock, TextResource
 
 __all__ = ["ParsedBlock", "decode_base64", "normalize_base64", "parse_block"]
 

@@ -9,8 +9,8 @@ from toolyard.results.readable_json import to_readable_json
 from toolyard.results.redaction import redact_secrets
 from toolyard.results.truncation import truncate_middle
 from toolyard.results.untrusted_text import fence_length, fence_untrusted_text
-from toolyard.types.result import Result, ResultLimits
 from toolyard.types.server import Trust
+from toolyard.types.tool import Result, ResultLimits
 
 __all__ = ["UNREACHABLE_TEXT", "error_to_result", "format_error_details"]
 

@@ -7,8 +7,7 @@ from typing import NamedTuple, cast
 
 from toolyard.results.content_blocks import ParsedBlock, parse_block
 from toolyard.results.readable_json import to_readable_json
-from toolyard.types.result import ContentBlock, Media, TextBlock
-from toolyard.types.tool import JsonObject
+from toolyard.types.tool import ContentBlock, JsonObject, Media, TextBlock
 
 __all__ = ["NO_OUTPUT_TEXT", "ParsedResult", "parse_result"]
 

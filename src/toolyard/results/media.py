@@ -9,8 +9,8 @@ from hashlib import sha256
 from toolyard.results.content_blocks import ParsedBlock, decode_base64
 from toolyard.results.full_text import ParsedResult
 from toolyard.results.result_store import ResultStore, StoredResult, make_handle
-from toolyard.types.result import ContentBlock, Media, ResultLimits
 from toolyard.types.server import Trust
+from toolyard.types.tool import ContentBlock, Media, ResultLimits
 
 __all__ = ["store_media", "store_media_block"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from toolyard.results.result_store import MemoryResultStore, ResultStore, StoredResult, pack_body, unpack_body
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.server import Trust
 
 __all__ = [

@@ -16,9 +16,8 @@ from toolyard.results.result_store import ResultStore, StoredResult, make_handle
 from toolyard.results.schema_check import find_schema_mismatch
 from toolyard.results.truncation import format_read_hint, truncate_middle
 from toolyard.results.untrusted_text import fence_length, fence_untrusted_text
-from toolyard.types.result import Result, ResultLimits, TextBlock, TextResource
 from toolyard.types.server import Trust
-from toolyard.types.tool import JsonObject
+from toolyard.types.tool import JsonObject, Result, ResultLimits, TextBlock, TextResource
 
 __all__ = ["shape_and_store", "shape_result"]
 

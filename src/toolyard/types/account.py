@@ -1,25 +1,38 @@
-"""User accounts: users, their browser sessions, API tokens, invite links and notices."""
+"""Principals, and user accounts with their browser sessions, API tokens, invite links and notices."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
-
 __all__ = [
+    "LOCAL_PRINCIPAL",
     "ApiToken",
     "AttemptCount",
     "BrowserSession",
     "Invite",
     "Notice",
     "NoticeKind",
+    "Principal",
     "RequestUser",
     "Right",
     "Role",
     "TokenScope",
     "User",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The user on whose behalf tools are called. Connection pools, caches and records are keyed by ``id``."""
+
+    id: str
+    name: str = ""
+    admin: bool = False
+
+
+LOCAL_PRINCIPAL = Principal("local", name="local user", admin=True)
+"""The only user of the library, of the command line and of authentication mode ``none``."""
 
 
 class Role(StrEnum):

@@ -1,13 +1,23 @@
-"""Approvals: pending questions about calls, and grants that allow calls within limits."""
+"""Requests that wait for a person: approvals of calls, resulting grants, and questions of servers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
+from toolyard.types.chat import Question
 from toolyard.types.tool import JsonObject
 
-__all__ = ["Approval", "Grant", "select_usable_grants"]
+__all__ = [
+    "MAX_ANSWER_CHARACTERS",
+    "Approval",
+    "Grant",
+    "PageQuestion",
+    "PendingItem",
+    "PendingKind",
+    "select_usable_grants",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +79,46 @@ def select_usable_grants(
         and fits(grant.predicate)
     )
     return sorted(fitting, key=lambda grant: (grant.uses is not None, grant.expires_at))
+
+
+MAX_ANSWER_CHARACTERS = 64_000
+"""Maximum length of an answer, written as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuestion:
+    """An open question. Only its owner can answer it, and only once."""
+
+    id: str
+    owner: str
+    calls: tuple[str, ...]
+    """Calls that the question may belong to, each with the name of its client."""
+    question: Question
+    asked_at: float
+    expires_at: float
+
+
+class PendingKind(StrEnum):
+    """Reason why an item is listed."""
+
+    RUNNING_CHAT = "running_chat"
+    """A turn is running. Nothing is expected of the person."""
+    WAITING_CHAT = "waiting_chat"
+    """A turn waits for an approval or an answer."""
+    APPROVAL = "approval"
+    """A call of a program needs approval. Approvals in chats are part of the waiting chat."""
+    QUESTION = "question"
+    """A server asks a question that no client can answer."""
+    PROPOSAL = "proposal"
+    """Somebody proposed a server. For admins only."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingItem:
+    """One chat, approval or question."""
+
+    kind: PendingKind
+    id: str
+    title: str
+    """Title of the chat, name of the tool, or name of the server."""
+    since: float

@@ -1,13 +1,16 @@
-"""Entries of the audit log, and the interface to write them."""
+"""Entries of the audit log, and the usage statistics that are summed from them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
 
+from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import JsonObject
 
-__all__ = ["AuditEntry", "AuditLog"]
+__all__ = ["AuditEntry", "AuditLog", "ToolUsage", "UsageGroup", "UsageSums", "server_of_tool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +38,61 @@ class AuditLog(Protocol):
     def record(self, entry: AuditEntry) -> None:
         """Queue an entry to be written. All queued entries are stored when the log has been closed."""
         ...
+
+
+class UsageGroup(StrEnum):
+    """What sums are grouped by. Each is a column of the stored sums."""
+
+    DAY = "day"
+    PERSON = "person"
+    SERVER = "server"
+    TOOL = "tool"
+    AGENT = "agent"
+    MODEL = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUsage:
+    """Calls by canonical id of the tool since a time; ``since`` is None if no calls were counted."""
+
+    calls: Mapping[str, int] = field(default_factory=dict[str, int])
+    since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSums:
+    """Sums of one group. ``key`` is a date like ``2026-01-31``, or an id; it is empty for calls without an
+    agent."""
+
+    key: str
+    calls: int = 0
+    """Tool calls that reached the decision to call a known tool, whatever their outcome."""
+    failures: int = 0
+    """Calls among them that ended with an error, other than a cancellation."""
+    seconds: float = 0.0
+    """Total duration of the calls."""
+    slowest_seconds: float = 0.0
+    requests: int = 0
+    """Requests to models."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    """Cost of the model requests in US dollars, as far as it is known."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens sent to and received from models."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean duration of a call."""
+        return self.seconds / self.calls if self.calls else 0.0
+
+
+def server_of_tool(tool_id: str) -> str:
+    """Return the server's part of a canonical tool id: ``github``, or ``@owner/slug`` for an instance."""
+    first, _, rest = tool_id.partition("/")
+    if not first.startswith("@") or first == NATIVE_SERVER_ID:
+        return first
+    return f"{first}/{rest.partition('/')[0]}"

@@ -1,18 +1,21 @@
-"""Definitions of servers (transport, trust, limits, OAuth) and of bundles of their tools."""
+"""Servers: their definitions (transport, trust, limits, OAuth), bundles of their tools, the configuration
+made of both, and the state of connections."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from toolyard.errors import Problem
+from toolyard.types.tool import JsonObject
 
 __all__ = [
     "NATIVE_SERVER_ID",
     "URL_TRANSPORT_LABELS",
     "Bundle",
+    "Configuration",
     "HttpSpec",
     "InstanceSpec",
     "OAuthSpec",
@@ -20,7 +23,10 @@ __all__ = [
     "Provenance",
     "RestartPolicy",
     "Server",
+    "ServerProcess",
     "SessionPolicy",
+    "State",
+    "Status",
     "StdioSpec",
     "Timeouts",
     "TransportName",
@@ -28,6 +34,7 @@ __all__ = [
     "Trust",
     "UrlTransportName",
 ]
+
 
 NATIVE_SERVER_ID = "@native"
 """Id of the built-in server of read-only tools; the tools have the ids ``@native/tool``.
@@ -253,3 +260,83 @@ class Bundle:
     allow_tools: tuple[str, ...] | None = None
     deny_tools: tuple[str, ...] = ()
     provenance: Provenance = Provenance("code")
+
+
+class State(StrEnum):
+    """State of a connection."""
+
+    DISABLED = "disabled"
+    """Disabled by its definition; nothing is started."""
+    IDLE = "idle"
+    """Not connected; the next call connects."""
+    CONNECTING = "connecting"
+    """Being started or probed; all calls wait for the same attempt."""
+    READY = "ready"
+    """Connected."""
+    NEEDS_AUTH = "needs_auth"
+    """Credentials are missing or no longer accepted."""
+    FAILED = "failed"
+    """The last attempt failed, or the server exited; ``cause`` is the reason."""
+    CLOSED = "closed"
+    """Closed permanently; no further calls are possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """One running process of a stdio server."""
+
+    pid: int
+    users: tuple[str, ...] = ()
+    """Names of the clients that use it and have a session."""
+    launch: str | None = None
+    """How it was started, if there are processes with different launches. Without values of variables."""
+
+
+@dataclass(slots=True)
+class Status:
+    """State of the connection of one principal to one server. A process has exactly one record of each.
+
+    ``cause`` is the root cause in one sentence, ``reason`` the same as a stable identifier for programs: the
+    ``kind`` of the error, or ``disabled``. ``next_retry`` and ``since`` are seconds since the epoch.
+    """
+
+    server: str
+    principal: str
+    state: State
+    since: float
+    cause: str | None = None
+    reason: str | None = None
+    hint: str | None = None
+    protocol_version: str | None = None
+    server_info: JsonObject = field(default_factory=dict[str, Any])
+    capabilities: JsonObject = field(default_factory=dict[str, Any])
+    instructions: str | None = None
+    tool_count: int | None = None
+    token_cost: int | None = None
+    pid: int | None = None
+    processes: tuple[ServerProcess, ...] = ()
+    """All processes of this server for this principal."""
+    stderr: tuple[str, ...] = ()
+    noise: int = 0
+    """Number of lines on standard output that were not MCP messages."""
+    connects: int = 0
+    restarts: int = 0
+    next_retry: float | None = None
+    last_call: float | None = None
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Servers and bundles by id, merged from all sources.
+
+    ``hints`` are warnings that do not prevent loading: ignored keys, a file that needs approval.
+    ``file`` is the configuration file in use, ``waiting`` a file (or a changed version of it) that is not
+    approved yet.
+    """
+
+    servers: Mapping[str, Server] = field(default_factory=dict[str, Server])
+    bundles: Mapping[str, Bundle] = field(default_factory=dict[str, Bundle])
+    hints: tuple[Problem, ...] = ()
+    file: str | None = None
+    waiting: str | None = None

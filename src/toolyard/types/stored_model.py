@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.registry import Audience, TextRule, spec
 
 __all__ = ["LOCAL_PROVIDER", "ModelAudience", "ModelDraft", "StoredModel"]

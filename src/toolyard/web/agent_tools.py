@@ -26,8 +26,7 @@ from toolyard.policy.glob import compile_globs
 from toolyard.policy.rules import scope_covers_server
 from toolyard.types.account import RequestUser
 from toolyard.types.agent import Agent, StoredAgent
-from toolyard.types.call import Caller
-from toolyard.types.decision import Decision, Surface, Verdict
+from toolyard.types.call import Caller, Decision, Surface, Verdict
 from toolyard.types.server import NATIVE_SERVER_ID, Server
 
 __all__ = [

@@ -18,8 +18,8 @@ from toolyard.catalog.schemas.form_fields import SchemaField, read_schema_fields
 from toolyard.clients.manager import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.store.repositories.approvals import SqlApprovalStore
+from toolyard.types.account import Principal
 from toolyard.types.approval import Approval, Grant
-from toolyard.types.principal import Principal
 from toolyard.types.server import HttpSpec, Server
 from toolyard.types.tool import Definition, JsonObject
 from toolyard.types.visible_text import visible

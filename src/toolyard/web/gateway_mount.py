@@ -34,9 +34,8 @@ from toolyard.meta import ToolMode
 from toolyard.policy.rules import scope_covers_server
 from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.types.account import RequestUser, Right, TokenScope
+from toolyard.types.account import Principal, RequestUser, Right, TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.principal import Principal
 from toolyard.web.access.dependencies import parse_bearer_token, require_right
 from toolyard.web.access.request_context import get_request_context
 from toolyard.web.middleware.refusals import build_refusal_response

@@ -17,7 +17,7 @@ from toolyard.errors import RpcError, ServerError, SignInNeeded, Unreachable
 from toolyard.net import OutboundHttp
 from toolyard.registry import Registry
 from toolyard.registry.issuer_confirmation import ClientIssuer, IssuerConfirmation
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.registry import InstanceState, RegistryServer
 from toolyard.types.server import Server, Timeouts
 from toolyard.types.tool import Definition

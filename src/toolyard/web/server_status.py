@@ -14,8 +14,7 @@ from toolyard.core.server_updates import ServerUpdates
 from toolyard.policy.rules import scope_covers_server
 from toolyard.types.call import Caller
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
-from toolyard.types.server import Server, TransportName
-from toolyard.types.status import ServerProcess, State, Status
+from toolyard.types.server import Server, ServerProcess, State, Status, TransportName
 from toolyard.web.live.updates import LiveUpdates
 from toolyard.web.server_icons import find_icon_urls
 

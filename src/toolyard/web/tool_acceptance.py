@@ -18,9 +18,9 @@ from toolyard.core.audit import AuditRecorder
 from toolyard.core.current_config import ChangeNotifier, CurrentConfig
 from toolyard.errors import ServerError
 from toolyard.store.repositories.pins import SqlPinStorage
-from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.registry import Instance, RegistryServer
 from toolyard.types.server import Server
+from toolyard.types.tool import RawListing, ValidatedListing
 
 if TYPE_CHECKING:
     from toolyard.types.account import RequestUser

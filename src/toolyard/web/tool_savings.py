@@ -26,9 +26,9 @@ from toolyard.errors import ToolyardError
 from toolyard.registry import Registry
 from toolyard.store.repositories.usage import SqlUsage
 from toolyard.types.account import RequestUser
+from toolyard.types.audit import ToolUsage
 from toolyard.types.registry import InstanceDraft
 from toolyard.types.tool import Definition
-from toolyard.types.usage import ToolUsage
 
 __all__ = ["USAGE_SECONDS", "ToolSavings"]
 

@@ -17,11 +17,9 @@ from toolyard.config import load_config
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core
 from toolyard.errors import OutcomeUnknown, ToolRefused
-from toolyard.types.account import Right, TokenScope
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal, Right, TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller, CallRecord, ToolCall
-from toolyard.types.decision import RuleOutcome, Surface, Verdict
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.call import Caller, CallRecord, RuleOutcome, Surface, ToolCall, Verdict
 from toolyard.types.server import NATIVE_SERVER_ID, Bundle
 
 if TYPE_CHECKING:

@@ -24,11 +24,10 @@ from toolyard.config import load_settings, parse_config
 from toolyard.core.composition import Core, build_core
 from toolyard.policy import select_bundles
 from toolyard.store import Database
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, Surface
 from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent, Kind, TurnState
-from toolyard.types.decision import Surface
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 
 SERVERS = Path(__file__).parents[2] / "servers"
 KEY = "a key for tests, long enough"

@@ -39,7 +39,7 @@ from toolyard.agents.chat.result_event import failure_event, read_full_result, r
 from toolyard.agents.chat.turn_end import build_closing_events
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot, TurnSnapshot
 from toolyard.types.chat import ChatEvent, Kind, ModelUsage, NewChatEvent, TurnEnd, TurnOutcome, decode_event
-from toolyard.types.result import Media, Result
+from toolyard.types.tool import Media, Result
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
 TEXTS = st.text(max_size=8)

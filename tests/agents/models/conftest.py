@@ -19,7 +19,7 @@ from tests.conftest import Programs
 
 from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL
 
 SERVERS = Path(__file__).parents[2] / "servers"
 KEY = "sk-a-very-secret-key-0123456789"

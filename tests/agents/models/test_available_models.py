@@ -14,7 +14,7 @@ from toolyard.agents.models.available_models import Models, PickedModel
 from toolyard.agents.models.errors import ModelFailed, NoSuchModel
 from toolyard.agents.models.model_ref import can_take_audio, can_take_images
 from toolyard.config import load_settings
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL
 
 
 def access(models: Models, wanted: str | None = None) -> tuple[str | None, str | None]:
@@ -236,7 +236,7 @@ def test_picking_loads_neither_pydantic_ai_nor_a_providers_library(tmp_path: Pat
     code = (
         "import sys; from toolyard.config import load_settings;"
         "from toolyard.agents.models.available_models import Models;"
-        "from toolyard.types.principal import LOCAL_PRINCIPAL;"
+        "from toolyard.types.account import LOCAL_PRINCIPAL;"
         f"m = Models.from_settings(load_settings({str(tmp_path)!r}, env={{'OPENAI_API_KEY': 'abcd'}}));"
         "m.pick('openai:gpt-5', LOCAL_PRINCIPAL); print(*sys.modules)"
     )

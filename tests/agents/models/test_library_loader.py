@@ -14,7 +14,7 @@ import pytest
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelFailed, NoSuchModel
 from toolyard.agents.models.library_loader import LibraryLoader
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL
 
 PROGRAM = """
 import sys, threading

@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 from toolyard.agents.models import local_model
 from toolyard.agents.models.errors import ModelFailed
 from toolyard.agents.models.local_model import LocalModel
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.stored_model import StoredModel
 
 Until = Callable[..., Awaitable[None]]

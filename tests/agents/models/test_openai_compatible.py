@@ -29,7 +29,7 @@ from toolyard.agents.models.errors import (
     RateLimited,
 )
 from toolyard.agents.models.model_ref import ModelRef, ProviderAccess
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL
 
 pytestmark = pytest.mark.usefixtures("leaks")
 

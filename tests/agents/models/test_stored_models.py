@@ -10,7 +10,7 @@ from tests.agents.models.conftest import KEY, Fake, Make, ask
 
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import KeyRefused, ModelFailed, NoSuchModel
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.stored_model import ModelAudience, StoredModel
 
 pytestmark = pytest.mark.usefixtures("leaks")

@@ -13,9 +13,8 @@ from toolyard.catalog.lock.first_use import FirstUseLock, MemoryPinEntryStorage,
 from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
 from toolyard.catalog.sqlite_storage import SqliteCatalogueStorage, SqlitePinEntryStorage
 from toolyard.config.settings.choices import PinTools
-from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.server import HttpSpec, Server, Trust
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Definition, RawListing, ValidatedListing
 
 SERVER = Server("docs", HttpSpec("https://docs.example/mcp"), trust=Trust.UNTRUSTED)
 

@@ -28,9 +28,8 @@ from toolyard.catalog.lock import lock_file as keeper_module
 from toolyard.catalog.lock.changes import select_changes
 from toolyard.catalog.lock.errors import LockBroken, LockUnwritable, Outdated
 from toolyard.errors import ConfigError
-from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.server import Server, StdioSpec
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Definition, RawListing, ValidatedListing
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
 

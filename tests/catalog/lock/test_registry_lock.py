@@ -16,9 +16,8 @@ from toolyard.catalog.lock import build_pins
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.registry_lock import RegistryLock
 from toolyard.catalog.lock.storage import PinEntry, PinKey
-from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.server import HttpSpec, InstanceSpec, Server
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Definition, RawListing, ValidatedListing
 
 SERVER = "s1"
 

@@ -18,9 +18,9 @@ from toolyard.catalog.exposed_names import NameAssigner, ServerToolNames
 from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
 from toolyard.catalog.token_estimate import estimate_definition_tokens
-from toolyard.types.catalog import RawListing
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, StdioSpec
+from toolyard.types.tool import RawListing
 
 ENVS = Path(__file__).parents[3] / ".envs"
 COMMANDS = {

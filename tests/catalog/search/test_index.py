@@ -7,8 +7,7 @@ import pytest
 from toolyard.catalog.exposed_names import NameAssigner
 from toolyard.catalog.search import SearchIndex
 from toolyard.catalog.tool_listing import ToolListing
-from toolyard.types.catalog import Catalogue, RawListing, ValidatedListing
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Catalogue, Definition, RawListing, ValidatedListing
 
 TOOLS = [
     ("files", "read_file", "Read the complete contents of a file", ["path"]),

@@ -30,8 +30,8 @@ from toolyard.protocol.server import (
     build_initialize_result,
 )
 from toolyard.transports.memory import MemoryTransport
-from toolyard.types.catalog import Catalogue, RawListing
 from toolyard.types.server import NATIVE_SERVER_ID, ProtocolEra, Server, StdioSpec, Timeouts
+from toolyard.types.tool import Catalogue, RawListing
 from toolyard.types.version import __version__
 
 __all__ = ["SERVER_INFO", "NativeServer", "NativeServerSetup", "build_native_server"]

@@ -29,19 +29,20 @@ from toolyard.agents.chat.turn_runner import STOPPED_BY_USER, TurnRunner, create
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelError
 from toolyard.errors import ToolyardError
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.call import Caller
 from toolyard.types.chat import (
     CallResult,
     Chat,
     ChatEvent,
+    Fork,
     ManualCall,
     NewChatEvent,
     TurnState,
+    TurnTree,
     UserMessage,
 )
-from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.types.tool import JsonObject
-from toolyard.types.turn_tree import Fork, TurnTree
 
 if TYPE_CHECKING:
     from toolyard.store.repositories.chats import SqlChatStore

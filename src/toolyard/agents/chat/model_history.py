@@ -43,7 +43,7 @@ from toolyard.agents.chat.turn_snapshot import CallSnapshot, TurnSnapshot
 from toolyard.meta import META_TOOLS
 from toolyard.types import chat
 from toolyard.types.chat import CallRequest, CallResult, NewChatEvent
-from toolyard.types.result import Media
+from toolyard.types.tool import Media
 
 __all__ = [
     "InputModalities",

@@ -10,7 +10,7 @@ import orjson
 from toolyard.agents.chat.sanitize import sanitize_text
 from toolyard.results.untrusted_text import unfence_text
 from toolyard.types.chat import CallResult, NewChatEvent, ResultMedia
-from toolyard.types.result import Media, Result
+from toolyard.types.tool import Media, Result
 
 __all__ = ["MAX_PREVIEW_CHARACTERS", "FullResult", "failure_event", "read_full_result", "result_event"]
 

@@ -21,13 +21,10 @@ from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
 from toolyard.meta.tool_definitions import META_SERVER_ID
 from toolyard.policy.rules import DEFINITION_RULE_TITLE
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller, ToolCall
+from toolyard.types.call import Caller, Decision, DecisionStep, RuleOutcome, Surface, ToolCall, Verdict
 from toolyard.types.chat import Chat
-from toolyard.types.decision import Decision, DecisionStep, RuleOutcome, Surface, Verdict
-from toolyard.types.result import Result
-from toolyard.types.server import NATIVE_SERVER_ID, Server
-from toolyard.types.status import State
-from toolyard.types.tool import Definition, JsonObject
+from toolyard.types.server import NATIVE_SERVER_ID, Server, State
+from toolyard.types.tool import Definition, JsonObject, Result
 
 __all__ = [
     "CallOutcome",

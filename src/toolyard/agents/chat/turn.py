@@ -43,6 +43,7 @@ from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
 from toolyard.meta import RESULT_READ_TOOL
 from toolyard.tracing.tracer import Attributes
+from toolyard.types.account import Principal
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.call import ToolCall
 from toolyard.types.chat import (
@@ -57,7 +58,6 @@ from toolyard.types.chat import (
     TurnOutcome,
     TurnState,
 )
-from toolyard.types.principal import Principal
 from toolyard.types.tool import JsonObject
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.errors import ToolyardError
 from toolyard.transports.stdio.watchdog import pid_namespace, process_start_time
 from toolyard.types.agent import Agent
-from toolyard.types.chat import Chat, NewChatEvent, TurnEnd, TurnOutcome, TurnState
-from toolyard.types.turn_tree import Fork
+from toolyard.types.chat import Chat, Fork, NewChatEvent, TurnEnd, TurnOutcome, TurnState
 
 __all__ = ["STOPPED_BY_USER", "TurnRunner", "create_runner_id", "is_runner_gone", "repeat_forever"]
 

@@ -12,8 +12,7 @@ from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.errors import Problem
 from toolyard.policy.agent_patterns import compile_patterns
-from toolyard.types.call import Caller
-from toolyard.types.decision import Surface, summarize_hiding_rules
+from toolyard.types.call import Caller, Surface, summarize_hiding_rules
 
 __all__ = ["find_tool_problems"]
 

@@ -35,7 +35,7 @@ from toolyard.config.value_checks import mask_user_info
 from toolyard.net import AddressGuard
 from toolyard.tracing.tracer import NO_TRACER, Attributes, Span, Tracer, describe_address
 from toolyard.transports.transport import to_single_line
-from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.account import LOCAL_PRINCIPAL, Principal
 from toolyard.types.stored_model import LOCAL_PROVIDER, StoredModel
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from typing import cast
 
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import Pin, ServerPins
-from toolyard.types.catalog import ValidatedListing
-from toolyard.types.tool import JsonObject
+from toolyard.types.tool import JsonObject, ValidatedListing
 from toolyard.types.visible_text import visible
 
 __all__ = [

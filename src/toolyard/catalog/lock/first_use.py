@@ -30,8 +30,8 @@ from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.config.settings.choices import PinTools
 from toolyard.errors import ConfigError, ToolyardError
-from toolyard.types.catalog import ValidatedListing
 from toolyard.types.server import HttpSpec, Server, Trust
+from toolyard.types.tool import ValidatedListing
 
 __all__ = ["FirstUseLock", "MemoryPinEntryStorage", "first_use_pin_key"]
 

@@ -31,8 +31,8 @@ from toolyard.catalog.lock.pins import (
 from toolyard.config.file_reader import decode_utf8, read_regular_file
 from toolyard.config.file_writer import lock_for_editing, write_atomically
 from toolyard.errors import ConfigError
-from toolyard.types.catalog import ValidatedListing
 from toolyard.types.server import Server, StdioSpec
+from toolyard.types.tool import ValidatedListing
 
 __all__ = [
     "LOCK_FILE_NAME",

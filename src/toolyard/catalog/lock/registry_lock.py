@@ -26,8 +26,8 @@ from toolyard.catalog.lock.pins import ServerPins, pack_pins, unpack_pins
 from toolyard.catalog.lock.storage import PinEntry, PinKey, RegistryPinStorage
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import ConfigError
-from toolyard.types.catalog import ValidatedListing
 from toolyard.types.server import InstanceSpec, Server
+from toolyard.types.tool import ValidatedListing
 
 __all__ = ["RegistryLock"]
 

@@ -18,8 +18,7 @@ from toolyard.catalog.search.postings import Postings
 from toolyard.catalog.search.query import parse_query
 from toolyard.catalog.tool_listing import ToolListing
 from toolyard.concurrency.lru_cache import LruCache
-from toolyard.types.catalog import Catalogue
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Catalogue, Definition
 
 __all__ = ["Hit", "SearchIndex", "summarize_description"]
 

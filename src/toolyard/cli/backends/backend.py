@@ -11,9 +11,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from toolyard.cli.output.messages import Notice
 from toolyard.cli.output.servers import ServerSummary
-from toolyard.types.decision import HiddenTool
-from toolyard.types.result import Result
-from toolyard.types.tool import Tool
+from toolyard.types.call import HiddenTool
+from toolyard.types.tool import Result, Tool
 
 __all__ = [
     "Approve",

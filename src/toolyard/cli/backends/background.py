@@ -32,7 +32,7 @@ from toolyard.cli.backends.messages import decode_error, decode_report, read_mes
 from toolyard.cli.input.options import Options
 from toolyard.cli.output.servers import ServerSummary
 from toolyard.errors import OutcomeUnknown
-from toolyard.types.result import Result
+from toolyard.types.tool import Result
 
 __all__ = ["BackgroundBackend", "open_background"]
 

@@ -48,12 +48,9 @@ from toolyard.clients.call_path import refuse_approval
 from toolyard.core.agents import add_stored_agents
 from toolyard.errors import CallTimeout, ServerError, ToolRefused, Unreachable
 from toolyard.results import ResultLimits
-from toolyard.types.call import ApprovalRequest
-from toolyard.types.catalog import Catalogue
-from toolyard.types.decision import HiddenTool
-from toolyard.types.result import Result
-from toolyard.types.server import Server, Timeouts
-from toolyard.types.status import State, Status
+from toolyard.types.call import ApprovalRequest, HiddenTool
+from toolyard.types.server import Server, State, Status, Timeouts
+from toolyard.types.tool import Catalogue, Result
 from toolyard.yard import Toolyard
 
 __all__ = ["LocalBackend"]

@@ -23,10 +23,9 @@ from toolyard.cli.backends.backend import (
 from toolyard.cli.output.messages import Notice
 from toolyard.cli.output.servers import ServerSummary
 from toolyard.errors import AgentsError, ConfigError, HttpStatus, Problem, ToolyardError
-from toolyard.types.decision import HiddenTool
-from toolyard.types.result import Media, ResourceLink, Result, TextBlock, TextResource
-from toolyard.types.status import ServerProcess
-from toolyard.types.tool import Tool
+from toolyard.types.call import HiddenTool
+from toolyard.types.server import ServerProcess
+from toolyard.types.tool import Media, ResourceLink, Result, TextBlock, TextResource, Tool
 
 __all__ = [
     "decode_error",

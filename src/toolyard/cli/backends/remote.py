@@ -30,11 +30,9 @@ from toolyard.cli.output.servers import ServerSummary, describe_server_info
 from toolyard.errors import CallTimeout
 from toolyard.results import ResultLimits
 from toolyard.results.shape import shape_result
-from toolyard.types.decision import HiddenTool
-from toolyard.types.result import Result
-from toolyard.types.server import Trust
-from toolyard.types.status import ServerProcess
-from toolyard.types.tool import Definition, Tool
+from toolyard.types.call import HiddenTool
+from toolyard.types.server import ServerProcess, Trust
+from toolyard.types.tool import Definition, Result, Tool
 
 __all__ = ["RemoteBackend"]
 

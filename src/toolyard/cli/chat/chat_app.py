@@ -37,11 +37,10 @@ from toolyard.registry.models import ModelRegistry
 from toolyard.store import Database
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME
 from toolyard.tracing.selection import choose_tracer
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.agent import Agent
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, Surface
 from toolyard.types.chat import Chat
-from toolyard.types.decision import Surface
-from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.types.server import Bundle
 
 __all__ = [

@@ -8,8 +8,8 @@ from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID, ChatApp
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.output.safe_text import one_line
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.chat import Attachment, Chat
-from toolyard.types.principal import LOCAL_PRINCIPAL
 
 __all__ = ["CurrentChat", "find_chat", "find_last_chat"]
 

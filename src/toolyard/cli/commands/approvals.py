@@ -16,7 +16,7 @@ from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.tables import Column, show_table
 from toolyard.cli.runner import run_async
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from toolyard.store import Database

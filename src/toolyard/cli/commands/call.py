@@ -22,7 +22,7 @@ from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.terminal import is_interactive
 from toolyard.cli.runner import run_async
-from toolyard.types.result import Result
+from toolyard.types.tool import Result
 
 __all__ = ["command"]
 

@@ -31,9 +31,8 @@ from toolyard.policy.bundle_lookup import select_bundles
 from toolyard.policy.glob import unused_globs
 from toolyard.registry.shared_redirect import find_servers_sharing_redirect, shared_redirect_issuers_in_files
 from toolyard.types.agent import Agent
-from toolyard.types.config import Configuration
-from toolyard.types.decision import HiddenTool, WriteTools
-from toolyard.types.server import Bundle, HttpSpec, Server, StdioSpec, Trust
+from toolyard.types.call import HiddenTool, WriteTools
+from toolyard.types.server import Bundle, Configuration, HttpSpec, Server, StdioSpec, Trust
 
 if TYPE_CHECKING:
     from toolyard.catalog.tool_listing import ToolListing

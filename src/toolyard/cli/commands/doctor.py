@@ -20,8 +20,7 @@ from toolyard.cli.output.terminal import style_text
 from toolyard.cli.runner import run_async
 from toolyard.config import load_config, load_settings
 from toolyard.errors import ConfigError
-from toolyard.types.config import Configuration
-from toolyard.types.server import HttpSpec, Server
+from toolyard.types.server import Configuration, HttpSpec, Server
 
 if TYPE_CHECKING:
     from toolyard.auth import AuthProvider
@@ -102,7 +101,7 @@ async def _open_stored_sign_ins(options: Options) -> AsyncGenerator[Callable[[Se
     from toolyard.core.composition import auth_providers_from_database
     from toolyard.net import OutboundHttp
     from toolyard.store.lazy_database import LazyDatabase
-    from toolyard.types.principal import LOCAL_PRINCIPAL  # loaded with the machine's part
+    from toolyard.types.account import LOCAL_PRINCIPAL  # loaded with the machine's part
 
     settings, net = load_settings(options.resolved_data_dir), OutboundHttp()
     database = LazyDatabase(settings, options.resolved_data_dir)

@@ -20,12 +20,12 @@ from toolyard.cli.output.terminal import style_text
 from toolyard.cli.runner import open_yard, run_async
 from toolyard.config import load_config, load_settings
 from toolyard.errors import ServerError
-from toolyard.types.status import State
+from toolyard.types.server import State
 
 if TYPE_CHECKING:
     from toolyard.auth.records import OAuthGrant
     from toolyard.cli.terminal_sign_in import SignInServer
-    from toolyard.types.config import Configuration
+    from toolyard.types.server import Configuration
 
 __all__ = ["DEFAULT_TIMEOUT_SECONDS", "check_server", "command", "sign_in"]
 

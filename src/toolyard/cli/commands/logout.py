@@ -42,7 +42,7 @@ async def _sign_out(options: Options, sign_in_server: SignInServer) -> bool:
     from toolyard.net import AddressGuard, OutboundHttp
     from toolyard.registry.sign_out import SignOuts
     from toolyard.store.lazy_database import LazyDatabase
-    from toolyard.types.principal import LOCAL_PRINCIPAL  # slow to load, as the whole core is
+    from toolyard.types.account import LOCAL_PRINCIPAL  # slow to load, as the whole core is
 
     settings = load_settings(options.resolved_data_dir)
     database = LazyDatabase(settings, options.resolved_data_dir)

@@ -17,7 +17,7 @@ from toolyard.cli.output.safe_text import one_line, print_json
 from toolyard.cli.output.terminal import style_text
 from toolyard.cli.runner import open_yard, run_async
 from toolyard.errors import ToolRefused
-from toolyard.types.decision import Decision, RuleOutcome, Verdict
+from toolyard.types.call import Decision, RuleOutcome, Verdict
 
 if TYPE_CHECKING:
     from toolyard.yard import Toolyard

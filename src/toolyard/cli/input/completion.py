@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from toolyard.catalog.tool_listing import ToolListing
-    from toolyard.types.config import Configuration
+    from toolyard.types.server import Configuration
 
 __all__ = ["complete_agents", "complete_bundles", "complete_models", "complete_servers", "complete_tools"]
 
@@ -105,8 +105,8 @@ def _load_stored_listing(options: Options, configuration: Configuration) -> Tool
     from toolyard.errors import Unreachable
     from toolyard.store.lazy_database import LazyDatabase
     from toolyard.store.lazy_listings import select_catalogue_storage
-    from toolyard.types.catalog import Catalogue, RawListing
-    from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+    from toolyard.types.account import LOCAL_PRINCIPAL, Principal
+    from toolyard.types.tool import Catalogue, RawListing
 
     folder = options.resolved_data_dir
     settings = load_settings(folder)

@@ -16,7 +16,7 @@ from toolyard.cli.error_exit import Usage
 from toolyard.cli.output.messages import show_error, show_note
 from toolyard.cli.output.safe_text import make_printable
 from toolyard.cli.output.terminal import is_terminal
-from toolyard.types.result import Media, Result, TextBlock, TextResource
+from toolyard.types.tool import Media, Result, TextBlock, TextResource
 
 __all__ = ["make_folder", "result_json", "save_media", "show_result"]
 

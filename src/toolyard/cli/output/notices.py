@@ -12,9 +12,8 @@ from toolyard.cli.output.safe_text import format_age, format_count, one_line
 from toolyard.errors import Problem, ServerError, ToolRefused
 from toolyard.policy import build_hidden_refusal
 from toolyard.policy.rules import DEFINITION_RULE_TITLE, WRITE_RULE_TITLE
-from toolyard.types.config import Configuration
-from toolyard.types.decision import HiddenTool, RuleOutcome, summarize_hiding_rules
-from toolyard.types.server import Server, Trust
+from toolyard.types.call import HiddenTool, RuleOutcome, summarize_hiding_rules
+from toolyard.types.server import Configuration, Server, Trust
 
 if TYPE_CHECKING:
     from toolyard.catalog.lock.combined_locks import CombinedLocks

@@ -11,7 +11,7 @@ from toolyard.cli.output.messages import show_message
 from toolyard.cli.output.safe_text import one_line
 from toolyard.cli.output.tables import Column, Row, StyledCell, show_table
 from toolyard.cli.output.terminal import is_terminal, style_text
-from toolyard.types.status import ServerProcess
+from toolyard.types.server import ServerProcess
 
 __all__ = [
     "ServerSummary",

@@ -10,7 +10,7 @@ from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import format_count, make_printable, one_line
 from toolyard.cli.output.tables import Column, Row, StyledCell, show_table
 from toolyard.cli.output.terminal import is_terminal, style_text
-from toolyard.types.decision import HiddenTool
+from toolyard.types.call import HiddenTool
 from toolyard.types.tool import Tool
 
 __all__ = ["show_change", "show_tools", "show_unaccepted_changes_notice", "tools_json"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from toolyard.types.decision import WriteTools
+from toolyard.types.call import WriteTools
 
 __all__ = ["AuditMode", "LogFormat", "LogLevel", "PeopleMode", "PinTools", "Registration", "WriteTools"]
 

@@ -25,7 +25,7 @@ from toolyard.config.sources.discovery import (
 from toolyard.config.sources.layers import layer_from_mapping, layer_from_text
 from toolyard.config.sources.merge import merge_layers
 from toolyard.errors import ConfigError, Problem
-from toolyard.types.config import Configuration
+from toolyard.types.server import Configuration
 
 __all__ = ["client_environment", "find_loaded_file", "load_config", "load_from_file", "parse_config"]
 

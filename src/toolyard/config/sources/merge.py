@@ -12,8 +12,7 @@ from toolyard.config.entries.raw_entries import ConfigLayer, RawBundle, RawServe
 from toolyard.config.sources.server_variables import resolve_variables
 from toolyard.config.suggestions import did_you_mean
 from toolyard.errors import ConfigError, Problem
-from toolyard.types.config import Configuration
-from toolyard.types.server import Bundle, Server, StdioSpec, Trust
+from toolyard.types.server import Bundle, Configuration, Server, StdioSpec, Trust
 
 __all__ = ["all_problems", "check_references", "merge_layers"]
 

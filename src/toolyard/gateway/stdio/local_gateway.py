@@ -28,7 +28,7 @@ from toolyard.protocol.incremental_decoder import decode_message
 from toolyard.protocol.pending import Message
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
-from toolyard.types.config import Configuration
+from toolyard.types.server import Configuration
 
 __all__ = [
     "DRAIN_TIMEOUT_SECONDS",

@@ -14,7 +14,7 @@ from toolyard.clients.pagination import PagedList
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.errors import Unreachable
 from toolyard.gateway.surface.list_repair import repair_list
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.server import Server
 
 __all__ = ["ListingCache"]

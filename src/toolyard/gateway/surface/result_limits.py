@@ -25,8 +25,8 @@ from toolyard.results.media import store_media_block
 from toolyard.results.readable_json import estimate_characters, to_readable_json
 from toolyard.results.result_store import StoredResult, make_handle
 from toolyard.results.truncation import truncate_middle
-from toolyard.types.result import Media, ResultLimits, TextBlock, TextResource
 from toolyard.types.server import Server
+from toolyard.types.tool import Media, ResultLimits, TextBlock, TextResource
 
 __all__ = [
     "ResultLimiter",

@@ -16,7 +16,7 @@ from toolyard.gateway.client_request import ClientRequest
 from toolyard.protocol.pending import as_object
 from toolyard.results.partial_read import read_range
 from toolyard.results.result_store import StoredResult
-from toolyard.types.result import Media, Result
+from toolyard.types.tool import Media, Result
 
 __all__ = [
     "describe_read",

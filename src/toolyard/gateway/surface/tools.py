@@ -33,9 +33,8 @@ from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, fi
 from toolyard.protocol.pending import as_object
 from toolyard.results.readable_json import is_large
 from toolyard.types.call import RequestClient, ToolCall
-from toolyard.types.result import Result
 from toolyard.types.server import NATIVE_SERVER_ID
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Definition, Result
 
 __all__ = ["ToolHandlers"]
 

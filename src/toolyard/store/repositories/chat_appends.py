@@ -19,8 +19,7 @@ from toolyard.store.repositories.chat_quota import ChatQuota, chat_usage
 from toolyard.store.repositories.chat_rows import PreparedEvent
 from toolyard.store.sql.dialects import insert_many, update_many
 from toolyard.store.sql.tables import chat_events, chats
-from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent, TurnState
-from toolyard.types.turn_tree import Fork
+from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent, Fork, TurnState
 
 __all__ = ["AppendRequest", "AppendedEvents", "append_events", "database_time"]
 

@@ -10,8 +10,7 @@ from sqlalchemy import Connection, bindparam, exists, func, or_, select
 from toolyard.store.repositories.chat_rows import SELECT_EVENTS, decompress_bytes
 from toolyard.store.sql.casefold import fold_case
 from toolyard.store.sql.tables import chat_events, chats
-from toolyard.types.chat import Kind
-from toolyard.types.turn_tree import TurnTree
+from toolyard.types.chat import Kind, TurnTree
 
 __all__ = [
     "MAX_SEQ",

@@ -40,8 +40,7 @@ from toolyard.store.repositories.chat_rows import (
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.tables import approvals, chats
 from toolyard.store.sql.write_batcher import WriteBatcher
-from toolyard.types.chat import BranchSwitch, Chat, ChatEvent, NewChatEvent, TurnState
-from toolyard.types.turn_tree import Fork, TurnTree
+from toolyard.types.chat import BranchSwitch, Chat, ChatEvent, Fork, NewChatEvent, TurnState, TurnTree
 
 __all__ = ["SqlChatStore"]
 

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, case, func, literal, select, union_all
 
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.tables import approvals, chat_events, chats, proposals, questions
+from toolyard.types.approval import PendingItem, PendingKind
 from toolyard.types.chat import Kind, TurnState
-from toolyard.types.pending_item import PendingItem, PendingKind
 from toolyard.types.proposal import ProposalState
 
 __all__ = ["SqlPendingItems"]

@@ -15,8 +15,8 @@ from toolyard.store.sql.columns import MAX_TEXT_CHARACTERS, clean_text
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.json_text import json_text
 from toolyard.store.sql.tables import questions
+from toolyard.types.approval import PageQuestion
 from toolyard.types.chat import Question
-from toolyard.types.page_question import PageQuestion
 
 __all__ = ["SqlQuestionStore"]
 

@@ -18,8 +18,7 @@ from toolyard.store.sql.dialects import build_insert
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.row_digests import compute_digest
 from toolyard.store.sql.tables import usage
-from toolyard.types.audit import AuditEntry
-from toolyard.types.usage import ToolUsage, UsageGroup, UsageSums, server_of_tool
+from toolyard.types.audit import AuditEntry, ToolUsage, UsageGroup, UsageSums, server_of_tool
 
 __all__ = ["MODEL_REQUEST_ACTION", "TOOL_CALL_ACTION", "SqlUsage", "add_usage"]
 

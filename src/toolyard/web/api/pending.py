@@ -8,7 +8,7 @@ from datetime import datetime
 from fastapi import Depends
 from pydantic import BaseModel, Field
 
-from toolyard.types.pending_item import PendingItem, PendingKind
+from toolyard.types.approval import PendingItem, PendingKind
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     ApiModel,

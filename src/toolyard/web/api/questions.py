@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, NotFound
-from toolyard.types.page_question import MAX_ANSWER_CHARACTERS, PageQuestion
+from toolyard.types.approval import MAX_ANSWER_CHARACTERS, PageQuestion
 from toolyard.web.api.chat_models import ReplyRequest
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,

@@ -20,10 +20,8 @@ from toolyard.errors import ServerError
 from toolyard.policy.rules import scope_covers_server
 from toolyard.protocol.codec import encode, encode_fragment, encode_large_members
 from toolyard.registry.errors import NotFound
-from toolyard.types.call import Caller
-from toolyard.types.decision import Decision
-from toolyard.types.result import Result
-from toolyard.types.tool import Definition
+from toolyard.types.call import Caller, Decision
+from toolyard.types.tool import Definition, Result
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,

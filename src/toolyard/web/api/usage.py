@@ -9,7 +9,7 @@ from fastapi import Depends, Query
 from pydantic import BaseModel, Field
 
 from toolyard.accounts.errors import NotAllowed
-from toolyard.types.usage import UsageGroup
+from toolyard.types.audit import UsageGroup
 from toolyard.web.api.dependencies import (
     JSON_CONTENT_TYPE,
     ApiModel,

@@ -12,7 +12,7 @@ from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core.instances import InstanceSync
 from toolyard.errors import SignInNeeded, ToolyardError
 from toolyard.gateway.gateway import Gateway
-from toolyard.types.principal import Principal
+from toolyard.types.account import Principal
 from toolyard.types.registry import Instance, InstanceState
 
 __all__ = ["GatewayNotices"]

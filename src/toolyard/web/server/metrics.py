@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard.types.call import CallRecord
-from toolyard.types.status import State, Status
+from toolyard.types.server import State, Status
 from toolyard.types.version import __version__
 from toolyard.web.access.request_context import RESPONSE_STATUS_KEY
 

@@ -27,11 +27,10 @@ from toolyard.errors import ConfigError, ToolyardError
 from toolyard.policy import select_bundles
 from toolyard.store import Database
 from toolyard.store.errors import StoreError
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.audit import AuditEntry
-from toolyard.types.call import Caller
-from toolyard.types.config import Configuration
-from toolyard.types.decision import Surface
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.call import Caller, Surface
+from toolyard.types.server import Configuration
 from toolyard.web.app import make_app
 from toolyard.web.public_urls import PublicUrls
 from toolyard.web.server.connection_limits import create_connection_limits, raise_descriptor_limit

@@ -16,10 +16,10 @@ from toolyard.clients.call_path import CallPath
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.store.repositories.usage import SqlUsage
 from toolyard.types.account import User
+from toolyard.types.audit import UsageGroup, UsageSums, server_of_tool
 from toolyard.types.call import Caller
 from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import Definition
-from toolyard.types.usage import UsageGroup, UsageSums, server_of_tool
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import (

@@ -26,8 +26,7 @@ from toolyard.config.file_reader import MAX_CONFIG_BYTES
 from toolyard.config.importers.formats import read_pasted_servers
 from toolyard.config.server_entries import ConfigTarget, plan_server_edits, read_entries
 from toolyard.config.sources.json_document import JsonValue
-from toolyard.types.server import URL_TRANSPORT_LABELS, Server, StdioSpec
-from toolyard.types.status import State
+from toolyard.types.server import URL_TRANSPORT_LABELS, Server, State, StdioSpec
 
 __all__ = ["command"]
 

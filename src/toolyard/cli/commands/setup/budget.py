@@ -31,7 +31,7 @@ from toolyard.config.importers.locations import find_user_files
 from toolyard.config.server_entries import build_denial, plan_server_edits
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import ConfigError
-from toolyard.types.usage import ToolUsage
+from toolyard.types.audit import ToolUsage
 
 if TYPE_CHECKING:
     from toolyard.types.tool import Tool

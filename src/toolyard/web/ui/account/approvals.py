@@ -21,8 +21,7 @@ from toolyard.registry.errors import NotFound
 from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.store.repositories.chats import SqlChatStore
 from toolyard.store.repositories.questions import SqlQuestionStore
-from toolyard.types.approval import Approval, Grant
-from toolyard.types.page_question import MAX_ANSWER_CHARACTERS, PageQuestion
+from toolyard.types.approval import MAX_ANSWER_CHARACTERS, Approval, Grant, PageQuestion
 from toolyard.types.tool import JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.approval_review import ApprovalReview, ApprovalReviewer, GrantState

@@ -17,7 +17,7 @@ from toolyard.errors import ToolyardError
 from toolyard.registry.errors import Outdated
 from toolyard.registry.models import ModelRegistry
 from toolyard.store.repositories.accounts import SqlAccountStorage
-from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.types.account import LOCAL_PRINCIPAL
 from toolyard.types.stored_model import LOCAL_PROVIDER, ModelDraft, StoredModel
 from toolyard.web.access.dependencies import RequestUser, require_admin
 from toolyard.web.routes import Routes

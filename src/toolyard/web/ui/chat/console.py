@@ -16,8 +16,8 @@ from toolyard.agents.chat.turn_snapshot import ChatSnapshot
 from toolyard.catalog.search import SearchIndex
 from toolyard.policy.rules import STATE_RULE_TITLE
 from toolyard.registry.errors import NotFound
+from toolyard.types.call import summarize_hiding_rules
 from toolyard.types.chat import Chat
-from toolyard.types.decision import summarize_hiding_rules
 from toolyard.types.tool import Definition, JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.routes import Routes

@@ -21,8 +21,7 @@ from toolyard.agents.chat.turn_snapshot import (
     TurnSnapshot,
 )
 from toolyard.config.value_checks import url_fault
-from toolyard.types.chat import Attachment, CallProgress, CallResult
-from toolyard.types.turn_tree import TurnTree
+from toolyard.types.chat import Attachment, CallProgress, CallResult, TurnTree
 from toolyard.web.middleware.request_body import UPLOAD_PATH
 from toolyard.web.rendering.highlighting import highlight_code
 from toolyard.web.rendering.markdown import render_markdown

@@ -17,10 +17,9 @@ from toolyard.agents.models.model_ref import ModelChoice
 from toolyard.core.agents import AgentRoster
 from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.chats import SqlChatStore
+from toolyard.types.account import Principal
 from toolyard.types.agent import Agent
-from toolyard.types.chat import Chat, ChatEvent, UserMessage
-from toolyard.types.principal import Principal
-from toolyard.types.turn_tree import TurnTree
+from toolyard.types.chat import Chat, ChatEvent, TurnTree, UserMessage
 from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.access.services import get_service
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer

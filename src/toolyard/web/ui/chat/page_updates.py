@@ -18,8 +18,7 @@ from toolyard.agents.chat.turn_snapshot import (
     TurnItem,
     TurnSnapshot,
 )
-from toolyard.types.chat import ChatEvent, Kind
-from toolyard.types.turn_tree import TurnTree
+from toolyard.types.chat import ChatEvent, Kind, TurnTree
 from toolyard.web.rendering.markdown_blocks import MarkdownBlockSplitter
 from toolyard.web.ui.chat.context_bar import (
     CONTEXT_ELEMENT_ID,

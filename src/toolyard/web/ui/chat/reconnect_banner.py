@@ -16,11 +16,10 @@ from toolyard.core.current_config import CurrentConfig
 from toolyard.core.instances import InstanceSync
 from toolyard.errors import ToolyardError
 from toolyard.types.account import RequestUser
-from toolyard.types.call import Caller
+from toolyard.types.call import Caller, Surface
 from toolyard.types.chat import Chat
-from toolyard.types.decision import Surface
 from toolyard.types.registry import AuthKind, InstanceState
-from toolyard.types.status import State
+from toolyard.types.server import State
 from toolyard.web.config_sign_ins import ConfigServerSignIns
 from toolyard.web.ui.components.render import render_macro
 

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.agents.chat.turn_snapshot import ChatSnapshot
+from toolyard.types.call import Decision, DecisionStep, RuleOutcome
 from toolyard.types.chat import Chat, TurnState
-from toolyard.types.decision import Decision, DecisionStep, RuleOutcome
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.routes import Routes
 from toolyard.web.ui.chat.example import EXAMPLE_CHAT_ID, example_events

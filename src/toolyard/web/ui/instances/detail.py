@@ -14,8 +14,8 @@ from toolyard.catalog.lock import Change
 from toolyard.config.settings.table import Settings
 from toolyard.core.callers import CallerCache
 from toolyard.errors import ServerError
-from toolyard.types.catalog import QuarantinedTool
 from toolyard.types.registry import Instance, InstanceDraft, RegistryServer
+from toolyard.types.tool import QuarantinedTool
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.routes import Routes
 from toolyard.web.server_status import ServerRecords

@@ -19,10 +19,9 @@ from toolyard.core.user_tools import UserTools
 from toolyard.errors import ToolyardError
 from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
-from toolyard.types.decision import Decision
-from toolyard.types.result import Media, Result
+from toolyard.types.call import Decision
 from toolyard.types.server import Server
-from toolyard.types.tool import Definition
+from toolyard.types.tool import Definition, Media, Result
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
 from toolyard.web.rendering.result_renderer import ResultRenderer
 from toolyard.web.routes import Routes

@@ -16,8 +16,8 @@ from toolyard.clients.call_path import CallPath
 from toolyard.registry.errors import NotFound
 from toolyard.results.result_store import StoredResult, make_handle
 from toolyard.types.chat import CallResult
-from toolyard.types.result import Result
 from toolyard.types.server import Server
+from toolyard.types.tool import Result
 from toolyard.web.access.dependencies import RequestUser, require_user
 from toolyard.web.api.chat_files.results import SANDBOX_POLICY, load_full_text
 from toolyard.web.rendering.result_renderer import ResultRenderer
