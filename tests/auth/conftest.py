@@ -11,9 +11,8 @@ import pytest
 from tests.conftest import ROOT, Programs
 from yarl import URL
 
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.oauth_provider import OAuthProvider
-from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.auth.sign_in_flow import AuthorizationResponse, SignInFlow
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.errors import ServerError

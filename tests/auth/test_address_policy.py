@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from yarl import URL
 
-from toolyard.auth.address_policy import AddressPolicy, is_local
 from toolyard.auth.errors import AddressNotAllowed
+from toolyard.auth.oauth_http import AddressPolicy, is_local
 
 PUBLIC = "https://mcp.example.com/mcp"
 OLD_FORMS = ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "127.0.0.1.", "localhost.", "LOCALHOST"]

@@ -16,7 +16,7 @@ from toolyard.auth.errors import (
     TokenRefused,
     WrongAuthorizationServer,
 )
-from toolyard.auth.records import issuer_digest
+from toolyard.auth.storage import issuer_digest
 from toolyard.types.registry import RegistrationMethod
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 
 from toolyard import State, Toolyard
 from toolyard.auth.errors import IssuerUnconfirmed, SignInEnded, WrongAuthorizationServer
-from toolyard.auth.revocation import revoke_grant
+from toolyard.auth.token_endpoint import revoke_grant
 
 if TYPE_CHECKING:
     from tests.auth.conftest import World

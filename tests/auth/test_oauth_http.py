@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from toolyard.auth.address_policy import AddressPolicy
 from toolyard.auth.errors import AddressNotAllowed, AuthUnavailable
-from toolyard.auth.oauth_http import OAuthHttpClient, sanitize_error_text
+from toolyard.auth.oauth_http import AddressPolicy, OAuthHttpClient, sanitize_error_text
 from toolyard.net import OutboundHttp
 
 HERE = "http://127.0.0.1:1/mcp"

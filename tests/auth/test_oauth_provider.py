@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard import Toolyard
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import (
     AnswerRejected,
     AuthorizationDenied,
@@ -22,6 +21,7 @@ from toolyard.auth.errors import (
 )
 from toolyard.auth.oauth_provider import OAuthProvider
 from toolyard.auth.provider import parse_challenge
+from toolyard.auth.sign_in_flow import AuthorizationResponse
 from toolyard.errors import SignInNeeded
 from toolyard.types.server import State
 

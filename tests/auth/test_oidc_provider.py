@@ -15,8 +15,8 @@ import pytest
 from aiohttp import web
 from tests.oauth.scripted_user import agree
 
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.oauth_provider import OAuthProvider
+from toolyard.auth.sign_in_flow import AuthorizationResponse
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.net import OutboundHttp

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.auth import revocation
-from toolyard.auth.records import OAuthGrant
-from toolyard.auth.revocation import revoke_grant
+from toolyard.auth import token_endpoint
+from toolyard.auth.storage import OAuthGrant
+from toolyard.auth.token_endpoint import revoke_grant
 from toolyard.errors import SignInNeeded
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ async def test_a_bad_address_for_it_is_no_reason_not_to_sign_in(world: World) ->
 
 async def test_it_ends_where_the_other_side_does_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     grant = await signed_in(world)
-    monkeypatch.setattr(revocation, "_REVOCATION_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(token_endpoint, "_REVOCATION_TIMEOUT_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.auth.conftest import REDIRECT
 
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import (
     AnswerRejected,
     AuthError,
@@ -16,8 +15,8 @@ from toolyard.auth.errors import (
     TokenRefused,
 )
 from toolyard.auth.provider import parse_challenge
-from toolyard.auth.records import issuer_digest
-from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.auth.sign_in_flow import AuthorizationResponse, SignInFlow
+from toolyard.auth.storage import issuer_digest
 from toolyard.errors import SignInNeeded
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard.auth.errors import AnswerRejected, AuthUnavailable, NeverSignedIn, SignInEnded, TokenRefused
-from toolyard.auth.records import OAuthClient, OAuthGrant
-from toolyard.auth.storage import MemoryAuthStorage
+from toolyard.auth.storage import MemoryAuthStorage, OAuthClient, OAuthGrant
 
 if TYPE_CHECKING:
     from tests.auth.conftest import World

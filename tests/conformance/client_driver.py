@@ -20,10 +20,10 @@ import aiohttp
 from yarl import URL
 
 from toolyard import Callbacks, RpcError, Toolyard, ToolyardError
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import IssuerUnconfirmed
 from toolyard.auth.oauth_provider import OAuthProvider
 from toolyard.auth.provider import Challenge
+from toolyard.auth.sign_in_flow import AuthorizationResponse
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.net import OutboundHttp

@@ -26,7 +26,7 @@ from fastapi import FastAPI
 from tests.conftest import ROOT
 
 import toolyard
-from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
+from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.cli.app import app
 from toolyard.config.file_review import Review
 from toolyard.config.settings import models

@@ -13,8 +13,7 @@ import pytest
 from tests.conftest import Programs
 from yarl import URL
 
-from toolyard.auth.authorization_response import AuthorizationResponse
-from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.auth.sign_in_flow import AuthorizationResponse, SignInFlow
 from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.config.settings.table import Settings
 from toolyard.net import OutboundHttp

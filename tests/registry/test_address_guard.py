@@ -20,9 +20,8 @@ from aiohttp import web
 from tests.fake_dns import Names
 from yarl import URL
 
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AddressNotAllowed
-from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.auth.sign_in_flow import AuthorizationResponse, SignInFlow
 from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.config.settings.table import Settings
 from toolyard.core.composition import Core, build_core

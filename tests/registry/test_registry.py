@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import OAuthClient, OAuthGrant
+from toolyard.auth.storage import OAuthClient, OAuthGrant
 from toolyard.config.settings.table import Settings
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
 from toolyard.registry.errors import Invalid, NotFound, Taken

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from yarl import URL
 
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import (
     AnswerRejected,
     AuthError,
@@ -23,8 +22,9 @@ from toolyard.auth.errors import (
     RegistrationFailed,
     TokenRefused,
 )
-from toolyard.auth.records import issuer_digest
+from toolyard.auth.sign_in_flow import AuthorizationResponse
 from toolyard.auth.sign_in_target import ClientIdentity
+from toolyard.auth.storage import issuer_digest
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.types.registry import InstanceState

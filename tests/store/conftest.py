@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
+from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.types.account import Role, User
 from toolyard.types.registry import AuthChoice, AuthKind, Instance, RegistryServer

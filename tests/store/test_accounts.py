@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolyard.accounts.errors import NameTaken
-from toolyard.auth.records import OAuthGrant, PendingSignIn
+from toolyard.auth.storage import OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.store.errors import Conflict
 from toolyard.store.repositories.accounts import SqlAccountStorage

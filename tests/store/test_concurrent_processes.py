@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import OAuthGrant, PendingSignIn
+from toolyard.auth.storage import OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.types.account import Role
 from toolyard.types.registry import Instance
@@ -77,7 +77,7 @@ async def test_a_grant_is_swapped_by_one_process(
 ) -> None:
     code = """
 from dataclasses import replace
-from toolyard.auth.records import new_serial
+from toolyard.auth.storage import new_serial
 held = {number: await database.auth.get_grant(f"k{number}") for number in range(40)}
 say("ready")
 await told()
@@ -142,7 +142,7 @@ async def test_a_counter_loses_nothing_between_processes(
     """What a refresh does: hold, read, write, in three processes at once."""
     code = """
 from dataclasses import replace
-from toolyard.auth.records import new_serial
+from toolyard.auth.storage import new_serial
 for _ in range(20):
     async with database.auth.refresh_lock("k"):
         grant = await database.auth.get_grant("k")

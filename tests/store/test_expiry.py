@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, func, select, text
 from tests.store.conftest import KEY
 
-from toolyard.auth.records import PendingSignIn
+from toolyard.auth.storage import PendingSignIn
 from toolyard.store import Database, expiry
 from toolyard.store.sql.tables import approvals, attempts, audit, auth_pending, sessions
 from toolyard.types.account import BrowserSession, Role

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import LargeBinary, update
 from tests.store.conftest import KEY
 
-from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
+from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.store.errors import KeyUnusable, Unreadable, WrongKey
 from toolyard.store.key_rotation import ENCRYPTED_COLUMNS, KeyRotationResult

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from toolyard.auth.records import OAuthGrant, PendingSignIn
+from toolyard.auth.storage import OAuthGrant, PendingSignIn
 from toolyard.registry.errors import NotFound, Taken
 from toolyard.store import Database
 from toolyard.store.repositories import registry as stored

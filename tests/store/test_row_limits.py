@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.store.test_approvals import approval, grant
 
-from toolyard.auth.records import PendingSignIn
+from toolyard.auth.storage import PendingSignIn
 from toolyard.errors import LimitReached
 from toolyard.store import Database
 from toolyard.store.locks.refresh_locks import RefreshLocks

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
+from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.types.account import User
 from toolyard.types.registry import Instance, RegistryServer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.tasks import cancel
 
-from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn, new_serial
+from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn, new_serial
 from toolyard.store import Database
 from toolyard.store.errors import Unreadable, Unstorable
 

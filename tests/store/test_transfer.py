@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, Table, func, insert, select
 
-from toolyard.auth.records import OAuthGrant
+from toolyard.auth.storage import OAuthGrant
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable, DatabaseUnusable, WrongKey
 from toolyard.store.sql.columns import LimitedText, TextList

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from toolyard.auth.records import issuer_digest
+from toolyard.auth.storage import issuer_digest
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.registry import RegistryServer
 

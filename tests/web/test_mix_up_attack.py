@@ -17,7 +17,7 @@ from tests.oauth.scripted_user import agree
 from tests.ports import free_port
 from yarl import URL
 
-from toolyard.auth.records import issuer_digest
+from toolyard.auth.storage import issuer_digest
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.registry import Instance
 from toolyard.web.public_urls import PublicUrls

@@ -11,7 +11,7 @@ from tests.conftest import Listening, Programs
 from tests.web.conftest import ROOT, Local, Opening
 from tests.web.scriptless_browser import Browser
 
-from toolyard.auth.records import issuer_digest
+from toolyard.auth.storage import issuer_digest
 from toolyard.types.account import Role
 from toolyard.types.registry import AuthKind, ChoiceDraft, InstanceDraft, RegistrationMethod, ServerDraft
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.web.conftest import Answer, Client, Local, Person
 
-from toolyard.auth.records import OAuthClient, OAuthGrant
+from toolyard.auth.storage import OAuthClient, OAuthGrant
 from toolyard.types.registry import Instance
 
 VALUE = "ann's key for the server"

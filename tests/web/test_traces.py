@@ -25,10 +25,9 @@ from tests.conftest import Listening
 from tests.web import chat_client
 from tests.web.conftest import Client, Served, Starting, environment
 
-from toolyard.auth.address_policy import AddressPolicy
 from toolyard.auth.errors import TokenRefused
-from toolyard.auth.oauth_http import OAuthHttpClient
-from toolyard.auth.records import OAuthClient
+from toolyard.auth.oauth_http import AddressPolicy, OAuthHttpClient
+from toolyard.auth.storage import OAuthClient
 from toolyard.auth.token_endpoint import request_tokens
 from toolyard.net import OutboundHttp
 from toolyard.tracing.otel import OtelTracer

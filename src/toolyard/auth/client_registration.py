@@ -10,7 +10,6 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from toolyard.auth.address_policy import is_local, parse_http_url
 from toolyard.auth.discovery import AuthorizationServerMetadata, DiscoveryResult, get_string
 from toolyard.auth.errors import (
     AuthUnavailable,
@@ -18,10 +17,16 @@ from toolyard.auth.errors import (
     RegistrationFailed,
     WrongAuthorizationServer,
 )
-from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse, sanitize_error_text
-from toolyard.auth.records import OAuthClient, TokenAuthMethod, same_issuer
+from toolyard.auth.oauth_http import (
+    JsonDocument,
+    OAuthHttpClient,
+    OAuthHttpResponse,
+    is_local,
+    parse_http_url,
+    sanitize_error_text,
+)
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
-from toolyard.auth.storage import AuthStorage
+from toolyard.auth.storage import AuthStorage, OAuthClient, TokenAuthMethod, same_issuer
 from toolyard.types.registry import RegistrationMethod
 
 __all__ = ["build_client_metadata_document", "confirmed_issuer", "get_or_register_client"]

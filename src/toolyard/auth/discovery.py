@@ -11,7 +11,6 @@ from typing import cast
 
 from yarl import URL
 
-from toolyard.auth.address_policy import AddressPolicy, parse_http_url
 from toolyard.auth.errors import (
     AuthUnavailable,
     DiscoveryFailed,
@@ -19,10 +18,16 @@ from toolyard.auth.errors import (
     ResourceMismatch,
     SignInNotNeeded,
 )
-from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse
+from toolyard.auth.oauth_http import (
+    AddressPolicy,
+    JsonDocument,
+    OAuthHttpClient,
+    OAuthHttpResponse,
+    parse_http_url,
+)
 from toolyard.auth.provider import Challenge, parse_challenge
-from toolyard.auth.records import same_issuer
 from toolyard.auth.sign_in_target import SignInTarget
+from toolyard.auth.storage import same_issuer
 from toolyard.net import is_same_origin
 
 __all__ = [

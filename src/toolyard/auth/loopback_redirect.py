@@ -8,8 +8,8 @@ import os
 
 from aiohttp import web
 
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AnswerRejected, AuthUnavailable
+from toolyard.auth.sign_in_flow import AuthorizationResponse
 from toolyard.errors import ToolyardError
 
 __all__ = ["CallbackListener"]

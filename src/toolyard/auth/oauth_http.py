@@ -1,12 +1,15 @@
 """HTTP client for OAuth endpoints and metadata: small JSON documents, with limits on time and size.
 
-Each request uses the guarded or the unguarded session, as the server's address policy demands.
+Each request uses the guarded or the unguarded session, as the address policy of the server to sign in to
+demands.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import re
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -14,16 +17,109 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 from yarl import URL
 
-from toolyard.auth.address_policy import AddressPolicy, parse_http_url
 from toolyard.auth.errors import AddressNotAllowed, AuthUnavailable
 from toolyard.auth.provider import get_challenge_header
-from toolyard.net import AddressRefused, OutboundHttp
+from toolyard.net import AddressRefused, OutboundHttp, is_private, is_same_origin
 from toolyard.results.redaction import redact_secrets
 
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["JsonDocument", "OAuthHttpClient", "OAuthHttpResponse", "sanitize_error_text"]
+__all__ = [
+    "AddressPolicy",
+    "JsonDocument",
+    "OAuthHttpClient",
+    "OAuthHttpResponse",
+    "is_local",
+    "parse_http_url",
+    "sanitize_error_text",
+]
+
+
+_MAX_URL_CHARACTERS = 4096
+"""Maximum length of a URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddressPolicy:
+    """Addresses that are allowed for one server: its configured URL, and URLs from its metadata.
+
+    ``private_addresses`` True allows all private addresses, False allows none. None allows the configured
+    URL to be private; URLs from metadata may be private only if the configured host is loopback or a private
+    IP address.
+    """
+
+    server_url: str
+    private_addresses: bool | None = None
+
+    def is_guarded(self, url: URL) -> bool:
+        """Return whether a request to this URL must use the address guard."""
+        if self.private_addresses is not None:
+            return not self.private_addresses
+        configured = parse_http_url(self.server_url, "the server's URL")
+        return not (is_same_origin(configured, url) or is_local(configured.host or ""))
+
+    def is_private_page(self, url: URL) -> bool:
+        """Return whether a page is in a private network to which the server must not send a browser."""
+        return is_local(url.host or "") and self.is_guarded(url)
+
+    def check_endpoint(self, address: str, label: str) -> str:
+        """Return the address of an authorization server's endpoint unchanged, or raise AddressNotAllowed.
+
+        Endpoints receive secrets and browser redirects, so they need https, except on this machine or
+        network, or if the operator allows private addresses.
+        """
+        url = parse_http_url(address, label)
+        if self.is_private_page(url):
+            # A remote server's metadata must not send the user's browser into the user's own network.
+            raise AddressNotAllowed(
+                f"{label} is at {url.host}, a private address, which is not allowed for this server",
+                hint="allow private addresses for it (privateAddresses) if you trust it",
+            )
+        if url.scheme != "https" and not is_local(url.host or "") and not self.private_addresses:
+            raise AddressNotAllowed(
+                f"{label} {url.with_query(None)} is not encrypted",
+                hint="only https is accepted, except on this machine",
+            )
+        return address
+
+
+def parse_http_url(address: str, label: str) -> URL:
+    """Parse an http(s) URL, or raise AddressNotAllowed."""
+    hint = "ask the server's operator to correct its metadata"
+    try:
+        url = URL(address if len(address) <= _MAX_URL_CHARACTERS else "")
+        host = url.host or ""
+        # Browsers decode percent escapes in a host name and we do not, so the two could see different
+        # hosts. In an IPv6 address "%" starts the zone.
+        is_escaped = "%" in host and ":" not in host
+        is_invalid = url.scheme not in ("http", "https") or not host or is_escaped or url.user is not None
+    except ValueError:
+        is_invalid, url = True, URL()
+    if is_invalid or " " in address or not address.isprintable():
+        raise AddressNotAllowed(f"{label} is not a valid http(s) URL", hint=hint)
+    return url
+
+
+def is_local(host: str) -> bool:
+    """Return whether a host is this machine or a private IP address, in any notation that browsers accept."""
+    host = host.rstrip(".").lower()
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return _is_legacy_private_ipv4(host)
+    return is_private(host)
+
+
+def _is_legacy_private_ipv4(host: str) -> bool:
+    """Return whether a host is private in a notation only browsers accept: ``2130706433``, ``0x7f.1``."""
+    try:
+        return bool(host) and is_private(socket.inet_ntoa(socket.inet_aton(host)))
+    except (OSError, ValueError):
+        return False
+
 
 _REQUEST_TIMEOUT_SECONDS = 20.0
 """Time limit of one request, from name resolution to the last byte."""

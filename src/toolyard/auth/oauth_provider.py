@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.discovery import fetch_resource_metadata
 from toolyard.auth.errors import (
     AnswerRejected,
@@ -25,11 +24,14 @@ from toolyard.auth.errors import (
 )
 from toolyard.auth.oauth_http import OAuthHttpClient
 from toolyard.auth.provider import Challenge
-from toolyard.auth.records import OAuthGrant
-from toolyard.auth.scopes import scopes_in_challenge
-from toolyard.auth.sign_in_flow import AuthorizationRequest, SignInFlow
+from toolyard.auth.sign_in_flow import (
+    AuthorizationRequest,
+    AuthorizationResponse,
+    SignInFlow,
+    scopes_in_challenge,
+)
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
-from toolyard.auth.storage import AuthStorage
+from toolyard.auth.storage import AuthStorage, OAuthGrant
 from toolyard.auth.token_refresh import GrantRefresher, can_refresh, report_close
 from toolyard.concurrency.tasks import SingleFlight
 from toolyard.net import OutboundHttp

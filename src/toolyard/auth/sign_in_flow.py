@@ -1,5 +1,6 @@
 """Sign-in flows: authorization code with PKCE, in two steps that may run in two processes, and client
-credentials, in one step."""
+credentials, in one step. Authorization responses are checked before their code is exchanged.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +9,151 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from urllib.parse import quote, urlencode
+from typing import NoReturn
+from urllib.parse import parse_qsl, quote, urlencode
 
-from toolyard.auth.address_policy import AddressPolicy
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.client_registration import get_or_register_client
 from toolyard.auth.discovery import DiscoveryResult, discover_authorization_server, probe_for_challenge
 from toolyard.auth.errors import (
     AnswerRejected,
+    AuthorizationDenied,
     ClientForgotten,
     DiscoveryFailed,
     PkceMissing,
 )
-from toolyard.auth.oauth_http import OAuthHttpClient
+from toolyard.auth.oauth_http import AddressPolicy, OAuthHttpClient, sanitize_error_text
 from toolyard.auth.provider import Challenge
-from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
-from toolyard.auth.scopes import choose_scopes
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
-from toolyard.auth.storage import AuthStorage
+from toolyard.auth.storage import AuthStorage, OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.auth.token_endpoint import build_grant, request_tokens
 from toolyard.net import OutboundHttp
 from toolyard.types.clock import is_recent
 
-__all__ = ["AuthorizationRequest", "SignInFlow"]
+__all__ = [
+    "AuthorizationRequest",
+    "AuthorizationResponse",
+    "SignInFlow",
+    "choose_scopes",
+    "scopes_in_challenge",
+    "scopes_to_request_again",
+]
+
+
+_SUSPICIOUS_RESPONSE_HINT = "this may be an attack: find the cause before you sign in here again"
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationResponse:
+    """Query parameters, and the redirect address at which they arrived."""
+
+    address: str
+    """Without query and fragment."""
+    params: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def from_query(cls, address: str, pairs: Iterable[tuple[str, str]]) -> AuthorizationResponse:
+        """Read the query of a request. Raises AnswerRejected for a repeated parameter (RFC 6749, 3.1)."""
+        pairs = list(pairs)
+        params = dict(pairs)
+        if len(params) < len(pairs):
+            raise AnswerRejected("the response contains a parameter more than once", hint="start again")
+        return cls(address, params)
+
+    @classmethod
+    def parse(cls, url: str) -> AuthorizationResponse:
+        """Parse the URL that the browser was redirected to. Raises AnswerRejected."""
+        address, _, query = url.partition("#")[0].partition("?")
+        return cls.from_query(address, parse_qsl(query, keep_blank_values=True))
+
+    def extract_code(self, pending: PendingSignIn) -> str:
+        """Return the code if the response matches the pending sign-in.
+
+        Raises AnswerRejected if it does not match, and AuthorizationDenied for an OAuth error response.
+        """
+        # Both checks are the defence against mix-up attacks (RFC 9700, section 4.4): a malicious server must
+        # not get a code of another one sent to its own token endpoint. They come before ``error``, whose text
+        # would otherwise be reported as that of the expected server.
+        self._check_address(pending)
+        self._check_issuer(pending)
+        if "error" in self.params:
+            self._raise_denied(pending)
+        if not (code := self.params.get("code")):
+            raise AnswerRejected("the authorization server returned neither code nor error")
+        return code
+
+    def _check_address(self, pending: PendingSignIn) -> None:
+        if self.address != pending.client.redirect_uri:
+            raise AnswerRejected(
+                f"the response to a sign-in at {pending.client.issuer} arrived at the redirect address of"
+                " another authorization server",
+                hint=_SUSPICIOUS_RESPONSE_HINT,
+            )
+
+    def _check_issuer(self, pending: PendingSignIn) -> None:
+        """Compare ``iss`` exactly (RFC 9207), before any other parameter of the response is used."""
+        issuer, stated_issuer = pending.client.issuer, self.params.get("iss")
+        # Anyone can use our public metadata document at another authorization server, so with a document
+        # the redirect address does not identify the server.
+        is_required = pending.iss_promised or pending.client.origin == "document"
+        if stated_issuer is None and is_required:
+            raise AnswerRejected(
+                f"the response lacks the required parameter 'iss', which should be {issuer}",
+                hint=_SUSPICIOUS_RESPONSE_HINT,
+            )
+        if stated_issuer is not None and stated_issuer != issuer:
+            raise AnswerRejected(
+                f"the response comes from another authorization server than {issuer}",
+                hint=_SUSPICIOUS_RESPONSE_HINT,
+            )
+
+    def _raise_denied(self, pending: PendingSignIn) -> NoReturn:
+        code = sanitize_error_text(self.params.get("error"), max_characters=60)
+        description = sanitize_error_text(self.params.get("error_description"))
+        detail = f"{code} ({description})" if description else code
+        hint = "sign in again and allow access" if code == "access_denied" else "try again"
+        raise AuthorizationDenied(
+            f"the authorization server {pending.client.issuer} refused: {detail}", code=code, hint=hint
+        )
+
+
+_OFFLINE_ACCESS_SCOPE = "offline_access"
+
+
+def scopes_in_challenge(challenge: Challenge | None) -> tuple[str, ...]:
+    """Return the scopes in a challenge's ``scope`` parameter."""
+    return () if challenge is None else tuple(challenge.params.get("scope", "").split())
+
+
+def scopes_to_request_again(grant: OAuthGrant | None, configured: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the scopes of a grant to request again, and those that the server has demanded since.
+
+    If scopes are configured, the previously requested ones are not repeated: otherwise a scope that no
+    longer exists at the authorization server could never be removed.
+    """
+    if grant is None:
+        return ()
+    return tuple(dict.fromkeys((*(() if configured else grant.requested), *grant.wanted)))
+
+
+def choose_scopes(
+    configured: tuple[str, ...],
+    challenge: Challenge | None,
+    discovery: DiscoveryResult,
+    extra: tuple[str, ...] = (),
+) -> tuple[str, ...]:
+    """Return the configured scopes, else those of the challenge, else those of the metadata; and ``extra``.
+
+    ``offline_access``, which requests a refresh token, is added only if the authorization server lists it.
+    """
+    base = configured or scopes_in_challenge(challenge) or discovery.scopes_supported or ()
+    chosen = [scope for scope in dict.fromkeys((*extra, *base)) if scope != _OFFLINE_ACCESS_SCOPE]
+    # Requested alone, it would replace the server's default scopes.
+    if chosen and _OFFLINE_ACCESS_SCOPE in (discovery.server.scopes_supported or ()):
+        chosen.append(_OFFLINE_ACCESS_SCOPE)
+    return tuple(chosen)
+
 
 _MAX_SIGN_IN_SECONDS = 3600.0
 """Maximum time between the two steps."""

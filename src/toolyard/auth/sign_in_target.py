@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from toolyard.auth.address_policy import AddressPolicy
-from toolyard.auth.records import OAuthClient, issuer_digest, same_issuer
+from toolyard.auth.oauth_http import AddressPolicy
+from toolyard.auth.storage import OAuthClient, issuer_digest, same_issuer
 from toolyard.types.registry import RegistrationMethod
 from toolyard.types.server import OAuthSpec
 

@@ -1,15 +1,142 @@
-"""Storage protocol for sign-ins, and an implementation in memory."""
+"""Stored records of sign-ins (clients, pending sign-ins and grants), their storage protocol, and two
+implementations: in memory, and opened on first use.
+
+Secrets are excluded from ``repr``. A storage must encrypt these records.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Literal, Protocol, TypeVar
 
-from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn, issuer_digest
+from toolyard.auth.errors import AuthUnavailable
+from toolyard.errors import ServerError, ToolyardError
+from toolyard.types.clock import is_future
 
-__all__ = ["AuthStorage", "MemoryAuthStorage"]
+__all__ = [
+    "AuthStorage",
+    "LazyAuthStorage",
+    "MemoryAuthStorage",
+    "OAuthClient",
+    "OAuthGrant",
+    "PendingSignIn",
+    "TokenAuthMethod",
+    "issuer_digest",
+    "new_serial",
+    "same_issuer",
+]
+
+_T = TypeVar("_T")
+
+
+def issuer_digest(issuer: str) -> str:
+    """Return a digest of an issuer for use in URL paths: 128 bits, to make collisions infeasible."""
+    return sha256(issuer.encode()).hexdigest()[:32]
+
+
+def new_serial() -> str:
+    """Return a random identifier for one version of a grant."""
+    return secrets.token_hex(8)
+
+
+def same_issuer(one: str, other: str) -> bool:
+    """Return whether two issuers are identical, apart from a trailing slash after an origin.
+
+    Common servers write an issuer without a path inconsistently, and both spellings are the same URL.
+    """
+    if one == other:
+        return True
+    return one.rstrip("/") == other.rstrip("/") and one.count("/") <= 3 and other.count("/") <= 3
+
+
+TokenAuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthClient:
+    """A client id, and the only authorization server that it may be sent to."""
+
+    issuer: str
+    client_id: str
+    redirect_uri: str
+    origin: Literal["entered", "document", "dynamic"]
+    auth_method: TokenAuthMethod = "none"
+    secret: str | None = field(default=None, repr=False)
+    expires_at: float | None = None
+    """Expiry of the secret, as a Unix time."""
+    scopes: frozenset[str] | None = None
+    """Registered scopes; some authorization servers refuse to issue others. None: registered without
+    scopes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSignIn:
+    """State of a started sign-in, sufficient to complete it in any process that shares the storage."""
+
+    state: str = field(repr=False)
+    verifier: str = field(repr=False)
+    key: str
+    owner: str
+    """The user and browser session, for example, that started the sign-in; only they may complete it."""
+    client: OAuthClient
+    token_endpoint: str
+    iss_promised: bool
+    resource: str | None
+    scopes: tuple[str, ...]
+    server_url: str
+    private_addresses: bool | None
+    began_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthGrant:
+    """Tokens from a sign-in, and the data needed to refresh them. ``serial`` differs for every version."""
+
+    server_url: str
+    """The server that the tokens are for; they are never sent to another origin."""
+    issuer: str
+    client: OAuthClient
+    token_endpoint: str
+    resource: str | None
+    requested: tuple[str, ...]
+    scopes: tuple[str, ...]
+    access_token: str = field(repr=False)
+    refresh_token: str | None = field(repr=False)
+    issued_at: float
+    expires_at: float | None
+    """Unix time; None: unknown, the authorization server sent no expiry."""
+    serial: str = field(default_factory=new_serial)
+    refresh_began_at: float | None = None
+    """Unix time at which a refresh began whose answer has not been stored. The refresh token may have been
+    replaced by one that was lost."""
+    wanted: tuple[str, ...] = ()
+    """Scopes that the server has demanded since; granting them needs another sign-in."""
+
+    @property
+    def needs_unrequested_scopes(self) -> bool:
+        """Whether the server demanded scopes that were never requested, so some of its calls are refused."""
+        return not set(self.wanted) <= set(self.requested)
+
+    def is_valid(self, now: float) -> bool:
+        """Return whether there is an access token that has not expired."""
+        if self.expires_at is None:
+            return bool(self.access_token)
+        return bool(self.access_token) and now < self.expires_at and not is_future(self.issued_at, now)
+
+    def is_fresh(self, now: float) -> bool:
+        """Return whether the access token is valid and not about to expire.
+
+        The margin is 60 seconds, or a fifth of the lifetime if that is shorter.
+        """
+        if self.expires_at is None:
+            return bool(self.access_token)
+        margin = min(60.0, max(0.0, self.expires_at - self.issued_at) * 0.2)
+        return self.is_valid(now + margin)
 
 
 class AuthStorage(Protocol):
@@ -143,3 +270,99 @@ class MemoryAuthStorage:
             self._bound_issuers.pop((server_url, client_id), None)
         else:
             self._bound_issuers[server_url, client_id] = issuer
+
+
+class LazyAuthStorage:
+    """AuthStorage that delegates to the storage returned by ``open_storage``.
+
+    As long as ``open_storage`` returns None, data is held in memory, and every operation tries to open it
+    again. Errors of the storage are raised as AuthUnavailable, which connections can handle.
+    """
+
+    def __init__(self, open_storage: Callable[[], Awaitable[AuthStorage | None]]) -> None:
+        self._open_storage = open_storage
+        self._opened_storage: AuthStorage | None = None
+        self._memory_storage = MemoryAuthStorage()
+        self._open_lock = asyncio.Lock()
+
+    @classmethod
+    def wrap(cls, storage: AuthStorage) -> LazyAuthStorage:
+        """Return an instance for a storage that is open already."""
+
+        async def return_storage() -> AuthStorage:
+            return storage
+
+        return cls(return_storage)
+
+    # Methods of AuthStorage.
+
+    async def put_pending(self, pending: PendingSignIn) -> None:
+        await self._run(lambda storage: storage.put_pending(pending))
+
+    async def take_pending(self, state: str) -> PendingSignIn | None:
+        return await self._run(lambda storage: storage.take_pending(state))
+
+    async def get_grant(self, key: str) -> OAuthGrant | None:
+        return await self._run(lambda storage: storage.get_grant(key))
+
+    async def get_grants(self, keys: Sequence[str]) -> Mapping[str, OAuthGrant]:
+        return await self._run(lambda storage: storage.get_grants(keys))
+
+    async def put_grant(self, key: str, grant: OAuthGrant) -> None:
+        await self._run(lambda storage: storage.put_grant(key, grant))
+
+    async def swap_grant(self, key: str, serial: str, grant: OAuthGrant) -> bool:
+        return await self._run(lambda storage: storage.swap_grant(key, serial, grant))
+
+    async def drop_grant(self, key: str) -> None:
+        await self._run(lambda storage: storage.drop_grant(key))
+
+    @asynccontextmanager
+    async def refresh_lock(self, key: str) -> AsyncGenerator[None, None]:
+        with _translate_storage_errors():
+            async with (await self._get_storage()).refresh_lock(key):
+                yield
+
+    async def get_client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
+        return await self._run(lambda storage: storage.get_client(issuer, redirect_uri))
+
+    async def put_client(self, client: OAuthClient) -> None:
+        await self._run(lambda storage: storage.put_client(client))
+
+    async def drop_client(self, client: OAuthClient) -> None:
+        await self._run(lambda storage: storage.drop_client(client))
+
+    async def publish_document(self, issuer: str) -> None:
+        await self._run(lambda storage: storage.publish_document(issuer))
+
+    async def get_document_issuer(self, digest: str) -> str | None:
+        return await self._run(lambda storage: storage.get_document_issuer(digest))
+
+    async def get_bound_issuer(self, server_url: str, client_id: str) -> str | None:
+        return await self._run(lambda storage: storage.get_bound_issuer(server_url, client_id))
+
+    async def bind_issuer(self, server_url: str, client_id: str, issuer: str | None) -> None:
+        await self._run(lambda storage: storage.bind_issuer(server_url, client_id, issuer))
+
+    async def _run(self, operation: Callable[[AuthStorage], Awaitable[_T]]) -> _T:
+        with _translate_storage_errors():
+            return await operation(await self._get_storage())
+
+    async def _get_storage(self) -> AuthStorage:
+        if self._opened_storage is None:
+            async with self._open_lock:
+                if self._opened_storage is None:
+                    self._opened_storage = await self._open_storage()
+        return self._opened_storage or self._memory_storage
+
+
+@contextmanager
+def _translate_storage_errors() -> Generator[None, None, None]:
+    try:
+        yield
+    except ServerError:
+        raise
+    except ToolyardError as error:
+        raise AuthUnavailable(
+            f"the stored sign-ins cannot be used: {error.cause}", hint=error.hint
+        ) from error

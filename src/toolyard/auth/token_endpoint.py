@@ -1,13 +1,16 @@
-"""Token requests: exchange codes, refresh tokens and client credentials for access tokens.
+"""Token requests: exchange codes, refresh tokens and client credentials for access tokens, and revoke them.
 
 A client authenticates with its secret, or with a signed JWT (RFC 7523) instead of one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import logging
 import re
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,24 +18,35 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from toolyard.auth.discovery import get_string
-from toolyard.auth.errors import AuthUnavailable, ClientForgotten, RegistrationFailed, TokenRefused
-from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse, sanitize_error_text
-from toolyard.auth.records import OAuthClient, OAuthGrant
+from toolyard.auth.discovery import fetch_server_metadata, get_string
+from toolyard.auth.errors import AuthError, AuthUnavailable, ClientForgotten, RegistrationFailed, TokenRefused
+from toolyard.auth.oauth_http import (
+    AddressPolicy,
+    JsonDocument,
+    OAuthHttpClient,
+    OAuthHttpResponse,
+    sanitize_error_text,
+)
+from toolyard.auth.sign_in_target import SignInTarget, with_current_secret
+from toolyard.auth.storage import OAuthClient, OAuthGrant
+from toolyard.net import OutboundHttp
 from toolyard.tracing.tracer import Attributes, describe_address
 
 __all__ = [
-    "CLIENT_ASSERTION_TYPE",
-    "FORM_CONTENT_TYPE",
     "TokenResponse",
-    "build_authenticated_form",
     "build_client_assertion",
     "build_grant",
     "request_tokens",
+    "revoke_grant",
+    "revoke_tokens",
 ]
 
+log = logging.getLogger("toolyard.auth")
 
-CLIENT_ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_REVOCATION_TIMEOUT_SECONDS = 10.0
+"""Time limit of the whole revocation, so that a slow authorization server does not delay a sign-out."""
+_REVOCATION_LABEL = "the revocation endpoint"
+_CLIENT_ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_LIFETIME_SECONDS = 300
 
 
@@ -95,7 +109,7 @@ def _encode_base64url(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"
+_FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"
 _ACCESS_TOKEN_PATTERN = re.compile(r"[\x21-\x7e]+")
 _MAX_TOKEN_LIFETIME_SECONDS = 10 * 365 * 86400.0
 _ENDPOINT_LABEL = "the token endpoint"
@@ -127,14 +141,14 @@ async def request_tokens(
 
     Raises TokenRefused for an OAuth error, and AuthUnavailable if the outcome is unknown or temporary.
     """
-    body, headers = build_authenticated_form(client, form, now, private_key)
+    body, headers = _build_authenticated_form(client, form, now, private_key)
     attributes: Attributes = {
         "http.request.method": "POST",
         "toolyard.oauth.grant_type": form.get("grant_type"),
         **describe_address(endpoint),
     }
     with http_client.tracer.span("POST token endpoint", "client", attributes) as span:
-        response = await http_client.post(endpoint, _ENDPOINT_LABEL, body, FORM_CONTENT_TYPE, headers)
+        response = await http_client.post(endpoint, _ENDPOINT_LABEL, body, _FORM_CONTENT_TYPE, headers)
         span.set({"http.response.status_code": response.status})
         document = response.document
         # Some large providers send errors with status 200.
@@ -145,7 +159,7 @@ async def request_tokens(
         )
 
 
-def build_authenticated_form(
+def _build_authenticated_form(
     client: OAuthClient, form: Mapping[str, str], now: float, private_key: str | None
 ) -> tuple[bytes, dict[str, str]]:
     """Return the body and headers of a form request that authenticates the client."""
@@ -156,7 +170,7 @@ def build_authenticated_form(
         pair = f"{quote(client.client_id, safe='')}:{quote(client.secret, safe='')}"
         headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
     elif client.auth_method == "private_key_jwt" and private_key is not None:
-        fields["client_assertion_type"] = CLIENT_ASSERTION_TYPE
+        fields["client_assertion_type"] = _CLIENT_ASSERTION_TYPE
         fields["client_assertion"] = build_client_assertion(private_key, client.client_id, client.issuer, now)
     elif client.auth_method == "client_secret_post" and client.secret is not None:
         fields["client_secret"] = client.secret
@@ -236,3 +250,50 @@ def build_grant(
         tokens.issued_at,
         tokens.expires_at,
     )
+
+
+# Revocation.
+
+
+async def revoke_grant(
+    net: OutboundHttp, grant: OAuthGrant, target: SignInTarget, *, clock: Callable[[], float] = time.time
+) -> bool:
+    """Revoke the tokens of a grant if the authorization server supports it, and return whether it succeeded.
+
+    The grant must be out of use already. Never raises, and ends within ten seconds. Tokens are sent only to
+    the authorization server that issued them.
+    """
+    http_client = OAuthHttpClient(net, AddressPolicy(grant.server_url, target.private_addresses))
+    return await revoke_tokens(http_client, grant, target, clock())
+
+
+async def revoke_tokens(
+    http_client: OAuthHttpClient, grant: OAuthGrant, target: SignInTarget, now: float
+) -> bool:
+    """Revoke the tokens of a grant with an existing HTTP client; see ``revoke_grant``."""
+    try:
+        async with asyncio.timeout(_REVOCATION_TIMEOUT_SECONDS):
+            return await _send_revocations(http_client, grant, target, now)
+    except (AuthError, AuthUnavailable, TimeoutError) as error:
+        log.info("tokens issued by %s were not revoked: %s", grant.issuer, error or "timed out")
+        return False
+
+
+async def _send_revocations(
+    http_client: OAuthHttpClient, grant: OAuthGrant, target: SignInTarget, now: float
+) -> bool:
+    address = (await fetch_server_metadata(http_client, grant.issuer)).revocation_endpoint
+    if address is None:
+        return False
+    endpoint = http_client.address_policy.check_endpoint(address, _REVOCATION_LABEL)
+    client = with_current_secret(grant.client, target)
+    key = target.private_key if target.trusts(grant.issuer) else None
+    all_revoked = True
+    # The refresh token first: most authorization servers then revoke the access tokens issued with it.
+    for kind, token in (("refresh_token", grant.refresh_token), ("access_token", grant.access_token)):
+        if token:
+            form = {"token": token, "token_type_hint": kind}
+            body, headers = _build_authenticated_form(client, form, now, key)
+            response = await http_client.post(endpoint, _REVOCATION_LABEL, body, _FORM_CONTENT_TYPE, headers)
+            all_revoked = all_revoked and response.status == 200
+    return all_revoked

@@ -12,11 +12,9 @@ from yarl import URL
 
 from toolyard.auth.errors import AuthUnavailable, ClientForgotten, SignInEnded, TokenRefused
 from toolyard.auth.oauth_http import OAuthHttpClient
-from toolyard.auth.records import OAuthGrant, new_serial
-from toolyard.auth.revocation import revoke_tokens
 from toolyard.auth.sign_in_target import SignInTarget, with_current_secret
-from toolyard.auth.storage import AuthStorage
-from toolyard.auth.token_endpoint import TokenResponse, request_tokens
+from toolyard.auth.storage import AuthStorage, OAuthGrant, new_serial
+from toolyard.auth.token_endpoint import TokenResponse, request_tokens, revoke_tokens
 from toolyard.concurrency.tasks import SingleFlight
 from toolyard.net import is_same_origin
 

@@ -19,15 +19,16 @@ from pathlib import Path
 
 from yarl import URL
 
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AnswerRejected, AuthError, ClientForgotten, IssuerUnconfirmed
-from toolyard.auth.lazy_storage import LazyAuthStorage
 from toolyard.auth.loopback_redirect import CallbackListener
-from toolyard.auth.records import OAuthGrant
-from toolyard.auth.scopes import scopes_to_request_again
-from toolyard.auth.sign_in_flow import AuthorizationRequest, SignInFlow
+from toolyard.auth.sign_in_flow import (
+    AuthorizationRequest,
+    AuthorizationResponse,
+    SignInFlow,
+    scopes_to_request_again,
+)
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
-from toolyard.auth.storage import AuthStorage
+from toolyard.auth.storage import AuthStorage, LazyAuthStorage, OAuthGrant
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.prompts import ask_yes_no_async, read_line_async
 from toolyard.cli.output.messages import show_error, show_note

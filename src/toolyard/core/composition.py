@@ -357,7 +357,7 @@ def auth_providers_from_database(database: LazyDatabase, net: OutboundHttp) -> A
     def auth_provider_for(server: Server, principal: Principal) -> AuthProvider | None:
         if not factories:
             # Imported on first use: only HTTP servers need credentials, and these modules load slowly.
-            from toolyard.auth.lazy_storage import LazyAuthStorage
+            from toolyard.auth.storage import LazyAuthStorage
             from toolyard.registry.credentials import AuthProviderFactory
 
             factories.append(

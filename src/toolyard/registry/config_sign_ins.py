@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AnswerRejected, AuthError, AuthUnavailable
-from toolyard.auth.records import PendingSignIn
-from toolyard.auth.scopes import scopes_to_request_again
-from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.auth.sign_in_flow import AuthorizationResponse, SignInFlow, scopes_to_request_again
 from toolyard.auth.sign_in_target import ClientIdentity
-from toolyard.auth.storage import AuthStorage
+from toolyard.auth.storage import AuthStorage, PendingSignIn
 from toolyard.errors import Problem, ToolyardError
 from toolyard.registry.credentials import build_config_target, can_sign_in, config_grant_key
 from toolyard.registry.errors import Invalid

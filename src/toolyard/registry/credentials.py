@@ -8,10 +8,9 @@ from pathlib import Path
 
 from toolyard.auth import AuthProvider, Challenge
 from toolyard.auth.errors import RegistrationFailed
-from toolyard.auth.lazy_storage import LazyAuthStorage
 from toolyard.auth.oauth_provider import OAuthProvider
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
-from toolyard.auth.storage import AuthStorage
+from toolyard.auth.storage import AuthStorage, LazyAuthStorage
 from toolyard.config.file_reader import decode_utf8, read_regular_file
 from toolyard.errors import ConfigError
 from toolyard.net import OutboundHttp

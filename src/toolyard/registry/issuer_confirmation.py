@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from toolyard.auth.client_registration import confirmed_issuer
 from toolyard.auth.errors import AuthError, AuthUnavailable, DiscoveryFailed
 from toolyard.auth.provider import Challenge, parse_challenge
-from toolyard.auth.records import same_issuer
 from toolyard.auth.sign_in_flow import SignInFlow
 from toolyard.auth.sign_in_target import SignInTarget
-from toolyard.auth.storage import AuthStorage
+from toolyard.auth.storage import AuthStorage, same_issuer
 from toolyard.errors import Problem, SignInNeeded
 from toolyard.registry.credentials import choice_target, config_grant_key, has_authorization_header
 from toolyard.registry.errors import Invalid

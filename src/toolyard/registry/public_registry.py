@@ -12,8 +12,7 @@ from itertools import chain
 from typing import Any, cast
 from urllib.parse import quote
 
-from toolyard.auth.address_policy import AddressPolicy
-from toolyard.auth.oauth_http import OAuthHttpClient
+from toolyard.auth.oauth_http import AddressPolicy, OAuthHttpClient
 from toolyard.config.file_review import is_execution_variable
 from toolyard.config.known_servers import KnownServer, KnownVariable, SignInMethod
 from toolyard.config.sources.json_document import JsonValue

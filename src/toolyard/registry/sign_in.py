@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AnswerRejected, AuthError, AuthorizationDenied, AuthUnavailable
-from toolyard.auth.records import OAuthGrant, PendingSignIn
-from toolyard.auth.scopes import scopes_to_request_again
-from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.auth.sign_in_flow import AuthorizationResponse, SignInFlow, scopes_to_request_again
 from toolyard.auth.sign_in_target import ClientIdentity
-from toolyard.auth.storage import AuthStorage
+from toolyard.auth.storage import AuthStorage, OAuthGrant, PendingSignIn
 from toolyard.errors import Problem
 from toolyard.registry.credentials import choice_target
 from toolyard.registry.errors import Invalid, NotFound

@@ -9,10 +9,9 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from toolyard.auth.errors import RegistrationFailed
-from toolyard.auth.records import OAuthGrant
-from toolyard.auth.revocation import revoke_grant
 from toolyard.auth.sign_in_target import SignInTarget
-from toolyard.auth.storage import AuthStorage
+from toolyard.auth.storage import AuthStorage, OAuthGrant
+from toolyard.auth.token_endpoint import revoke_grant
 from toolyard.errors import ToolyardError
 from toolyard.net import OutboundHttp
 from toolyard.registry.credentials import build_config_target, config_grant_key

@@ -6,8 +6,8 @@ import asyncio
 
 from starlette.requests import Request
 
-from toolyard.auth.authorization_response import AuthorizationResponse
-from toolyard.auth.records import PendingSignIn
+from toolyard.auth.sign_in_flow import AuthorizationResponse
+from toolyard.auth.storage import PendingSignIn
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.tasks import BackgroundTasks
 from toolyard.core.audit import AuditRecorder

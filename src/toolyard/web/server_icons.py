@@ -17,8 +17,8 @@ from typing import Any, cast
 
 from yarl import URL
 
-from toolyard.auth.address_policy import AddressPolicy, parse_http_url
 from toolyard.auth.errors import AddressNotAllowed
+from toolyard.auth.oauth_http import AddressPolicy, parse_http_url
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.concurrency.tasks import SingleFlight
 from toolyard.net import OutboundHttp

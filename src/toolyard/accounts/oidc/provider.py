@@ -11,9 +11,14 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from toolyard.accounts.errors import ProviderFailed, SignInRefused
 from toolyard.accounts.oidc.id_token import parse_key_set
-from toolyard.auth.address_policy import AddressPolicy
 from toolyard.auth.discovery import get_string, get_strings
-from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse, sanitize_error_text
+from toolyard.auth.oauth_http import (
+    AddressPolicy,
+    JsonDocument,
+    OAuthHttpClient,
+    OAuthHttpResponse,
+    sanitize_error_text,
+)
 from toolyard.concurrency.tasks import SingleFlight
 from toolyard.config.value_checks import url_fault
 from toolyard.errors import ToolyardError

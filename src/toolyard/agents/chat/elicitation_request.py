@@ -112,7 +112,7 @@ def is_private_page(server: Server | None, url: str) -> bool:
     """Return whether a remote server wants the user to open a page of the user's own network."""
     if server is None or not isinstance(server.transport, HttpSpec):
         return False
-    from toolyard.auth.address_policy import AddressPolicy, parse_http_url  # Imported late: loads yarl.
+    from toolyard.auth.oauth_http import AddressPolicy, parse_http_url  # Imported late: loads yarl.
 
     try:
         page = parse_http_url(url, "the page")

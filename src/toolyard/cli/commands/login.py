@@ -23,7 +23,7 @@ from toolyard.errors import ServerError
 from toolyard.types.server import State
 
 if TYPE_CHECKING:
-    from toolyard.auth.records import OAuthGrant
+    from toolyard.auth.storage import OAuthGrant
     from toolyard.cli.terminal_sign_in import SignInServer
     from toolyard.types.server import Configuration
 
@@ -87,7 +87,7 @@ def command(
 
 
 def _with_issuer(chosen: SignInServer, issuer: str) -> SignInServer:
-    from toolyard.auth.records import same_issuer  # not for the help
+    from toolyard.auth.storage import same_issuer  # not for the help
 
     oauth = chosen.server.oauth
     if oauth is not None and oauth.issuer is not None and not same_issuer(oauth.issuer, issuer):

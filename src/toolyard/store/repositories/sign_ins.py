@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import orjson
 from sqlalchemy import Connection, Table, delete, select, update
 
-from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn, issuer_digest
+from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn, issuer_digest
 from toolyard.store.errors import Unreadable, Unstorable
 from toolyard.store.locks.refresh_locks import RefreshLocks
 from toolyard.store.repositories.row_limits import delete_all_but_newest

@@ -13,7 +13,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.client_registration import build_client_metadata_document
 from toolyard.auth.errors import (
     AnswerRejected,
@@ -27,6 +26,7 @@ from toolyard.auth.errors import (
     SignInNotNeeded,
     TokenRefused,
 )
+from toolyard.auth.sign_in_flow import AuthorizationResponse
 from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError
