@@ -20,8 +20,8 @@ from yarl import URL
 from toolyard.accounts import AccountService
 from toolyard.accounts.account_status import Identity
 from toolyard.accounts.errors import NotAllowed, ProviderFailed, SignInRefused, TooManySignIns
-from toolyard.accounts.oidc.claims import find_or_create_account
 from toolyard.accounts.oidc.sign_in import OidcSignIn
+from toolyard.accounts.provisioning import find_or_create_account
 from toolyard.accounts.random_secrets import hash_secret, new_secret
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
@@ -515,7 +515,7 @@ async def test_an_encrypted_provider_names_no_open_address(net: OutboundHttp, da
     issuer = "https://id.example"
     names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
     about: dict[str, Any] = {"issuer": f"{issuer}/", **{name: f"{issuer}/{name}" for name in names}}
-    provider = OidcProvider(issuer, "x", None, net, time.time)
+    provider = OidcProvider(Settings(oidc_issuer=issuer, oidc_client_id="x"), net, time.time)
     assert provider._parse_metadata(OAuthHttpResponse(200, about)).issuer == f"{issuer}/", (
         "the name is as the provider writes it"
     )
@@ -544,7 +544,7 @@ async def test_the_keys_of_an_identity_provider_are_read_again_after_the_clock_w
 
     net = OutboundHttp()
     try:
-        provider = OidcProvider(forger.issuer, "toolyard", None, net, clock)
+        provider = OidcProvider(Settings(oidc_issuer=forger.issuer, oidc_client_id="toolyard"), net, clock)
         first = await provider.get_keys()
         assert await provider.get_keys() is first
         clock.now -= 366 * 86_400.0

@@ -12,7 +12,7 @@ import pytest
 from toolyard.accounts import AccountService
 from toolyard.accounts.account_status import Identity, effective_role, resolve_effective_user
 from toolyard.accounts.errors import NotAllowed, SignInRefused
-from toolyard.accounts.oidc.claims import parse_identity
+from toolyard.accounts.provisioning import parse_identity
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.types.account import Right, Role, TokenScope, User

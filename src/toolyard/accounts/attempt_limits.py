@@ -18,11 +18,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from unicodedata import normalize
 
 from toolyard.accounts.errors import TooManySignIns
+from toolyard.accounts.provisioning import normalize_name
 from toolyard.accounts.random_secrets import hash_secret
-from toolyard.accounts.user_names import normalize_name
+from toolyard.store.sql.casefold import fold_case
 
 if TYPE_CHECKING:
     from toolyard.store.repositories.accounts import SqlAccountStorage
@@ -160,8 +160,7 @@ def _fold_name(name: str) -> str:
 
     Otherwise an attacker could get a new counter for each spelling.
     """
-    once = normalize("NFKD", normalize("NFD", normalize_name(name) or name).casefold())
-    return normalize("NFKD", once.casefold())
+    return fold_case(normalize_name(name) or name)
 
 
 def address_network(address: str) -> str:

@@ -11,14 +11,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from toolyard.accounts.account_status import Identity, resolve_effective_user
-from toolyard.accounts.api_tokens import check_scope, is_token, new_token
 from toolyard.accounts.attempt_limits import SignInLimiter, address_network, guest_counters, owner_counters
 from toolyard.accounts.browser_sessions import Device, build_session, with_extended_expiry
-from toolyard.accounts.errors import Invalid, NameTaken, NotAllowed, SignInRefused
-from toolyard.accounts.oidc.claims import find_or_create_account
+from toolyard.accounts.errors import Invalid, NotAllowed, SignInRefused
 from toolyard.accounts.passwords import AsyncPasswordHasher, check_password
-from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
-from toolyard.accounts.user_names import candidate_names, normalize_name, validate_name
+from toolyard.accounts.provisioning import add_account, find_or_create_account, normalize_name, validate_name
+from toolyard.accounts.random_secrets import (
+    check_scope,
+    hash_secret,
+    is_secret,
+    is_token,
+    new_secret,
+    new_token,
+)
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.errors import Problem
@@ -97,7 +102,7 @@ class AccountService:
         await self._sign_in_limiter.check(counters)
         async with self._passwords.hash_slots:
             # Check again: many concurrent attempts may have passed the first check before any of them was
-            # effective_user as a failure.
+            # counted as a failure.
             await self._sign_in_limiter.check(counters)
             stored_hash = await self._storage.get_password_hash(user.id if user is not None else "")
             matches = await self._passwords.verify(password, stored_hash)
@@ -140,7 +145,7 @@ class AccountService:
         """
         self._require_password_mode()
         name = validate_name(name)
-        user = await self._storage.find_user_by_name(name) or await self._find_or_add_user(name, role)
+        user = await self._storage.find_user_by_name(name) or await add_account(self._storage, name, role)
         return await self.invite_user(user, by=by)
 
     async def invite_user(self, user: User, *, by: str = "") -> str:
@@ -159,16 +164,6 @@ class AccountService:
         if _has_been_used(user):
             await self._storage.set_notice(user.id, Notice(NoticeKind.LINK_MADE, now, by))
         return text
-
-    async def _find_or_add_user(self, name: str, role: Role) -> User:
-        try:
-            return await self._storage.add_user(name, role)
-        except NameTaken:
-            # Another replica has added the user, for example when several start for the first time.
-            user = await self._storage.find_user_by_name(name)
-            if user is None:
-                raise
-            return user
 
     async def find_invited_user(self, text: str) -> User | None:
         """Return the user of an invite link without using the link."""
@@ -368,8 +363,8 @@ class AccountService:
     async def local_user(self) -> User:
         """Return the local user, who exists only in the mode none. Raises NotAllowed in other modes."""
         if self._cached_local_user is None:
-            stored = await self._storage.get_user(LOCAL_PRINCIPAL.id) or await self._add_account(
-                LOCAL_PRINCIPAL.name, Role.ADMIN, LOCAL_PRINCIPAL.id
+            stored = await self._storage.get_user(LOCAL_PRINCIPAL.id) or await add_account(
+                self._storage, LOCAL_PRINCIPAL.name, Role.ADMIN, user_id=LOCAL_PRINCIPAL.id
             )
             self._cached_local_user = resolve_effective_user(stored, self._settings)
         if self._cached_local_user is None:
@@ -388,7 +383,9 @@ class AccountService:
             raise NotAllowed(
                 "the proxy sent an invalid user name", hint="names have 1 to 100 visible characters"
             )
-        user = await self._storage.find_user_by_name(name) or await self._add_account(name, Role.USER)
+        user = await self._storage.find_user_by_name(name) or await add_account(
+            self._storage, name, Role.USER
+        )
         effective_user = resolve_effective_user(user, self._settings)
         if effective_user is None or user.name != name:
             raise NotAllowed(
@@ -417,25 +414,6 @@ class AccountService:
         """Return the user with this name, including disabled users and users of other modes."""
         normalized = normalize_name(name)
         return None if normalized is None else await self._storage.find_user_by_name(normalized)
-
-    async def _add_account(self, name: str, role: Role, user_id: str | None = None) -> User:
-        """Create an account identified by ``user_id``, or by its name if that is None.
-
-        With ``user_id``, a name that is taken gets a number appended.
-        """
-        for candidate in candidate_names(name):
-            try:
-                return await self._storage.add_user(candidate, role, user_id=user_id)
-            except NameTaken:
-                # A concurrent first request may have created the account.
-                existing = await (
-                    self._storage.find_user_by_name(name)
-                    if user_id is None
-                    else self._storage.get_user(user_id)
-                )
-                if existing is not None:
-                    return existing
-        raise NameTaken(f"'{name}' and its numbered variants are taken")
 
     async def _touch_user(self, user: User, now: float) -> None:
         if _is_last_seen_stale(user.last_seen, now):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from toolyard.accounts.errors import StartRefused
+from toolyard.accounts.provisioning import candidate_names
 from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.accounts.service import AccountService
-from toolyard.accounts.user_names import candidate_names
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.config.value_checks import header_name_fault

@@ -6,7 +6,6 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import orjson
 
@@ -21,6 +20,7 @@ from toolyard.auth.oauth_http import (
     JsonDocument,
     OAuthHttpClient,
     OAuthHttpResponse,
+    add_query,
     is_local,
     parse_http_url,
     sanitize_error_text,
@@ -107,8 +107,7 @@ async def _is_registration_lost(
         "code_challenge": secrets.token_urlsafe(32),
         "code_challenge_method": "S256",
     }
-    base = server.authorization_endpoint.partition("#")[0]
-    address = f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
+    address = add_query(server.authorization_endpoint, query)
     status = await http_client.get_status(address, "the authorization endpoint", _PROBE_TIMEOUT_SECONDS)
     # A redirect or a page means that the client is accepted; other failures tell nothing about it.
     return status in (400, 401)

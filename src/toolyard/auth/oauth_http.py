@@ -7,12 +7,15 @@ demands.
 from __future__ import annotations
 
 import asyncio
+import base64
 import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote, urlencode
 
 import orjson
 from yarl import URL
@@ -30,8 +33,11 @@ __all__ = [
     "JsonDocument",
     "OAuthHttpClient",
     "OAuthHttpResponse",
+    "add_query",
+    "basic_authorization",
     "is_local",
     "parse_http_url",
+    "pkce_challenge",
     "sanitize_error_text",
 ]
 
@@ -284,6 +290,24 @@ def _build_connection_error(error: Exception, url: URL, label: str) -> AuthUnava
 
 def _format_host_port(url: URL) -> str:
     return f"{url.host}:{url.port}"
+
+
+def add_query(address: str, query: Mapping[str, str]) -> str:
+    """Return the URL of a page with further query parameters, and without its fragment."""
+    base = address.partition("#")[0]
+    return f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
+
+
+def pkce_challenge(verifier: str) -> str:
+    """Return the S256 code challenge of a verifier (RFC 7636)."""
+    return base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+
+
+def basic_authorization(client_id: str, secret: str) -> dict[str, str]:
+    """Return the header that authenticates a client with its secret."""
+    # RFC 6749, section 2.3.1: both parts are form-encoded first, since a client id may contain a colon.
+    pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
+    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
 
 
 def sanitize_error_text(value: object, secrets: Iterable[str | None] = (), max_characters: int = 200) -> str:

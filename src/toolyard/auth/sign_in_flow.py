@@ -4,15 +4,13 @@ credentials, in one step. Authorization responses are checked before their code 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl
 
 from toolyard.auth.client_registration import get_or_register_client
 from toolyard.auth.discovery import DiscoveryResult, discover_authorization_server, probe_for_challenge
@@ -23,7 +21,13 @@ from toolyard.auth.errors import (
     DiscoveryFailed,
     PkceMissing,
 )
-from toolyard.auth.oauth_http import AddressPolicy, OAuthHttpClient, sanitize_error_text
+from toolyard.auth.oauth_http import (
+    AddressPolicy,
+    OAuthHttpClient,
+    add_query,
+    pkce_challenge,
+    sanitize_error_text,
+)
 from toolyard.auth.provider import Challenge
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage, OAuthClient, OAuthGrant, PendingSignIn
@@ -372,13 +376,12 @@ def _require_authorization_endpoint(discovery: DiscoveryResult, *, legacy: bool)
 
 
 def _build_authorization_url(endpoint: str, pending: PendingSignIn) -> str:
-    digest = hashlib.sha256(pending.verifier.encode()).digest()
     query = {
         "response_type": "code",
         "client_id": pending.client.client_id,
         "redirect_uri": pending.client.redirect_uri,
         "state": pending.state,
-        "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+        "code_challenge": pkce_challenge(pending.verifier),
         "code_challenge_method": "S256",
     }
     if pending.resource is not None:
@@ -388,5 +391,4 @@ def _build_authorization_url(endpoint: str, pending: PendingSignIn) -> str:
     if "offline_access" in pending.scopes:
         # OpenID Connect Core, section 11: offline_access is ignored without prompt=consent.
         query["prompt"] = "consent"
-    base = endpoint.partition("#")[0]
-    return f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
+    return add_query(endpoint, query)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import orjson
 
@@ -25,6 +25,7 @@ from toolyard.auth.oauth_http import (
     JsonDocument,
     OAuthHttpClient,
     OAuthHttpResponse,
+    basic_authorization,
     sanitize_error_text,
 )
 from toolyard.auth.sign_in_target import SignInTarget, with_current_secret
@@ -166,9 +167,7 @@ def _build_authenticated_form(
     # Common servers require the client id in the form even if the Authorization header contains it.
     fields, headers = {**form, "client_id": client.client_id}, dict[str, str]()
     if client.auth_method == "client_secret_basic" and client.secret is not None:
-        # RFC 6749, section 2.3.1: both parts are form-encoded first, since a client id may contain a colon.
-        pair = f"{quote(client.client_id, safe='')}:{quote(client.secret, safe='')}"
-        headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        headers = basic_authorization(client.client_id, client.secret)
     elif client.auth_method == "private_key_jwt" and private_key is not None:
         fields["client_assertion_type"] = _CLIENT_ASSERTION_TYPE
         fields["client_assertion"] = build_client_assertion(private_key, client.client_id, client.issuer, now)

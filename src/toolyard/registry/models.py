@@ -23,12 +23,7 @@ from toolyard.registry.validation import FieldChecker, is_different_origin
 from toolyard.store.errors import StoreError
 from toolyard.store.repositories.models import SqlModelStorage, edit_conflict_error
 from toolyard.types.account import LOCAL_PRINCIPAL
-from toolyard.types.stored_model import (
-    LOCAL_PROVIDER,
-    ModelAudience,
-    ModelDraft,
-    StoredModel,
-)
+from toolyard.types.stored_model import LOCAL_PROVIDER, ModelAudience, ModelDraft, StoredModel
 
 if TYPE_CHECKING:
     from toolyard.store.repositories.accounts import SqlAccountStorage

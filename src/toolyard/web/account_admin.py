@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from toolyard.accounts import AccountService
 from toolyard.accounts.account_status import effective_role
 from toolyard.accounts.errors import NotAllowed
+from toolyard.accounts.provisioning import validate_name
 from toolyard.accounts.service import INVITE_LIFETIME_SECONDS
 from toolyard.accounts.startup import build_invite_link
-from toolyard.accounts.user_names import validate_name
 from toolyard.agents.chat.chats import ChatService
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from toolyard.accounts import AccountService
-from toolyard.accounts.api_tokens import is_token
 from toolyard.accounts.errors import NotAllowed, NotSignedIn, ProviderFailed
+from toolyard.accounts.random_secrets import is_token
 from toolyard.clients import ConnectionManager
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.config.settings.choices import PeopleMode

@@ -25,7 +25,7 @@ from toolyard.web.public_urls import PublicUrls
 from toolyard.web.routes import Routes
 
 if TYPE_CHECKING:
-    from toolyard.accounts.oidc.bearer_auth import BearerAuthenticator
+    from toolyard.accounts.oidc.sign_in import BearerAuthenticator
 
 __all__ = ["RESOURCE_METADATA_PATH", "ResourceServer", "router"]
 
@@ -60,7 +60,7 @@ class ResourceServer:
         """The token verifier, created on first use."""
         if self._bearer_authenticator is None:
             # Imported here because the other modes need no cryptography for signatures.
-            from toolyard.accounts.oidc.bearer_auth import BearerAuthenticator
+            from toolyard.accounts.oidc.sign_in import BearerAuthenticator
 
             self._bearer_authenticator = BearerAuthenticator(self._settings, self._net)
         return self._bearer_authenticator
@@ -75,7 +75,7 @@ class ResourceServer:
         Raises NotSignedIn, NotAllowed or ProviderFailed.
         """
         # Imported here because the other modes need no cryptography for signatures.
-        from toolyard.accounts.oidc.bearer_auth import is_jwt_shaped
+        from toolyard.accounts.oidc.tokens import is_jwt_shaped
 
         # Our own API tokens are not JWTs, and are handled by the usual authentication.
         token = read_bearer_token(request)

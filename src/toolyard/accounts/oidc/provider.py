@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any, TypeVar, cast
+from urllib.parse import urlencode, urlsplit
 
-from toolyard.accounts.errors import ProviderFailed, SignInRefused
-from toolyard.accounts.oidc.id_token import parse_key_set
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from toolyard.accounts.errors import NotAllowed, ProviderFailed, SignInRefused
+from toolyard.accounts.oidc.tokens import UnknownSigningKey
 from toolyard.auth.discovery import get_string, get_strings
 from toolyard.auth.oauth_http import (
     AddressPolicy,
     JsonDocument,
     OAuthHttpClient,
     OAuthHttpResponse,
+    basic_authorization,
     sanitize_error_text,
 )
 from toolyard.concurrency.tasks import SingleFlight
+from toolyard.config.settings.table import Settings
 from toolyard.config.value_checks import url_fault
 from toolyard.errors import ToolyardError
 from toolyard.net import OutboundHttp
 from toolyard.types.clock import is_recent
-
-if TYPE_CHECKING:
-    from joserfc.jwk import KeySet
 
 __all__ = ["OidcProvider", "ProviderMetadata", "ProviderTokens"]
 
@@ -69,19 +70,15 @@ class OidcProvider:
     Methods raise ProviderFailed, except for a code or userinfo that is not accepted: SignInRefused.
     """
 
-    def __init__(
-        self,
-        issuer: str,
-        client_id: str,
-        client_secret: str | None,
-        net: OutboundHttp,
-        clock: Callable[[], float],
-    ) -> None:
-        self.client_id = client_id
-        self._issuer = issuer
-        self._client_secret = client_secret
+    def __init__(self, settings: Settings, net: OutboundHttp, clock: Callable[[], float]) -> None:
+        """Use the provider in the settings. Raises NotAllowed if there is none."""
+        if settings.oidc_issuer is None or settings.oidc_client_id is None:
+            raise NotAllowed("no identity provider is configured", hint="set oidc_issuer and oidc_client_id")
+        self.client_id = settings.oidc_client_id
+        self.issuer = settings.oidc_issuer
+        self._client_secret = settings.oidc_client_secret
         # The operator configured this provider, so it and its endpoints may have private addresses.
-        self._http_client = OAuthHttpClient(net, AddressPolicy(issuer, private_addresses=True))
+        self._http_client = OAuthHttpClient(net, AddressPolicy(self.issuer, private_addresses=True))
         self._clock = clock
         self._metadata: tuple[ProviderMetadata, float] | None = None
         self._keys: tuple[KeySet, float] | None = None
@@ -109,8 +106,19 @@ class OidcProvider:
             return await self._keys_flight.run(None, lambda: self._fetch_keys(metadata))
         return self._keys[0]
 
+    async def verify_with_keys(self, verify: Callable[[KeySet], T]) -> T | None:
+        """Return the result of ``verify``; None if it raises UnknownSigningKey for the newest keys, too."""
+        # An unknown key may be new: fetch the key set again before the token is refused.
+        for refresh in (False, True):
+            keys = await self.get_keys(refresh=refresh)
+            try:
+                return verify(keys)
+            except UnknownSigningKey:
+                continue
+        return None
+
     async def _fetch_metadata(self) -> ProviderMetadata:
-        url = self._issuer.rstrip("/") + _WELL_KNOWN_PATH
+        url = self.issuer.rstrip("/") + _WELL_KNOWN_PATH
         response = await _await_provider(self._http_client.get(url, "the identity provider"))
         self._metadata = self._parse_metadata(response), self._clock()
         return self._metadata[0]
@@ -119,8 +127,9 @@ class OidcProvider:
         label = "the identity provider's key set"
         response = await _await_provider(self._http_client.get(metadata.jwks_uri, label))
         try:
-            self._keys = parse_key_set(_require_document(response, label)), self._clock()
-        except ValueError:
+            document = cast("Any", _require_document(response, label))
+            self._keys = KeySet.import_key_set(document), self._clock()
+        except (JoseError, KeyError, TypeError, ValueError, AttributeError):
             raise ProviderFailed(f"{label} cannot be read") from None
         return self._keys[0]
 
@@ -170,9 +179,9 @@ class OidcProvider:
     def _parse_metadata(self, response: OAuthHttpResponse) -> ProviderMetadata:
         document = _require_document(response, "the identity provider")
         issuer = get_string(document, "issuer") or ""
-        if issuer.rstrip("/") != self._issuer.rstrip("/"):
+        if issuer.rstrip("/") != self.issuer.rstrip("/"):
             raise ProviderFailed(
-                f"the identity provider at {self._issuer} has the issuer '{sanitize_error_text(issuer)}'",
+                f"the identity provider at {self.issuer} has the issuer '{sanitize_error_text(issuer)}'",
                 hint="set oidc_issuer to exactly that issuer, if it is correct",
             )
         return ProviderMetadata(
@@ -191,7 +200,7 @@ class OidcProvider:
     def _read_endpoint(self, document: JsonDocument, name: str) -> str:
         # Endpoints of an https issuer must not fall back to plain http; they receive codes and secrets.
         address = get_string(document, name) or ""
-        encrypted = urlsplit(self._issuer).scheme == "https"
+        encrypted = urlsplit(self.issuer).scheme == "https"
         if url_fault(address) is not None or (encrypted and urlsplit(address).scheme != "https"):
             raise ProviderFailed(f"the identity provider names no usable {name}")
         return address
@@ -205,8 +214,7 @@ class OidcProvider:
         if methods is not None and "client_secret_basic" not in methods and "client_secret_post" in methods:
             form |= {"client_id": self.client_id, "client_secret": self._client_secret}
             return {}
-        pair = f"{quote(self.client_id, safe='')}:{quote(self._client_secret, safe='')}"
-        return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+        return basic_authorization(self.client_id, self._client_secret)
 
     def _build_token_error(self, response: OAuthHttpResponse) -> ToolyardError:
         document = response.document or {}

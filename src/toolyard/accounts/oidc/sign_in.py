@@ -1,25 +1,24 @@
-"""Sign-in at an identity provider: authorization code flow with PKCE, state and nonce, in two requests."""
+"""Sign-in at an identity provider: authorization code flow with PKCE, state and nonce, in two requests, and
+access tokens of MCP clients that signed in there themselves.
+"""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
 
 import orjson
 
-from toolyard.accounts.account_status import resolve_effective_user
+from toolyard.accounts.account_status import Identity, resolve_effective_user
 from toolyard.accounts.attempt_limits import SignInLimiter
-from toolyard.accounts.errors import NeverBegun, NotAllowed, ProviderFailed, SignInRefused
-from toolyard.accounts.oidc.claims import find_or_create_account, parse_identity
-from toolyard.accounts.oidc.id_token import ExpectedClaims, UnknownSigningKey, verify_id_token
+from toolyard.accounts.errors import NeverBegun, NotSignedIn, ProviderFailed, SignInRefused
 from toolyard.accounts.oidc.provider import OidcProvider, ProviderTokens
+from toolyard.accounts.oidc.tokens import ExpectedClaims, verify_access_token, verify_id_token
+from toolyard.accounts.provisioning import find_or_create_account, parse_identity
 from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
-from toolyard.auth.oauth_http import sanitize_error_text
+from toolyard.auth.oauth_http import add_query, pkce_challenge, sanitize_error_text
 from toolyard.config.settings.table import Settings
 from toolyard.net import OutboundHttp
 from toolyard.types.account import User
@@ -27,7 +26,7 @@ from toolyard.types.account import User
 if TYPE_CHECKING:
     from toolyard.store.repositories.accounts import SqlAccountStorage
 
-__all__ = ["OidcSignIn"]
+__all__ = ["BearerAuthenticator", "OidcSignIn"]
 
 _SIGN_IN_TIMEOUT_SECONDS = 900.0
 """Time limit for the user at the provider's pages."""
@@ -45,15 +44,11 @@ class OidcSignIn:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if settings.oidc_issuer is None or settings.oidc_client_id is None:
-            raise NotAllowed("no identity provider is configured", hint="set oidc_issuer and oidc_client_id")
         self._settings = settings
         self._storage = storage
         self._clock = clock
         self._sign_in_limiter = SignInLimiter(storage, clock)
-        self._provider = OidcProvider(
-            settings.oidc_issuer, settings.oidc_client_id, settings.oidc_client_secret, net, clock
-        )
+        self._provider = OidcProvider(settings, net, clock)
 
     async def begin(self, next_path: str, *, browser: str, redirect_uri: str, address: str) -> str:
         """Return the authorization URL to send the browser to; ``finish`` needs the same ``browser``.
@@ -71,7 +66,6 @@ class OidcSignIn:
             "redirect_uri": redirect_uri,
         }
         await self._storage.put_sign_in(hash_secret(state), orjson.dumps(pending), self._clock())
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
         query = {
             "response_type": "code",
             "client_id": self._provider.client_id,
@@ -79,11 +73,10 @@ class OidcSignIn:
             "scope": _REQUESTED_SCOPE,
             "state": state,
             "nonce": nonce,
-            "code_challenge": challenge.decode(),
+            "code_challenge": pkce_challenge(verifier),
             "code_challenge_method": "S256",
         }
-        base = metadata.authorization_endpoint.partition("#")[0]
-        return f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
+        return add_query(metadata.authorization_endpoint, query)
 
     async def finish(self, callback_params: Mapping[str, str], *, browser: str) -> tuple[User, str]:
         """Complete a sign-in; return the user and the path to continue at.
@@ -132,13 +125,11 @@ class OidcSignIn:
         expected = ExpectedClaims(
             metadata.issuer, self._provider.client_id, nonce, tokens.access_token, metadata.algorithms
         )
-        # An unknown key may be new: fetch the key set again once.
-        for refresh in (False, True):
-            keys = await self._provider.get_keys(refresh=refresh)
-            try:
-                return verify_id_token(tokens.id_token, keys, expected, self._clock())
-            except UnknownSigningKey:
-                continue
+        claims = await self._provider.verify_with_keys(
+            lambda keys: verify_id_token(tokens.id_token, keys, expected, self._clock())
+        )
+        if claims is not None:
+            return claims
         raise ProviderFailed(
             "the identity provider signed with a key that is not in its key set", hint="try again later"
         )
@@ -149,3 +140,44 @@ def _build_denial_error(callback_params: Mapping[str, str]) -> SignInRefused:
     description = sanitize_error_text(callback_params.get("error_description"))
     detail = f"{code} ({description})" if description else code
     return SignInRefused(f"the identity provider refused: {detail}", hint="sign in again")
+
+
+class BearerAuthenticator:
+    """Verifies tokens of the configured identity provider, the gateway's authorization server.
+
+    Tokens are not stored.
+    """
+
+    def __init__(
+        self, settings: Settings, net: OutboundHttp, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
+        self._provider = OidcProvider(settings, net, clock)
+
+    async def get_issuer(self) -> str:
+        """Return the issuer in the provider's metadata, or the configured one if it cannot be fetched."""
+        try:
+            return (await self._provider.get_metadata()).issuer
+        except ProviderFailed:
+            return self._provider.issuer
+
+    async def authenticate(self, token: str, audiences: Collection[str]) -> Identity:
+        """Return the identity of a token's user.
+
+        Raises NotSignedIn if the token is not accepted, and ProviderFailed if it cannot be verified.
+        """
+        issuer = (await self._provider.get_metadata()).issuer
+        claims = await self._provider.verify_with_keys(
+            lambda keys: verify_access_token(
+                token, keys, issuer=issuer, audiences=audiences, now=self._clock()
+            )
+        )
+        if claims is not None:
+            try:
+                return parse_identity(issuer, claims)
+            except SignInRefused as error:
+                raise NotSignedIn(error.cause, hint=error.hint) from None
+        # A forged token may name any key, so this is not reported as a fault of the provider.
+        raise NotSignedIn(
+            "this access token is not accepted: it was signed with an unknown key", hint="sign in again"
+        )

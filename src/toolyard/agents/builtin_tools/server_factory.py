@@ -25,10 +25,7 @@ from toolyard.protocol.pending import (
     build_error_message,
     build_result_message,
 )
-from toolyard.protocol.server import (
-    build_discover_result,
-    build_initialize_result,
-)
+from toolyard.protocol.server import build_discover_result, build_initialize_result
 from toolyard.transports.memory import MemoryTransport
 from toolyard.types.server import NATIVE_SERVER_ID, ProtocolEra, Server, StdioSpec, Timeouts
 from toolyard.types.tool import Catalogue, RawListing

@@ -14,11 +14,7 @@ from typing import Any, NamedTuple
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.tools import ToolDefinition
 
-from toolyard.agents.chat.context_window import (
-    ContextWindow,
-    estimate_message_tokens,
-    estimate_result_tokens,
-)
+from toolyard.agents.chat.context_window import ContextWindow, estimate_message_tokens, estimate_result_tokens
 from toolyard.agents.chat.elicitation_request import SamplingRequest
 from toolyard.agents.chat.model_history import (
     InputModalities,

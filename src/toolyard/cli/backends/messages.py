@@ -13,13 +13,7 @@ from dataclasses import asdict, fields, is_dataclass
 from importlib import import_module
 from typing import Any, cast
 
-from toolyard.cli.backends.backend import (
-    EarlyServers,
-    EarlyTools,
-    SearchReport,
-    ServersReport,
-    ToolsReport,
-)
+from toolyard.cli.backends.backend import EarlyServers, EarlyTools, SearchReport, ServersReport, ToolsReport
 from toolyard.cli.output.messages import Notice
 from toolyard.cli.output.servers import ServerSummary
 from toolyard.errors import AgentsError, ConfigError, HttpStatus, Problem, ToolyardError

@@ -8,12 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolyard.background.views import View
-from toolyard.cli.backends.backend import (
-    CommandCall,
-    SearchRequest,
-    ServersRequest,
-    ToolsRequest,
-)
+from toolyard.cli.backends.backend import CommandCall, SearchRequest, ServersRequest, ToolsRequest
 from toolyard.cli.backends.local import LocalBackend
 from toolyard.cli.backends.messages import describe_error, describe_record, read_message, write_message
 from toolyard.concurrency.tasks import cancel_tasks

@@ -17,12 +17,7 @@ from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.terminal import style_text
-from toolyard.config.exporters.client_files import (
-    EntryEdit,
-    find_target_file,
-    plan_edits,
-    resolve_entry_path,
-)
+from toolyard.config.exporters.client_files import EntryEdit, find_target_file, plan_edits, resolve_entry_path
 from toolyard.config.exporters.client_records import (
     plan_undo,
     read_client_records,

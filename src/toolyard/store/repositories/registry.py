@@ -19,13 +19,7 @@ from toolyard.store.sql.columns import clean_text
 from toolyard.store.sql.dialects import insert_if_absent, violated_constraint
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.tables import auth_choices, instances, servers
-from toolyard.types.registry import (
-    AuthChoice,
-    AuthKind,
-    Instance,
-    InstanceState,
-    RegistryServer,
-)
+from toolyard.types.registry import AuthChoice, AuthKind, Instance, InstanceState, RegistryServer
 
 __all__ = ["SqlRegistryStorage"]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolyard.accounts.api_tokens import expires_soon
+from toolyard.accounts.random_secrets import expires_soon
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web.api.dependencies import (

@@ -7,13 +7,7 @@ services and everything below them, never ``web.api`` routes except the shared e
 from __future__ import annotations
 
 from toolyard.web.routes import Routes
-from toolyard.web.ui import (
-    documentation,
-    first_steps,
-    home,
-    palette,
-    usage,
-)
+from toolyard.web.ui import documentation, first_steps, home, palette, usage
 from toolyard.web.ui.account import approvals, budget, connect, sign_in, tokens
 from toolyard.web.ui.admin import audit, models, people
 from toolyard.web.ui.agents import form as agent_form

@@ -22,13 +22,7 @@ from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import Definition
 from toolyard.web.access.dependencies import RequestUser, require_admin, require_user
 from toolyard.web.routes import Routes
-from toolyard.web.service_dependencies import (
-    AccountsDep,
-    CallersDep,
-    CallPathDep,
-    ToolDirectoryDep,
-    UsageDep,
-)
+from toolyard.web.service_dependencies import AccountsDep, CallersDep, CallPathDep, ToolDirectoryDep, UsageDep
 from toolyard.web.ui.components.bar_chart import BarChart
 from toolyard.web.ui.components.formatting import count
 from toolyard.web.ui.components.render import render_page

@@ -13,13 +13,7 @@ from toolyard.errors import AttachmentRefused
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import Attachment
 from toolyard.web.api.chat_files.results import SANDBOX_POLICY
-from toolyard.web.api.dependencies import (
-    ApiModel,
-    ChatReader,
-    ChatWriter,
-    PathId,
-    problem_responses,
-)
+from toolyard.web.api.dependencies import ApiModel, ChatReader, ChatWriter, PathId, problem_responses
 from toolyard.web.middleware.request_body import UPLOAD_PATH
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import ChatsDep

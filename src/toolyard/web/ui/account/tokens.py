@@ -11,8 +11,8 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolyard.accounts.api_tokens import expires_soon
 from toolyard.accounts.errors import Invalid, NotAllowed
+from toolyard.accounts.random_secrets import expires_soon
 from toolyard.config.settings.table import Settings
 from toolyard.core.current_config import CurrentConfig
 from toolyard.errors import ToolyardError

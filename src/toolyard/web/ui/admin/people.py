@@ -15,10 +15,7 @@ from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.types.account import Role, User
 from toolyard.web.access.dependencies import RequestUser, require_admin
-from toolyard.web.account_admin import (
-    AccountAdmin,
-    Invitation,
-)
+from toolyard.web.account_admin import AccountAdmin, Invitation
 from toolyard.web.routes import Routes
 from toolyard.web.service_dependencies import AccountAdminDep, SettingsDep, UrlsDep
 from toolyard.web.ui.components.flash import redirect_with_message

@@ -42,9 +42,7 @@ from toolyard.web.service_dependencies import (
     ToolAcceptanceDep,
     UrlsDep,
 )
-from toolyard.web.tool_acceptance import (
-    ToolAcceptance,
-)
+from toolyard.web.tool_acceptance import ToolAcceptance
 from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.forms import field_errors, read_submitted_form
 from toolyard.web.ui.components.render import is_fragment_request, render_large_page, render_page
