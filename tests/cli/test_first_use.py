@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.cli.test_lock import Changing
+from tests.cli.setup.test_lock import Changing
 
 from toolyard import ToolRefused, Toolyard
 

@@ -15,7 +15,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.conftest import Listening, Programs
 from tests.journeys.conftest import ROOT
 from tests.web.conftest import PASSWORD, password_hash
-from tests.web.test_pages_connect import REQUEST
+from tests.web.pages.test_connect import REQUEST
 
 from toolyard.store import Database
 from toolyard.types.account import Role

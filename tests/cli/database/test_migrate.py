@@ -1,0 +1,58 @@
+"""Migrations of a shared database: only the server and ``toolyard migrate`` make them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from tests.store.sql.test_migrations import code_of_revision
+
+from toolyard.store import Database
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+KEY = "a key for tests, long enough"
+OLD = "0008"
+
+
+@pytest.fixture
+def outdated(cli: Cli, postgres_url: str) -> str:
+    """A PostgreSQL database with the tables of an earlier version."""
+
+    async def create() -> None:
+        await (await Database.open(cli.data, url=postgres_url, secret_key=KEY)).close()
+
+    with code_of_revision(OLD):
+        asyncio.run(create())
+    cli.env |= {"TOOLYARD_DATABASE_URL": postgres_url, "TOOLYARD_SECRET_KEY": KEY}
+    return postgres_url
+
+
+def revision(url: str) -> str:
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    assert row is not None
+    return row[0]
+
+
+def test_only_migrate_changes_the_tables_of_an_earlier_version(cli: Cli, outdated: str) -> None:
+    for words in (("users", "list"), ("chat", "--list")):
+        refused = cli(*words)
+        assert refused.code == 2
+        assert f"the tables of an earlier version of Toolyard (revision {OLD}" in refused.err
+        assert "hint: run `toolyard migrate`" in refused.err
+    assert revision(outdated) == OLD
+    migrated = cli("migrate", "--json")
+    assert json.loads(migrated.out) == {"revision": revision(outdated)}
+    assert revision(outdated) > OLD
+    assert cli("users", "list").code == 0
+
+
+def test_a_command_creates_the_tables_of_an_empty_database(cli: Cli, postgres_url: str) -> None:
+    cli.env |= {"TOOLYARD_DATABASE_URL": postgres_url, "TOOLYARD_SECRET_KEY": KEY}
+    assert cli("users", "list").code == 0
+    assert revision(postgres_url) > OLD

@@ -1,0 +1,136 @@
+"""``toolyard connect --all`` and ``disconnect``: the files of every client, and back again."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.cli.setup.test_connect import BEFORE, CLIENTS, HOME_FILES, there
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+__all__ = ["there"]
+OWN_SERVERS_STAY_LISTED = ("cline", "codex", "opencode", "windsurf", "zed")
+"""Clients that have a key to turn a server off."""
+
+
+def contents(cli: Any) -> dict[str, bytes]:
+    return {client: (cli.home / name).read_bytes() for client, name in HOME_FILES.items()}
+
+
+def own_entries(cli: Any, client: str) -> dict[str, Any]:
+    """The servers that a client has, in its own format."""
+    file = cli.home / HOME_FILES[client]
+    if file.suffix == ".toml":
+        return tomllib.loads(file.read_text())["mcp_servers"]
+    lines = [line.partition(" // ")[0] for line in file.read_text().splitlines() if not line.startswith("//")]
+    root = json.loads(clean("\n".join(lines)))
+    return root.get("mcpServers") or root.get("servers") or root.get("context_servers") or root.get("mcp")
+
+
+def clean(text: str) -> str:
+    import re
+
+    text = re.sub(r"/\*.*?\*/|^\s*//.*$", "", text, flags=re.MULTILINE)
+    return re.sub(r",(\s*[}\]])", r"\1", text)
+
+
+def test_every_client_that_is_found_gets_the_entry_and_loses_it_again(there: Any) -> None:
+    before = contents(there)
+    shown = there("connect", "--all")
+    assert (shown.code, "nothing was written" in shown.err, contents(there)) == (0, True, before)
+    assert "Gemini CLI\tgets Toolyard" in shown.out
+    ran = there("connect", "--all", "--yes", "--json")
+    assert (ran.code, ran.json["written"], ran.json["problems"]) == (0, True, [])
+    assert {each["client"] for each in ran.json["clients"]} == set(CLIENTS)
+    for client in CLIENTS:
+        assert set(own_entries(there, client)) == {"files", "toolyard"}, client
+    again = there("connect", "--all", "--yes", "--json")
+    assert {each["change"] for each in again.json["clients"]} == {"same"}
+    # A second entry with other settings does not hide the first content.
+    assert there("connect", "--all", "--yes", "--bundle", "web").code == 0
+    assert there("disconnect", "--all", "--yes").code == 0
+    assert contents(there) == before
+    assert there("disconnect", "--all", "--yes").err == "note: no client has an entry for Toolyard\n"
+
+
+def test_servers_of_clients_move_and_come_back(there: Any) -> None:
+    before = contents(there)
+    ran = there("connect", "--all", "--replace", "--yes", "--json")
+    assert (ran.code, ran.json["problems"]) == (0, [])
+    imported = json.loads((there.data / "mcp.json").read_text())["mcpServers"]
+    assert "toolyard" not in imported
+    assert {"files", "own"} <= set(imported)
+    for client in CLIENTS:
+        entries = own_entries(there, client)
+        if client in OWN_SERVERS_STAY_LISTED:
+            assert entries["files"].get("enabled") is False or entries["files"]["disabled"] is True, client
+        else:
+            assert set(entries) == {"toolyard"}, client
+    # Nothing is moved twice.
+    again = there("connect", "--all", "--replace", "--yes", "--json")
+    assert (again.json["imported"], again.json["written"]) == ([], False)
+    assert there("disconnect", "--all", "--yes").code == 0
+    assert contents(there) == before
+    assert set(json.loads((there.data / "mcp.json").read_text())["mcpServers"]) == set(imported)
+
+
+def test_later_edits_are_kept(there: Any) -> None:
+    assert there("connect", "--all", "--replace", "--yes").code == 0
+    cursor, codex = (there.home / HOME_FILES[name] for name in ("cursor", "codex"))
+    cursor.write_text(cursor.read_text().replace("{", '{"later": 1,', 1))
+    codex.write_text(f"{codex.read_text()}\n[later]\nkept = true # by hand\n")
+    gemini = there.home / HOME_FILES["gemini"]
+    changed = json.loads(gemini.read_text().replace(" // how to sign in", ""))
+    changed["mcpServers"]["files"] = {"command": "mine"}
+    gemini.write_text(json.dumps(changed))
+    assert there("disconnect", "--all", "--yes").code == 0
+    after = json.loads(cursor.read_text())
+    assert after == {"later": 1, "mcpServers": {"files": {"command": "npx"}}}
+    later = ["[later]", "kept", "=", "true", "#", "by", "hand"]
+    assert codex.read_text().split() == [*BEFORE["codex"].split(), *later]
+    # A server that somebody added again is theirs.
+    assert json.loads(gemini.read_text())["mcpServers"] == {"files": {"command": "mine"}}
+
+
+def test_a_file_that_did_not_exist_is_removed_again(cli: Cli) -> None:
+    (cli.home / ".gemini").mkdir()
+    assert cli("connect", "--all", "--yes").code == 0
+    assert cli("disconnect", "gemini").code == 0
+    assert not (cli.home / ".gemini/settings.json").exists()
+    nobody = cli("connect", "codex", "--yes")
+    assert (nobody.code, "--replace and --yes only apply to --all" in nobody.err) == (2, True)
+    assert cli("connect").code == cli("disconnect").code == 2
+
+
+def test_a_file_that_cannot_be_changed_does_not_stop_the_others(there: Any) -> None:
+    broken = there.home / HOME_FILES["cursor"]
+    broken.write_text("{")
+    os.chmod(there.home / HOME_FILES["zed"], 0o444)
+    ran = there("connect", "--all", "--yes")
+    assert (ran.code, f"{broken}:1: not valid JSON" in ran.err, broken.read_text()) == (2, True, "{")
+    assert "toolyard" in own_entries(there, "vscode")
+
+
+def test_one_question_is_asked_at_a_terminal(there: Any, terminal: Any) -> None:
+    before = contents(there)
+    shown = terminal("connect", "--all", "--replace")
+    shown.wait_for("A backup of each is kept.")
+    shown.type("n\n")
+    assert shown.end() == 0
+    assert contents(there) == before
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_backup_that_is_gone_does_not_prevent_it(there: Any, client: str) -> None:
+    file = there.home / HOME_FILES[client]
+    assert there("connect", client, "--write").code == 0
+    for backup in Path(file.parent).glob("*.bak-*"):
+        backup.unlink()
+    assert there("disconnect", client).code == 0
+    assert file.read_text().split() == BEFORE[client].split()

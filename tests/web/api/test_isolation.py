@@ -1,0 +1,322 @@
+"""One person reaches nothing of another's: a walk over every route of the OpenAPI document, with both.
+
+Every operation has to be in one of the lists below; one that is in none fails the walk.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.archives import join_files
+from tests.web.chat.chat_client import begin, ended, results_server, run, streaming
+
+from toolyard.types.agent import Agent
+from toolyard.types.approval import PageQuestion
+from toolyard.types.chat import Question
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+    from tests.web.conftest import Local, Opening
+
+ADMINS_ONLY = {
+    *("add_server", "edit_server", "delete_server", "enable_server", "disable_server", "preview_server"),
+    *("list_issuers", "confirm_server_issuer", "add_known_server"),
+    *("accept_proposal", "decline_proposal"),
+    *("restart_server", "list_users", "add_user", "get_user", "edit_user", "delete_user", "invite_user"),
+    *("list_audit", "export_audit", "list_server_changes", "accept_server_changes"),
+    *("list_model_entries", "add_model", "get_model", "edit_model", "delete_model", "test_model"),
+}
+"""403 for everybody else."""
+ANOTHERS = {
+    *("get_instance", "edit_instance", "delete_instance", "enable_instance", "disable_instance"),
+    *("test_instance", "connect_instance", "list_instance_tools", "delete_token"),
+    *("end_session", "delete_proposal"),
+    *("list_instance_changes", "accept_instance_changes"),
+    *("get_tool", "explain_tool", "call_tool", "sign_in_to_server", "sign_out_of_server"),
+    *("get_chat", "edit_chat", "delete_chat", "list_chat_tools", "list_chat_events", "stream_chat"),
+    *("send_message", "run_chat_tool", "retry_turn", "stop_turn", "answer_question"),
+    *("list_turns", "edit_message", "retry_chat_turn", "choose_turn"),
+    *("get_chat_result", "get_chat_media", "export_chat", "answer_approval", "revoke_grant"),
+    *("get_attachment", "delete_attachment", "answer_page_question"),
+    *("get_agent", "change_agent", "delete_agent", "export_agent"),
+}
+"""404 with what is another person's, and the same words for what does not exist."""
+OWN = {
+    *("get_status", "list_servers", "get_server", "list_instances", "propose_slug", "create_instance"),
+    *("list_tools", "list_tokens", "make_token", "get_me", "stream_events"),
+    *("list_chats", "create_chat", "list_models", "list_approvals", "list_grants"),
+    *("list_pending_items", "list_questions", "export_my_data"),
+    *("list_catalog", "list_proposals", "create_proposal"),
+    *("create_agent", "import_agents", "list_agents", "list_agent_tools"),
+    *("list_sessions", "end_sessions", "get_usage"),
+    "upload_attachment",
+}
+"""They work, and show nothing of anybody else."""
+BROWSERS_ONLY = {"delete_token", "make_token", "list_sessions", "end_session", "end_sessions"}
+"""403 for every token."""
+BODIES: dict[str, Any] = {
+    "add_server": {"name": "N", "url": "https://x.example"},
+    "edit_server": {"name": "N"},
+    "add_known_server": {},
+    "create_proposal": {"catalog_id": "linear", "reason": "For the release"},
+    "accept_proposal": {},
+    "decline_proposal": {},
+    "edit_instance": {"name": "mine now"},
+    "call_tool": {"arguments": {}},
+    "add_user": {"name": "mallory"},
+    "edit_user": {"role": "admin"},
+    "make_token": {"name": "t", "scope": {"rights": ["read"]}},
+    "create_chat": {},
+    "edit_chat": {"title": "mine now"},
+    "send_message": {"text": "Hello"},
+    "edit_message": {"text": "Hello"},
+    "run_chat_tool": {"name": "demo_weekday", "arguments": {"date": "2026-07-28"}},
+    "answer_question": {"action": "accept", "content": {"city": "Oslo"}},
+    "answer_approval": {"yes": True},
+    "answer_page_question": {"action": "accept", "content": {"city": "Oslo"}},
+    "create_agent": {"name": "Hers"},
+    "import_agents": {"text": "## Also hers\n\n---\ndescription: hers\n---\nHelp."},
+    "change_agent": {"name": "Mine now", "version": 1},
+    "add_model": {"name": "m", "model": "openai:m"},
+    "edit_model": {"model": "openai:n"},
+    "accept_server_changes": {"keys": ["x"]},
+    "accept_instance_changes": {"keys": ["x"]},
+}
+FILE: dict[str, Any] = {"data": b"hers", "headers": {"Content-Type": "application/octet-stream"}}
+SECRET = "the-value-that-bob-gave"
+AGENT = Agent("reader", "Reader")
+PLANS = "what-bob-plans"
+PAGE_QUESTION = "fedcba987654321001234567"
+
+
+@dataclass
+class Talk:
+    """What Bob has said, run and been asked."""
+
+    chat: str
+    result: int
+    approval: str
+    grant: str
+    asking: str
+    """A chat in which a server waits for a reply of his."""
+    question: str
+    attachment: str
+
+    @classmethod
+    async def begin(cls, bob: Any) -> Talk:
+        chat, asking = await begin(bob, title=PLANS), await begin(bob, title=PLANS)
+        turn = await run(bob, chat, "chat_media", mime="image/png", data="aGVsbG8=")
+        result = next(each for each in await ended(bob, chat, turn - 1) if each.name == "result")
+        turn = await run(bob, chat, "chat_write", text=PLANS)
+        async with streaming(bob, chat, after=turn) as stream:
+            first = (await stream.until("ask")).body["approval"]
+            remember = {"seconds": 3600, "arguments": "these", "here": False}
+            answer = await bob.post(f"/api/v1/approvals/{first}", {"yes": True, "remember": remember})
+            assert answer.status == 204, answer.text
+            await stream.until("end")
+            await run(bob, chat, "chat_write", text="something else")
+            approval = (await stream.until("ask")).body["approval"]
+        turn = await run(bob, asking, "chat_ask")
+        async with streaming(bob, asking, after=turn) as stream:
+            question = (await stream.until("question")).body["id"]
+        grant = (await bob.get("/api/v1/grants")).json["items"][0]["id"]
+        media = await bob.get(f"/api/v1/chats/{chat}/results/{result.seq}/media/0")
+        assert media.body == b"hello", "Bob's things must be alive, or the walk proves nothing"
+        file = {**FILE, "data": PLANS.encode()}
+        attachment = (await bob.post(f"/api/v1/attachments?name={PLANS}", **file)).json["id"]
+        assert (await bob.get(f"/api/v1/attachments/{attachment}")).text == PLANS
+        return cls(chat, result.seq, approval, grant, asking, question, attachment)
+
+
+@dataclass
+class World:
+    """Ada walks; Bob has things."""
+
+    team: Any
+    root: Any
+    ada: Any
+    bob: Any
+    server: str
+    instance: str
+    token: str
+    session: str
+    agent: str
+    talk: Talk
+
+    @property
+    def of_bob(self) -> list[str]:
+        """Texts that nobody else may ever see."""
+        bob, talk = self.bob, self.talk
+        secrets = [talk.chat, talk.asking, talk.approval, talk.grant, talk.question, talk.attachment, PLANS]
+        secrets += [PAGE_QUESTION, "Bobs agent"]
+        secrets += ["bobs-own", "Bob's connection", SECRET, "bob@work"]
+        return [self.instance, self.token, self.session, bob.user.id, *secrets]
+
+    def path(self, template: str, *, missing: bool = False) -> str:
+        if "/servers/" in template:
+            known = "demo" if template.endswith("/restart") else self.server
+        elif "/instances/" in template:
+            known = self.instance
+        elif "/tokens/" in template:
+            known = self.token
+        elif "/sessions/" in template:
+            known = self.session
+        elif template.endswith("/agents/{id}/tools"):
+            return template.replace("{id}", AGENT.id)
+        elif "/agents/" in template:
+            known = self.agent
+        elif "/chats/" in template:
+            known = self.talk.asking if "/questions/" in template else self.talk.chat
+        elif "/attachments/" in template:
+            known = self.talk.attachment
+        elif template.startswith("/api/v1/questions/"):
+            known = PAGE_QUESTION
+        elif "/approvals/" in template:
+            known = self.talk.approval
+        elif "/grants/" in template:
+            known = self.talk.grant
+        else:
+            known = self.bob.user.id
+        template = template.replace("{seq}", str(self.talk.result)).replace("{n}", "0")
+        template = template.replace("{turn}", "1")
+        template = template.replace("{question}", self.talk.question)
+        tool = "mcp_bobs-0wn__echo" if missing else "mcp_bobs-own__echo"
+        return template.replace("{name}", tool).replace("{id}", "0" * len(known) if missing else known)
+
+
+@pytest.fixture
+async def world(open_site: Opening, demo: dict[str, Any], hostile_http: Listening) -> World:
+    servers = {"demo": demo, "chat": results_server()}
+    team = await open_site(servers, people_mode="password", write_tools="ask", agents=[AGENT])
+    root, ada, bob = (
+        await team.person("root", "admin"),
+        await team.person("ada"),
+        await team.person("bob@work"),
+    )
+    body = {
+        "name": "S",
+        "url": f"{hostile_http.url}/good/api-isolation",
+        "private_addresses": True,
+        "choices": [{"kind": "header", "key": "X-Key"}],
+    }
+    server = (await root.token.post("/api/v1/servers", body)).json["id"]
+    given = {"server_id": server, "slug": "bobs-own", "name": "Bob's connection", "value": SECRET}
+    instance = (await bob.token.post("/api/v1/instances", given)).json["id"]
+    token = (await bob.token.get("/api/v1/tokens")).json["items"][0]["id"]
+    tools = await bob.token.get("/api/v1/tools")
+    assert "mcp_bobs-own__echo" in tools.text, "Bob's things must be alive, or the walk proves nothing"
+    session = (await bob.browser.get("/api/v1/sessions")).json["items"][0]["id"]
+    question, end = Question(id=PAGE_QUESTION, server="demo", kind="form", message=PLANS), time.time() + 300
+    asked = PageQuestion(PAGE_QUESTION, bob.user.id, ("ask (editor)",), question, time.time(), end)
+    await team.services.database.questions.add(asked)
+    assert PLANS in (await bob.token.get("/api/v1/questions")).text
+    own = {"name": "Bobs agent", "prompt": PLANS}
+    agent = (await bob.token.post("/api/v1/agents", own)).json["stored_id"]
+    assert PLANS in (await bob.token.get(f"/api/v1/agents/{agent}")).text
+    return World(team, root, ada, bob, server, instance, token, session, agent, await Talk.begin(bob.token))
+
+
+async def operations(client: Any) -> list[tuple[str, str, str]]:
+    document = (await client.get("/api/v1/openapi.json")).json
+    return [
+        (operation["operationId"], method.upper(), path)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+async def test_every_operation_is_in_one_list(team: Local) -> None:
+    found = {name for name, _, _ in await operations(team.client())}
+    assert found == ADMINS_ONLY | ANOTHERS | OWN
+    assert len(ADMINS_ONLY) + len(ANOTHERS) + len(OWN) == len(found)
+
+
+@pytest.mark.parametrize("way", ["token", "browser"])
+async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(world: World, way: str) -> None:
+    client = getattr(world.ada, way)
+    before = await kept_by_bob(world)
+    # Signing out everywhere ends the walk of a browser.
+    for name, method, template in sorted(
+        await operations(client), key=lambda each: each[0] == "end_sessions"
+    ):
+        body = BODIES.get(name)
+        if name == "create_instance":
+            body = {"server_id": world.server, "value": "hers"}
+        if name == "stream_events":
+            assert not shown(world, await first_events(client)), name
+            continue
+        query = "?url=https://x.example" if name == "propose_slug" else ""
+        options = FILE if name == "upload_attachment" else {}
+        answer = await client.ask(method, world.path(template) + query, body, **options)
+        if name == "export_my_data":
+            answer = replace(answer, body=join_files(answer.body))
+        told = f"{name}: {answer.status} {answer.text[:300]}"
+        if name in ADMINS_ONLY:
+            assert answer.status == 403, told
+        elif name in ANOTHERS:
+            expected = 403 if name in BROWSERS_ONLY and way == "token" else 404
+            assert answer.status == expected, told
+            unknown = await client.ask(method, world.path(template, missing=True), body)
+            assert unknown.status == answer.status, told
+            # Refusals quote the name that was asked for.
+            there = answer.text.replace("mcp_bobs-own__echo", "X").replace(world.agent, "Y")
+            missing = unknown.text.replace("mcp_bobs-0wn__echo", "X").replace("0" * len(world.agent), "Y")
+            assert there == missing, told
+        elif name in BROWSERS_ONLY and way == "token":
+            assert answer.status == 403, told
+        else:
+            assert answer.status in (200, 201, 204), told
+        assert not shown(world, answer.text.replace("mcp_bobs-own__echo", "")), told
+    assert await kept_by_bob(world) == before
+
+
+async def test_nobody_gets_in_without_an_account(world: World) -> None:
+    stranger = world.team.client()
+    for name, method, template in await operations(stranger):
+        body = BODIES.get(name) or ({"server_id": world.server} if name == "create_instance" else None)
+        query = "?url=https://x.example" if name == "propose_slug" else ""
+        answer = await stranger.ask(method, world.path(template) + query, body)
+        assert answer.status == 401, f"{name}: {answer.status} {answer.text[:200]}"
+        assert not shown(world, answer.text)
+
+
+async def test_not_even_an_admin_uses_anothers_connection(world: World) -> None:
+    chat = f"/api/v1/chats/{world.talk.chat}"
+    paths = (f"/api/v1/instances/{world.instance}", "/api/v1/tools/mcp_bobs-own__echo", chat)
+    for path in (*paths, f"{chat}/events", f"{chat}/stream", f"{chat}/results/{world.talk.result}"):
+        assert (await world.root.token.get(path)).status == 404
+    answer = await world.root.token.post("/api/v1/tools/mcp_bobs-own__echo/call", {})
+    assert answer.status == 404
+    assert SECRET not in (await world.root.token.get("/api/v1/audit/export")).text
+
+
+def shown(world: World, text: str) -> list[str]:
+    return [each for each in world.of_bob if each in text or json.dumps(each)[1:-1] in text]
+
+
+async def first_events(client: Any) -> str:
+    async with client.session.get(f"{client.url}/api/v1/events", headers=client.headers) as response:
+        text = b""
+        while b"event: status" not in text or not text.endswith(b"\n\n"):
+            text += await response.content.readany()
+        return text.decode()
+
+
+async def kept_by_bob(world: World) -> Any:
+    bob = world.bob.token
+    me = (await bob.get("/api/v1/me")).json
+    sessions = [each["id"] for each in (await world.bob.browser.get("/api/v1/sessions")).json["items"]]
+    mine = (await bob.get("/api/v1/instances")).json["items"]
+    tokens = [each["id"] for each in (await bob.get("/api/v1/tokens")).json["items"]]
+    tools = [each["name"] for each in (await bob.get("/api/v1/tools")).json["items"]]
+    talk = world.talk
+    chats = [(await bob.get(f"/api/v1/chats/{each}")).json for each in (talk.chat, talk.asking)]
+    waiting = [(await bob.get(f"/api/v1/{each}")).json for each in ("approvals", "grants", "questions")]
+    waiting.append((await bob.get("/api/v1/chats")).json)
+    waiting.append((await bob.get(f"/api/v1/attachments/{talk.attachment}")).text)
+    own = [{**each, "status": None, "updated_at": None} for each in mine]
+    return me, sessions, own, tokens, tools, chats, waiting

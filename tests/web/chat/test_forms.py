@@ -1,0 +1,661 @@
+"""Chats without script: every form works, the page shows what came of it, and nothing typed is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.web.chat.chat_client import ROOT, models_at
+from tests.web.conftest import Local, Opening
+from tests.web.pages.test_render import check
+from tests.web.scriptless_browser import Browser, Node, Page
+
+from toolyard.agents.chat.result_event import result_event
+from toolyard.types.agent import Agent
+from toolyard.types.audit import AuditEntry, UsageGroup
+from toolyard.types.chat import Kind, NewChatEvent, TurnState
+from toolyard.types.tool import Result
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+
+CHAT_SERVER = ROOT / "tests/servers/chat_server.py"
+PLAYGROUND = {
+    "label": "Playground",
+    "command": sys.executable,
+    "args": ["-I", "-m", "toolyard.cli.playground_server"],
+}
+RESEARCHER = Agent("researcher", "Researcher", tools=("demo_*",))
+
+
+@dataclass
+class Yard:
+    """A Toolyard with a model, and a browser of the one person."""
+
+    local: Local
+    browser: Browser
+
+    async def settled(self, page: Page, wanted: Callable[[Page], bool] | None = None) -> Page:
+        """The page, once its turn is over, or once it shows what is wanted."""
+        ready = wanted or (
+            lambda each: bool(each.root.all("div", class_="foot-line")) and "Working" not in each.text
+        )
+        path = page.path.split("#")[0]
+        async with asyncio.timeout(30):
+            while not ready(page := await self.browser.get(path)):
+                await asyncio.sleep(0.05)
+        check(page)
+        return page
+
+    async def say(self, text: str, page: Page | None = None, **more: str) -> Page:
+        page = page or await self.browser.get("/ui/chat")
+        return await self.browser.send(page, page.form_with("text"), {"text": text, **more})
+
+    async def press(self, page: Page, **named: str) -> Page:
+        """Press a button that belongs to the form at the page's end, by its text or value."""
+        for button in page.root.all("button", form="act"):
+            if named["value"] == button.attrs.get("value"):
+                pairs = [
+                    *page.fields(page.root.one("form", id="act")),
+                    (button.attrs["name"], button.attrs["value"]),
+                ]
+                return await self.browser.go("POST", button.attrs["formaction"], pairs, {})
+        raise AssertionError(f"no button {named}")
+
+
+@pytest.fixture
+async def yard(open_site: Opening, model_program: Listening, demo: dict[str, Any], tmp_path: Path) -> Yard:
+    asking = {**demo, "args": ["-I", "-S", str(CHAT_SERVER), str(tmp_path / "journal")]}
+    servers = {"demo": {**demo, "label": "Demo"}, "playground": PLAYGROUND, "asking": asking}
+    local = await open_site(
+        servers, models=models_at(model_program.url), agents=[RESEARCHER], write_tools="ask"
+    )
+    return Yard(local, Browser(local.client()))
+
+
+@pytest.fixture
+async def console(open_site: Opening, demo: dict[str, Any]) -> Yard:
+    """Without a model."""
+    servers = {"demo": {**demo, "label": "Demo"}, "playground": PLAYGROUND}
+    local = await open_site(servers, write_tools="ask")
+    return Yard(local, Browser(local.client()))
+
+
+# Talking.
+
+
+async def test_a_message_begins_a_chat_and_its_answer_is_there_after_a_reload(yard: Yard) -> None:
+    page = await yard.say(
+        'say Here is **it**.\ncall demo_weekday {"date": "2026-07-28"}\nthen\nsay A Tuesday.'
+    )
+    assert re.fullmatch(r"/ui/chat/[0-9a-f]+", page.path)
+    page = await yard.settled(page)
+    assert page.root.one("strong").text == "it"
+    card = page.root.one("article", class_="tool-card")
+    assert "demo_weekday" in card.text
+    assert "2026-07-28 is a Tuesday." in card.text
+    assert "Done" in card.one("header").text
+    assert "A Tuesday." in page.text
+    assert re.search(r"\d+ in · \d+ out", page.text)
+    assert page.path in [each.attrs["href"] for each in page.root.one("div", id="chat-list").all("a")]
+
+
+async def test_a_message_in_a_chat_goes_on_in_it(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("say One."))
+    again = await yard.settled(await yard.say("say Two.", page), lambda each: "Two." in each.text)
+    assert again.path == page.path
+    assert len(again.root.all("article", class_="turn")) == 2
+
+
+@pytest.mark.parametrize("text", ["", "  \n "])
+async def test_nothing_at_all_is_not_sent(yard: Yard, text: str) -> None:
+    page = await yard.say(text)
+    assert page.status == 409
+    assert "The message is empty" in page.text or "the message is empty" in page.text
+    assert (await yard.local.services.chats.list("local")) == []
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body")
+async def test_as_many_characters_as_the_page_takes_can_be_sent_whatever_they_are(yard: Yard) -> None:
+    page = await yard.say("say Read.\n" + "字" * (200_000 - 10))
+    assert page.status == 200
+    [chat] = await yard.local.services.chats.list("local")
+    [begun] = await yard.local.services.chats.list_events("local", chat.id, limit=1)
+    assert len(begun.body["text"]) == 200_000
+
+
+async def test_what_was_written_is_kept_when_it_cannot_be_sent(yard: Yard) -> None:
+    page = await yard.say("Some long thoughts", model="gone:nothing")
+    assert page.status >= 400
+    assert page.value("text") == "Some long thoughts"
+    assert "unknown model" in page.text.lower()
+    assert (await yard.local.services.chats.list("local")) == []
+
+
+async def test_what_was_chosen_is_kept_when_it_cannot_be_sent(yard: Yard) -> None:
+    page = await yard.say("", agent="researcher", model="fake")
+    assert page.status == 409
+    assert page.value("agent") == "researcher"
+    assert page.value("model") == "fake"
+
+
+def bubbles(page: Page) -> list[str]:
+    return [each.text for each in page.root.all("div", class_="bubble")]
+
+
+def places(page: Page) -> list[str]:
+    """The places among alternatives that the page shows."""
+    return [each.text.strip() for each in page.root.all("span", class_="alternatives")]
+
+
+def is_at(place: str) -> Callable[[Page], bool]:
+    return lambda page: places(page) == [place] and "Working" not in page.text
+
+
+async def test_a_turn_is_tried_again_and_the_first_try_is_one_press_away(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("fault 500 times=9"))
+    assert "The model request failed" in page.text
+    assert places(page) == []
+    page = await yard.press(page, value="retry 1")
+    page = await yard.settled(page, is_at("2 of 2"))
+    assert len(page.root.all("article", class_="turn")) == 1
+    page = await yard.press(page, value="choose 1")
+    assert (places(page), page.root.one("article", class_="turn").attrs["id"]) == (["1 of 2"], "t1")
+
+
+async def test_a_message_is_edited_without_a_script_and_both_versions_are_kept(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("say One.\nhold-not"))
+    page = await yard.settled(await yard.say("say Two.", page), lambda each: "Two." in each.text)
+    first = page.root.all("a", class_="edit")[0].attrs["href"]
+    form = await yard.browser.get(first)
+    check(form)
+    assert form.value("text") == "say One.\nhold-not"
+    assert "Editing a message. The earlier version is kept." in form.text
+    page = await yard.say("say Other.", form)
+    page = await yard.settled(page, lambda each: "Other." in each.text and "Working" not in each.text)
+    assert (bubbles(page), places(page)) == (["say Other."], ["2 of 2"])
+    # The form is one for new messages again.
+    page = await yard.settled(await yard.say("say Three.", page), is_at("2 of 2"))
+    assert (bubbles(page), places(page)) == (["say Other.", "say Three."], ["2 of 2"])
+    page = await yard.press(page, value="choose 1")
+    assert (bubbles(page), places(page)) == (["say One. hold-not", "say Two."], ["1 of 2"])
+
+
+async def test_the_second_of_two_tabs_that_edit_a_message_gets_the_newer_version(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("say One."))
+    chat = page.path.split("#")[0]
+    forms = [await yard.browser.get(f"{chat}?edit=1") for _ in range(2)]
+    await yard.settled(await yard.say("say First tab.", forms[0]), is_at("2 of 2"))
+    refused = await yard.say("say Second tab.", forms[1])
+    check(refused)
+    assert (refused.status, refused.value("text")) == (409, "say Second tab.")
+    assert "This message was changed meanwhile. Its newer version is: “say First tab.”." in refused.text
+    assert "Your text is kept. Send it again to replace the newer version, or cancel." in refused.text
+    assert bubbles(refused) == ["say First tab."]
+    page = await yard.say("say Second tab.", refused)
+    page = await yard.settled(page, is_at("3 of 3"))
+    assert bubbles(page) == ["say Second tab."]
+
+
+async def test_an_edit_in_a_chat_that_is_busy_or_gone_ends_clearly(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("say One."))
+    chat = page.path.split("#")[0]
+    form = await yard.browser.get(f"{chat}?edit=1")
+    await yard.say("say Two.\nhold", page)
+    refused = await yard.say("say Other.", form)
+    assert (refused.status, refused.value("text")) == (409, "say Other.")
+    assert "A turn is already running" in refused.text
+    assert "Editing a message" in refused.text
+    await yard.press(await yard.browser.get(chat), value="stop")
+    for value, status in (("choose 99", 404), ("choose", 404), ("retry x", 409), ("edit 99", 404)):
+        data = [*page.fields(page.root.one("form", id="act")), ("do", value), ("text", "x")]
+        answer = await yard.browser.go("POST", chat, data, {})
+        assert answer.status in (status, 200), value
+        check(answer)
+    assert (await yard.browser.get(f"{chat}?edit=99")).status == 404
+    await yard.local.services.chats.delete("local", chat.split("/")[-1])
+    gone = await yard.say("say Other.", form)
+    assert (gone.status, "Chat not found" in gone.text or "chat not found" in gone.text) == (404, True)
+
+
+async def test_a_turn_is_stopped(yard: Yard) -> None:
+    page = await yard.say("say Begins\nhold")
+    page = await yard.settled(
+        page,
+        lambda each: (
+            "Begins" in each.root.one("div", id="turns").all("div", class_="md")[0].text
+            if each.root.all("div", class_="md")
+            else False
+        ),
+    )
+    assert page.root.one("section", id="chat").attrs["data-state"] == "running"
+    page = await yard.settled(await yard.press(page, value="stop"))
+    assert "Stopped" in page.text
+    assert "Begins" in page.text
+
+
+async def test_agent_and_model_are_chosen_and_no_key_is_shown(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("tools?", agent="researcher"))
+    assert "demo_weekday" in page.text
+    assert "playground_chart" not in page.text
+    assert "good" not in page.html.replace("pill good", "").replace("chip good", "").replace("alert good", "")
+    form = page.root.one("form", id="settings-form")
+    page = await yard.browser.send(page, form, {"agent": "", "model": "fake"})
+    chat = (await yard.local.services.chats.list("local"))[0]
+    assert (chat.agent, chat.model) == (None, "fake")
+
+
+# The tools of a chat.
+
+
+async def test_tools_are_ticked_and_a_hidden_one_says_why(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("say Hello.", agent="researcher"))
+    panel = await yard.browser.get(f"{page.path}/tools")
+    check(panel)
+    hidden = [
+        each
+        for each in panel.root.all("li", class_="hidden-tool")
+        if "playground_chart" in each.text or "Draw" in each.text
+    ]
+    assert "Hidden:" in hidden[0].text
+    assert "disabled" in hidden[0].one("input").attrs
+    form = panel.form(f"{page.path}/tools")
+    after = await yard.browser.send(panel, form, {"tool": ["demo/weekday"]}, press=("which", "some"))
+    assert "applies from your next message" in after.flash
+    assert (await yard.local.services.chats.list("local"))[0].choice == ("demo/weekday",)
+    assert "1 tool" in after.root.one("div", id="settings").text
+    page = await yard.settled(await yard.say("tools?", after), lambda each: "demo_weekday" in each.text)
+    assert "demo_count" not in page.text
+    panel = await yard.browser.get(f"{page.path.split('?')[0]}/tools")
+    await yard.browser.send(panel, form, {}, press=("which", "all"))
+    assert (await yard.local.services.chats.list("local"))[0].choice is None
+
+
+# Approvals and questions.
+
+
+async def test_a_call_that_writes_waits_for_a_yes(yard: Yard) -> None:
+    page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
+    page = await yard.settled(page, lambda each: "Needs approval" in each.text)
+    assert page.root.one("section", id="chat").attrs["data-state"] == "waiting"
+    card = page.root.one("article", class_="tool-card")
+    assert "your approval is needed" in card.text
+    assert '"milk"' in card.one("div", class_="ask").text
+    home = await yard.browser.get("/ui/")
+    assert "1 call needs your approval" in home.text
+    page = await yard.settled(await yard.press(page, value="once"))
+    assert "You approved this call" in page.text
+    assert "- milk" in page.text
+    assert "Noted." in page.text
+
+
+async def test_no_is_an_answer(yard: Yard) -> None:
+    page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Well.')
+    page = await yard.settled(page, lambda each: "Needs approval" in each.text)
+    page = await yard.settled(await yard.press(page, value="no"))
+    assert "Declined" in page.root.one("article", class_="tool-card").text
+    assert "Well." in page.text
+
+
+async def test_approvals_are_answered_on_their_page_and_taken_back(yard: Yard) -> None:
+    page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
+    await yard.settled(page, lambda each: "Needs approval" in each.text)
+    approvals = await yard.browser.get("/ui/approvals")
+    check(approvals)
+    assert "playground_note" in approvals.text
+    assert "milk" in approvals.text
+    assert approvals.root.all("a", href=page.path)
+    after = await yard.press(approvals, value="here")
+    assert "Call approved." in after.flash
+    assert "Nothing to approve" in after.text
+    assert "With any arguments" in after.text
+    revoke = next(each for each in after.root.all("button") if each.text == "Revoke")
+    page = await yard.settled(page)
+    again = await yard.settled(
+        await yard.say('call playground_note {"text": "bread"}\nthen\nsay Again.', page),
+        lambda each: "- bread" in each.text and each.text.count("Again.") > 1,
+    )
+    assert "You approved this call" in page.text
+    gone = await yard.browser.press(after, revoke.attrs["formaction"])
+    assert "No standing approvals" in gone.text
+    page = await yard.say('call playground_note {"text": "more"}', again)
+    await yard.settled(page, lambda each: "Needs approval" in each.text)
+    twice = await yard.browser.press(after, revoke.attrs["formaction"])
+    assert twice.status == 404
+
+
+async def test_an_approval_is_answered_once(yard: Yard) -> None:
+    page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
+    page = await yard.settled(page, lambda each: "Needs approval" in each.text)
+    await yard.press(page, value="once")
+    after = await yard.press(page, value="no")
+    assert "is no longer waiting for an answer" in after.flash
+
+
+def question(page: Page) -> tuple[Node, list[str]]:
+    """The form of a question, and the names of its fields."""
+    form = page.root.one("section", class_="question").one("form")
+    return form, [name for name, _ in page.fields(form) if re.match(r"q\d", name)]
+
+
+async def test_a_reply_that_lacks_something_is_shown_again_with_what_was_typed(yard: Yard) -> None:
+    page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
+    page = await yard.settled(page, lambda each: "is asking" in each.text)
+    form, (name, language) = question(page)
+    refused = await yard.browser.send(page, form, {name: " ", language: '"de"'}, press=("reply", "accept"))
+    assert refused.status == 422
+    check(refused)
+    assert "is required" in refused.error(name)
+    form, _ = question(refused)
+    assert dict(refused.fields(form))[language] == '"de"'
+    page = await yard.browser.send(refused, form, {name: "Ada"}, press=("reply", "accept"))
+    assert "Hallo, Ada!" in (await yard.settled(page)).text
+
+
+async def test_a_reply_reaches_the_server(yard: Yard) -> None:
+    page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
+    page = await yard.settled(page, lambda each: "is asking" in each.text)
+    form, (name, language) = question(page)
+    page = await yard.browser.send(page, form, {name: "Ada", language: '"no"'}, press=("reply", "accept"))
+    page = await yard.settled(page)
+    assert "Hei, Ada!" in page.text
+    assert "You answered." in page.text
+    late = await yard.browser.send(page, form, {name: "Bob"}, press=("reply", "accept"))
+    assert late.status == 409
+
+
+async def test_a_reply_can_be_declined(yard: Yard) -> None:
+    page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
+    page = await yard.settled(page, lambda each: "is asking" in each.text)
+    form = page.root.one("section", class_="question").one("form")
+    page = await yard.settled(await yard.browser.send(page, form, press=("reply", "decline")))
+    assert "Nobody was greeted." in page.text
+    assert "You declined." in page.text
+
+
+async def test_a_server_asks_to_open_a_page_and_the_person_sees_whose_it_is(yard: Yard) -> None:
+    page = await yard.say('call asking_ask {"url": "https://evil.test:8443/x?y=1"}\nthen\nsay Ok.')
+    page = await yard.settled(page, lambda each: "asks you to open a page" in each.text)
+    asked = page.root.one("section", class_="question")
+    assert "This opens evil.test." in asked.text
+    link = asked.one("a", target="_blank")
+    assert link.attrs["href"] == "https://evil.test:8443/x?y=1"
+    assert link.attrs["rel"] == "noopener noreferrer nofollow"
+    page = await yard.settled(await yard.browser.send(page, asked.one("form"), press=("reply", "accept")))
+    assert '"action": "accept"' in page.text
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "data:text/html,x", "//evil.test", "https://", "file:///x"]
+)
+async def test_an_address_that_is_no_page_is_only_shown(yard: Yard, url: str) -> None:
+    page = await yard.say(f'call asking_ask {{"url": "{url}"}}\nthen\nsay Ok.')
+    page = await yard.settled(page, lambda each: "Working" not in each.text or "asks you" in each.text)
+    assert not [
+        each for each in page.root.one("div", id="turns").all("a") if url in each.attrs.get("href", "")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"), [("accept", "You said: Be brief and kind"), ("decline", "did not")]
+)
+async def test_a_server_that_wants_the_model_is_allowed_or_not(yard: Yard, reply: str, said: str) -> None:
+    page = await yard.say('call asking_think {"text": "Be brief and kind"}\nthen\nsay Ok.')
+    page = await yard.settled(page, lambda each: "wants to use your model" in each.text)
+    asked = page.root.one("section", class_="question")
+    assert "Be brief and kind" in asked.one("pre").text
+    page = await yard.settled(await yard.browser.send(page, asked.one("form"), press=("reply", reply)))
+    assert said in page.root.one("article", class_="tool-card").text
+
+
+# Cost.
+
+
+def reads(yard: Yard) -> int:
+    """How often the instances of the one person were read for the core."""
+    return vars(yard.local.services.instances)["_synced_read_by_user"].get("local", 0)
+
+
+async def test_a_message_that_begins_a_chat_reads_the_instances_once(yard: Yard) -> None:
+    page = await yard.browser.get("/ui/chat")
+    before = reads(yard)
+    sent = await yard.say("say Hello.", page)
+    # Once for the request, and once for the banner of the page that follows it.
+    assert reads(yard) == before + 2
+    await yard.settled(sent)
+
+
+async def test_a_tool_that_begins_a_chat_reads_the_instances_once(console: Yard) -> None:
+    tool = await console.browser.get("/ui/chat/console?tool=demo_weekday")
+    before = reads(console)
+    sent = await console.browser.send(tool, tool.form_with("tool"), {"arg-0": "2026-07-28"})
+    assert reads(console) == before + 2
+    assert "2026-07-28 is a Tuesday." in (await console.settled(sent)).text
+
+
+async def test_the_tokens_of_a_turn_are_in_the_usage(yard: Yard) -> None:
+    await yard.settled(await yard.say('call demo_weekday {"date": "2026-07-28"}\nthen\nsay Done.'))
+    database, today = yard.local.services.database, datetime.now(UTC).date()
+    await database.audit.write(AuditEntry(0.0, "test.flush", ""))
+    days = (today - timedelta(1), today)
+    (tool,) = await database.usage.sum_by(UsageGroup.TOOL, *days, person="local")
+    agents = await database.usage.sum_by(UsageGroup.AGENT, *days, person="local")
+    # The title, which is written later, has a key of its own.
+    (model,) = [each for each in agents if not each.key]
+    assert (tool.key, tool.calls) == ("demo/weekday", 1)
+    assert model.requests == 2
+    assert min(model.input_tokens, model.output_tokens) > 0
+
+
+async def test_each_request_of_the_api_that_begins_a_chat_reads_the_instances_once(yard: Yard) -> None:
+    client, before = yard.local.client(), reads(yard)
+    chat = (await client.post("/api/v1/chats", {})).json["id"]
+    assert reads(yard) == before + 1
+    assert (await client.post(f"/api/v1/chats/{chat}/messages", {"text": "say Hello."})).status == 202
+    assert reads(yard) == before + 2
+
+
+async def test_a_form_that_begins_no_chat_leaves_none_behind(console: Yard) -> None:
+    tool = await console.browser.get("/ui/chat/console?tool=playground_plan_trip")
+    page = await console.browser.send(tool, tool.form_with("tool"), {})
+    assert page.status == 422
+    assert not await console.local.services.chats.list("local")
+    backend = vars(console.local.services.chats)["_backend"]
+    assert [key[0] for key in vars(backend)["_callers"]] == [None]
+
+
+# The console.
+
+
+async def test_the_console_names_the_rule_that_hides_a_tool(
+    open_site: Opening, model_program: Listening, demo: dict[str, Any]
+) -> None:
+    shy = Agent("shy", "Shy", mode="meta", tools=("demo_*",))
+    local = await open_site({"demo": demo}, models=models_at(model_program.url), agents=[shy])
+    browser = Browser(local.client())
+    for query in ("", "?find=forget+a+thing"):
+        hidden = (await browser.get(f"/ui/chat/console{query}")).root.one("details", id="console-hidden")
+        assert hidden.one("summary").text == "1 hidden tool (write tools)"
+        assert "Hidden: this tool can change data" in hidden.one("li").text
+    page = await browser.get("/ui/chat/console?tool=demo_forget")
+    assert page.status == 404
+    assert "“demo_forget” is hidden: this tool can change data" in page.text
+    # A person runs tools directly, also those that the chat's model has through the meta tools.
+    chat = (await local.client().post("/api/v1/chats", {"agent": "shy"})).json["id"]
+    tool = await browser.get(f"/ui/chat/{chat}/console?tool=demo_weekday")
+    assert (tool.status, tool.form_with("tool") is not None) == (200, True)
+
+
+async def test_without_a_model_the_page_is_the_console(console: Yard) -> None:
+    page = await console.browser.get("/ui/chat")
+    assert page.h1 == "Run a tool"
+    assert not page.root.all("textarea", name="text")
+    found = await console.browser.get("/ui/chat/console?find=which+day+of+the+week")
+    assert (
+        found.root.one("ul", class_="tool-choices").all("a")[0].attrs["href"].endswith("?tool=demo_weekday")
+    )
+    tool = await console.browser.get("/ui/chat/console?tool=demo_weekday")
+    page = await console.browser.send(tool, tool.form_with("tool"), {"arg-0": "2026-07-28"})
+    assert re.match(r"/ui/chat/[0-9a-f]+\?run=&tool=demo_weekday", page.path)
+    page = await console.settled(page)
+    assert "2026-07-28 is a Tuesday." in page.text
+    assert "You ran demo_weekday" in page.text
+    chat = page.path.split("?")[0]
+    again = await console.browser.get(f"{chat}/console?tool=demo_weekday")
+    assert again.value("arg-0") == "2026-07-28"
+
+
+async def test_a_nested_form_grows_and_is_run(console: Yard) -> None:
+    page = await console.browser.get("/ui/chat/console?tool=playground_plan_trip")
+    names = {label.attrs["for"]: label.text for label in page.root.all("label") if "for" in label.attrs}
+    city = next(name for name, text in names.items() if text == "city")
+    stops = city.split("-e")[0]
+    form = page.form_with("tool")
+    typed = {"arg-0": "2026-12-24", city: "Oslo", city.removesuffix("0") + "1": "2"}
+    page = await console.browser.send(page, form, typed, press=("form-add", stops))
+    assert page.status == 200
+    assert page.value(city) == "Oslo"
+    second = city.replace("-e0-", "-e1-")
+    assert page.value(second) == ""
+    page = await console.browser.send(page, page.form_with("tool"), {second: "Bergen"})
+    assert page.status == 422
+    assert "is required" in page.text
+    assert page.value(second) == "Bergen"
+    page = await console.browser.send(page, page.form_with("tool"), {second.removesuffix("0") + "1": "1"})
+    page = await console.settled(page)
+    assert "home 2026-12-27" in page.text
+
+
+async def test_what_was_filled_in_is_kept_when_the_tool_cannot_be_run(console: Yard) -> None:
+    page = await console.browser.get("/ui/chat/console?tool=demo_count")
+    page = await console.browser.send(page, page.form_with("tool"), {"arg-0": str(2**70)})
+    assert page.status == 409
+    assert "64 bits" in page.text
+    assert page.value("arg-0") == str(2**70)
+    assert (await console.local.services.chats.list("local")) == []
+
+
+async def test_a_picture_is_shown_as_a_picture(console: Yard) -> None:
+    tool = await console.browser.get("/ui/chat/console?tool=playground_chart")
+    page = await console.settled(await console.browser.send(tool, tool.form_with("tool")))
+    picture = page.root.one("ul", class_="pictures").one("img")
+    answer = await console.browser.client.get(picture.attrs["src"])
+    assert answer.headers["Content-Type"] == "image/png"
+    assert answer.body.startswith(b"\x89PNG")
+
+
+async def test_a_tool_that_there_is_not_is_told(console: Yard) -> None:
+    assert (await console.browser.get("/ui/chat/console?tool=nothing")).status == 404
+    nothing = await console.browser.get("/ui/chat/console?find=zzzzqqqq")
+    check(nothing)
+
+
+# Keeping chats.
+
+
+async def test_chats_are_found_renamed_and_deleted(yard: Yard) -> None:
+    one = await yard.settled(await yard.say("say Cucumbers."))
+    two = await yard.settled(await yard.say("say Pumpkins."))
+    found = await yard.browser.get(f"{one.path}?q=pumpkins")
+    links = [
+        each.attrs["href"]
+        for each in found.root.one("div", id="chat-list").all("a", aria_current="page")
+        or found.root.one("div", id="chat-list").all("a")
+    ]
+    assert two.path in links
+    assert one.path not in links
+    rename = await yard.browser.get(f"{one.path}/rename")
+    page = await yard.browser.send(rename, f"{one.path}/rename", {"title": "<b>Green</b> \u202ethings"})
+    assert page.h1 == "<b>Green</b> \\u202ethings"
+    confirm = await yard.browser.get(f"{one.path}/delete")
+    assert "Green" in confirm.h1
+    page = await yard.browser.send(confirm, f"{one.path}/delete")
+    assert page.path == "/ui/chat"
+    assert "is deleted" in page.flash
+    assert (await yard.browser.get(one.path)).status == 404
+    exported = await yard.browser.client.get(
+        next(each.attrs["href"] for each in two.root.all("a") if "export" in each.attrs["href"])
+    )
+    assert exported.text.startswith("# ")
+    assert "Pumpkins." in exported.text
+
+
+async def long_chat(yard: Yard, turns: int) -> str:
+    """A chat of so many turns, as the database has it."""
+    services = yard.local.services
+    chat = await services.chats.create("local", title="Long")
+    store = services.database.chats
+    for number in range(turns):
+        begun = [
+            NewChatEvent(
+                Kind.USER, {"text": f"Question {number}", "model": None, "agent": None, "again": None}
+            )
+        ]
+        said = {"text": f"Answer {number}", "reasoning": "", "model": "fake", "calls": 0}
+        end = {"why": "done", "error": None, "hint": None, "seconds": 0.1}
+        assert await store.claim(chat.id, "r", TurnState.IDLE, begun, new_turn=True) is not None
+        await store.append(
+            chat.id,
+            "r",
+            [NewChatEvent(Kind.MODEL_MESSAGE, said, "step-1"), NewChatEvent(Kind.END, end)],
+            next_state=TurnState.IDLE,
+        )
+    return chat.id
+
+
+async def test_a_long_chat_opens_at_its_end_and_has_the_rest_on_demand(yard: Yard) -> None:
+    chat = await long_chat(yard, 95)
+    page = await yard.browser.get(f"/ui/chat/{chat}")
+    check(page)
+    shown = [each.text for each in page.root.all("div", class_="bubble")]
+    assert shown == [f"Question {number}" for number in range(81, 95)]
+    seen = shown
+    while links := [each for each in page.root.all("a") if "data-earlier" in each.attrs]:
+        page = await yard.browser.get(links[0].attrs["href"])
+        check(page)
+        seen = [each.text for each in page.root.all("div", class_="bubble")] + seen
+    assert seen == [f"Question {number}" for number in range(95)]
+
+
+async def test_a_long_result_shows_its_head_and_the_rest_on_demand(yard: Yard) -> None:
+    services = yard.local.services
+    chat = await services.chats.create("local")
+    text = "".join(f"line {number} <script>\n" for number in range(40_000))
+    call = {
+        "id": "1",
+        "name": "big",
+        "tool": "x/big",
+        "server": "X",
+        "native": False,
+        "title": None,
+        "arguments": {},
+    }
+    run = [
+        NewChatEvent(Kind.RUN, {"name": "big", "arguments": {}, "again": None}),
+        NewChatEvent(Kind.CALL, call),
+    ]
+    assert await services.database.chats.claim(chat.id, "r", TurnState.IDLE, run, new_turn=True)
+    end = NewChatEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
+    result = result_event("1", Result(None, text), ok=True, seconds=0.5)
+    await services.database.chats.append(chat.id, "r", [result, end], next_state=TurnState.IDLE)
+    page = await yard.browser.get(f"/ui/chat/{chat.id}")
+    check(page)
+    assert len(page.html) < 60_000
+    head = page.root.one("details", class_="result").one("code").children[0]
+    assert text.startswith(str(head))
+    read, link = "", page.root.one("details", class_="result").one("a")
+    while True:
+        page = await yard.browser.get(link.attrs["href"])
+        check(page)
+        read += str(page.root.one("main").one("code").children[0])
+        if not (links := [each for each in page.root.all("a") if "data-more" in each.attrs]):
+            break
+        link = links[0]
+    assert read == text

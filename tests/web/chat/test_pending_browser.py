@@ -1,0 +1,170 @@
+"""Badges, the title, notifications and the palette in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+from tests.conftest import Programs
+from tests.web.chat.test_browser import MODEL, ChatYard, begin, ended, looking_at, say, turn
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
+
+WRITE = 'call playground_note {"text": "milk"}'
+RECORD_NOTIFICATIONS = """
+window.notices = [];
+window.Notification = class { static permission = "granted";
+  static requestPermission = async () => "granted";
+  constructor(title, options) { notices.push(`${title}: ${options.body}`); } };
+"""
+HIDE = """Object.defineProperty(document, "hidden", {value: true});
+document.dispatchEvent(new Event("visibilitychange"))"""
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatYard]:
+    """``toolyard serve`` without chats, with a scripted model and a tool that needs approval."""
+    data, programs = tmp_path_factory.mktemp("pending"), Programs()
+    model = programs(sys.executable, MODEL, "{port}")
+    servers = {
+        name: {"command": sys.executable, "args": ["-I", "-m", f"toolyard.cli.{name}_server"]}
+        for name in ("demo", "playground")
+    }
+    (data / "mcp.json").write_text(json.dumps({"mcpServers": servers}), "utf-8")
+    (data / "toolyard.toml").write_text(
+        f'write_tools = "ask"\n[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model.url}/v1"\n'
+        'api_key = "good"\n',
+        "utf-8",
+    )
+    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
+    yield ChatYard(served.url, model, {})
+    programs.stop()
+
+
+def call_write_tool(yard: ChatYard) -> None:
+    """Call a tool that needs approval, as a program."""
+    body = json.dumps({"arguments": {"text": "milk"}}).encode()
+    headers = {"Accept": "*/*", "Content-Type": "application/json"}
+    request = urllib.request.Request(
+        f"{yard.url}/api/v1/tools/playground_note/call", body, headers, method="POST"
+    )
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        urllib.request.urlopen(request, timeout=30).read()
+    assert b"approval" in refusal.value.read()
+
+
+def badge(page: Page, name: str) -> Locator:
+    return page.get_by_role("link", name=re.compile(rf"^{name}\s*\d+ waiting for you$"))
+
+
+async def test_a_call_that_needs_approval_shows_in_the_navigation_and_the_title(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard, "/ui/usage") as looking:
+        page = looking.page
+        await expect(page).to_have_title(re.compile(r"^Usage"))
+        call_write_tool(yard)
+        await page.evaluate("loadPending()")
+        await expect(badge(page, "Approvals")).to_be_visible()
+        await expect(page).to_have_title(re.compile(r"^\(1\) Usage"))
+        await page.goto("/ui/approvals")
+        await expect(page).to_have_title(re.compile(r"^\(1\) "))
+        await page.get_by_role("button", name="Decline").click()
+        await expect(badge(page, "Approvals")).to_have_count(0)
+        await expect(page).to_have_title(re.compile(r"^Approvals"))
+
+
+async def test_a_hidden_page_notifies_once_when_a_chat_waits(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard, "/ui/chat") as looking:
+        page = looking.page
+        await page.context.add_init_script(RECORD_NOTIFICATIONS)
+        await page.goto("/ui/chat")
+        bell = page.locator("[data-notify]")
+        await expect(bell).to_have_attribute("aria-pressed", "false")
+        await bell.click()
+        await expect(bell).to_have_attribute("aria-pressed", "true")
+        watcher = await page.context.new_page()
+        await watcher.goto("/ui/usage")
+        await expect(watcher.locator("[data-notify]")).to_have_attribute("aria-pressed", "true")
+        await watcher.evaluate("loadPending()")
+        await watcher.evaluate(HIDE)
+        await begin(page, WRITE)
+        await expect(turn(page).get_by_text("Needs approval")).to_be_visible()
+        await expect(badge(page, "Chat")).to_be_visible()
+        await watcher.evaluate("loadPending()")
+        await watcher.evaluate("loadPending()")
+        notices = await watcher.evaluate("notices")
+        assert [each.rpartition(": ")[2] for each in notices] == ["This chat is waiting for you."]
+        await turn(page).get_by_role("button", name="Decline").click()
+        await ended(page)
+        await expect(badge(page, "Chat")).to_have_count(0)
+
+
+async def test_the_palette_finds_pages_tools_chats_and_actions_by_keyboard(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard, "/ui/usage") as looking:
+        page = looking.page
+        await page.keyboard.press("Control+k")
+        dialog = page.get_by_role("dialog")
+        await expect(dialog.get_by_role("link", name="New chat")).to_be_visible()
+        await page.keyboard.type("demo_cou")
+        await expect(dialog.get_by_role("link", name="demo_count")).to_be_visible()
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/ui/chat?run=&tool=demo_count")
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("zzzz")
+        await expect(dialog.get_by_text("Nothing matches “zzzz”.")).to_be_visible()
+        await page.get_by_label("Search pages, chats").fill("audit")
+        await expect(dialog.get_by_role("link", name="Audit log")).to_be_visible()
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/ui/admin/audit")
+
+
+async def test_the_search_works_as_a_page_without_script(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard, "/ui/usage", java_script_enabled=False) as looking:
+        page = looking.page
+        await page.get_by_role("link", name="Search").click()
+        await page.get_by_label("Search pages, chats").fill("registry")
+        await page.get_by_label("Search pages, chats").press("Enter")
+        await expect(page.locator("#palette-list").get_by_role("link", name="Registry")).to_be_visible()
+
+
+async def test_a_chat_shows_how_full_the_context_is_and_of_what(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page = looking.page
+        context = page.locator("#context")
+        await expect(context.locator("summary")).to_have_count(0)
+        await begin(page, 'call demo_count {"to": 3}', "then", "say Counted.")
+        await ended(page)
+        await context.locator("summary").click()
+        await expect(context).to_contain_text("of 32,000 tokens")
+        for label in ("Tool definitions and instructions", "Messages", "Tool results"):
+            tokens = context.locator("dt", has_text=label).locator("+ dd")
+            assert int((await tokens.inner_text()).replace(",", "")) > 0
+        shown = await context.inner_text()
+        await page.reload()
+        await context.locator("summary").click()
+        await expect(context).to_have_text(re.compile(re.escape(shown.split("\n")[0])))
+
+
+async def test_the_model_writes_the_title_after_the_first_turn(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page = looking.page
+        await begin(page, "title Counting sheep", "say One, two.")
+        await ended(page)
+        await expect(page.locator("#chat-title")).to_have_text("Counting sheep")
+        await expect(page.locator(".chat-list .here")).to_contain_text("Counting sheep")
+        await expect(turn(page).locator(".cost")).to_contain_text("Title: ")
+        await say(page, "say Three.")
+        await ended(page)
+        await expect(page.locator("#chat-title")).to_have_text("Counting sheep")
+        await page.goto("/ui/usage")
+        await expect(page.get_by_text("Titles of chats").first).to_be_visible()

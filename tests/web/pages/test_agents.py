@@ -1,0 +1,142 @@
+"""The pages of agents: who there is, what is wrong with the file, which tools each has, and why not more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.web.pages.test_render import check
+from tests.web.scriptless_browser import Browser
+
+from toolyard.agents.definitions.watch import LoadedAgents, load_agents
+from toolyard.types.agent import Agent
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Opening
+
+READER = Agent(
+    "reader",
+    "Reader",
+    "reads",
+    "Read\n<b>well</b>.",
+    "fast",
+    0.3,
+    ("demo_*", "web_fetch", "!demo_count", "old_*"),
+    max_steps=4,
+    file="/somewhere/AGENTS.md",
+    line=3,
+)
+LOST = Agent("lost", "Lost", bundles=("nothing",), line=9)
+HOSTILE = Agent(
+    "hostile",
+    "<script>alert(1)</script>",
+    "\u202egpj.exe",
+    "</code><img src=x onerror=alert(1)>",
+    tools=("<i>*",),
+)
+
+
+@pytest.fixture
+async def alone(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> Any:
+    return await open_site({"demo": demo}, agents=[READER, LOST, HOSTILE], workspace_root=str(tmp_path))
+
+
+async def test_the_list_has_every_agent_and_a_way_to_it(alone: Any) -> None:
+    browser = Browser(alone.client())
+    page = await browser.get("/ui/agents")
+    check(page)
+    rows = [row.text for row in page.root.one("ul", id="agent-list").all("li")]
+    assert len(rows) == 3
+    assert "reads" in rows[0]
+    assert "demo_*, web_fetch, !demo_count, old_*" in rows[0]
+    assert "Can’t be used: unknown bundle 'nothing'" in rows[1]
+    assert page.root.one("a", href="/ui/agents/reader").text == "Reader"
+    assert page.root.one("a", href="/ui/chat?agent=reader").attrs["aria-label"] == "Chat with Reader"
+    assert not page.root.all("a", href="/ui/chat?agent=lost")
+    assert page.root.one("nav").one("a", href="/ui/agents").attrs["aria-current"] == "page"
+
+
+async def test_without_agents_the_page_says_what_one_is(open_site: Opening) -> None:
+    empty = await open_site({})
+    page = await Browser(empty.client()).get("/ui/agents")
+    check(page)
+    assert "No agents yet" in page.text
+    assert "AGENTS.md" in page.text
+
+
+async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(
+    open_site: Opening, tmp_path: Path
+) -> None:
+    team = await open_site({}, people_mode="password", agents=[READER])
+    file = tmp_path / "AGENTS.md"
+    file.write_text("## A\n---\ntools: all\nmodell: x\n---\n")
+    services = team.services
+    services.apply_agents(load_agents(file, tmp_path, services.config.loaded_agents))
+    root, ada = await team.person("root", "admin"), await team.person("ada")
+    told = await Browser(root.browser).get("/ui/agents")
+    check(told)
+    assert "AGENTS.md has errors" in told.text
+    assert "Line 3, A.tools" in told.text
+    assert "Reader" in told.text
+    others = await Browser(ada.browser).get("/ui/agents")
+    check(others)
+    assert "cannot be used" not in others.text
+    assert str(file) not in others.text
+    services.apply_agents(LoadedAgents(file, (LOST,)))
+    assert "Reader" not in (await Browser(ada.browser).get("/ui/agents")).text
+
+
+async def test_an_agents_page_has_its_prompt_and_its_tools_by_server(alone: Any) -> None:
+    browser = Browser(alone.client())
+    first = await browser.get("/ui/agents/reader")
+    check(first)
+    assert "Read <b>well</b>." in first.text
+    assert "temperature 0.3" in first.text
+    assert "at most 4" in first.text
+    assert "/somewhere/AGENTS.md:3" in first.text
+    assert first.root.one("section", id="tools").attrs["data-load"] == "/ui/agents/reader/tools"
+
+    page = await browser.get("/ui/agents/reader/tools")
+    check(page)
+    demo, native = page.root.one("section", id="tools").all("section")
+    assert [group.one("span", class_="kind").attrs["class"] for group in (demo, native)] == [
+        "kind mcp",
+        "kind native",
+    ]
+    assert demo.one("h3").text.strip() == "demo"
+    assert native.one("h3").text.strip() == "Toolyard"
+    assert "web_fetch" in native.all("ul")[0].text
+    hidden = native.one("details").text
+    assert "view_file" in hidden
+    assert "no pattern of agent 'reader' matches 'view_file'" in hidden
+    assert "'!demo_count' is the last pattern of agent 'reader'" in demo.one("details").text
+    assert "Patterns that match none of your tools" in page.text
+    assert "old_*" in page.root.one("section", id="tools").text
+
+
+async def test_an_agent_that_cannot_be_used_says_why_on_its_page(alone: Any) -> None:
+    browser = Browser(alone.client())
+    for path in ("/ui/agents/lost", "/ui/agents/lost/tools"):
+        page = await browser.get(path)
+        check(page)
+        assert page.status == 200
+        assert "This agent can’t be used" in page.text
+
+
+async def test_nothing_of_an_agent_is_html(alone: Any) -> None:
+    browser = Browser(alone.client())
+    for path in ("/ui/agents", "/ui/agents/hostile", "/ui/agents/hostile/tools"):
+        page = await browser.get(path)
+        check(page)
+        assert not [node for node in page.root.all("script") if "alert" in node.text]
+        assert not page.root.all("img", src="x")
+        assert "\u202e" not in page.text
+
+
+async def test_an_agent_that_there_is_not_is_a_page_that_says_so(alone: Any) -> None:
+    browser = Browser(alone.client())
+    for path in ("/ui/agents/nobody", "/ui/agents/nobody/tools", "/ui/agents/%3Cb%3E"):
+        page = await browser.get(path)
+        assert page.status == 404
+        check(page)

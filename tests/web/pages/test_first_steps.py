@@ -1,0 +1,119 @@
+"""First steps on the home page: each is done by what happened, and people see only theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+from sqlalchemy import delete
+from tests.web.chat.chat_client import models_at
+from tests.web.conftest import Client, Local, Opening, Person, environment
+from tests.web.pages.test_connect import REQUEST
+from tests.web.scriptless_browser import Browser
+
+from toolyard.store.sql.tables import usage
+from toolyard.types.account import Role
+from toolyard.types.audit import AuditEntry
+from toolyard.types.registry import InstanceDraft, ServerDraft
+
+MCP = {"Accept": "application/json, text/event-stream"}
+
+
+async def steps(browser: Browser) -> dict[str, bool]:
+    """The steps that the page shows, and whether each is done."""
+    page = await browser.get("/ui/")
+    assert page.status == 200
+    rows = page.root.one("div", id="first-steps").all("li")
+    titles = [row.one("p", class_="row-title").text for row in rows]
+    return {title.removesuffix(" (done)"): title.endswith(" (done)") for title in titles}
+
+
+async def call_tool(local: Local, user_id: str, outcome: str) -> None:
+    entry = AuditEntry(time.time(), "tool.call", user_id, target="demo/weekday", outcome=outcome)
+    await local.services.database.audit.write(entry)
+
+
+async def connect_client(client: Client) -> None:
+    assert (await client.post("/mcp", REQUEST, headers=MCP)).status == 200
+
+
+async def test_each_step_of_the_local_user_is_done_by_what_happens(alone: Local) -> None:
+    me, user = Browser(alone.client()), await alone.services.people.local_user()
+    undone = dict.fromkeys(("Try a tool", "Add a server", "Choose a model", "Connect your editor"), False)
+    assert await steps(me) == undone
+    await call_tool(alone, user.id, "Unreachable")
+    assert await steps(me) == undone, "a call that failed tries nothing"
+    await call_tool(alone, user.id, "ok")
+    await alone.services.registry.add_server(ServerDraft("Docs", "https://docs.example/mcp"))
+    await connect_client(alone.client())
+    assert await steps(me) == {**dict.fromkeys(undone, True), "Choose a model": False}
+
+
+async def test_steps_that_are_all_done_do_not_come_back(open_site: Opening, demo: dict[str, Any]) -> None:
+    own = {**demo, "args": ["-c", "pass"]}
+    local = await open_site({"demo": demo, "own": own}, models=models_at("http://127.0.0.1:9"))
+    me, user = Browser(local.client()), await local.services.people.local_user()
+    expected = {
+        "Try a tool": False,
+        "Add a server": True,
+        "Choose a model": True,
+        "Connect your editor": False,
+    }
+    assert await steps(me) == expected
+    await call_tool(local, user.id, "ok")
+    await connect_client(local.client())
+    assert await steps(me) == {}
+    assert "My instances" in (await me.get("/ui/")).text
+    await local.services.database.executor.write(lambda connection: connection.execute(delete(usage)))
+    assert await steps(me) == {}
+
+
+async def test_without_any_server_adding_one_comes_first(open_site: Opening) -> None:
+    local = await open_site({})
+    assert list(await steps(Browser(local.client())))[:2] == ["Add a server", "Try a tool"]
+
+
+async def test_people_see_only_their_own_steps(team: Local) -> None:
+    root = await team.person("root", Role.ADMIN)
+    admin = Browser(root.browser)
+    assert (await steps(admin))["Invite people"] is False
+    ann = await team.person("ann")
+    assert (await steps(admin))["Invite people"] is True
+    assert await steps(Browser(ann.browser)) == {"Try a tool": False, "Connect your editor": False}
+    server = await team.services.registry.add_server(ServerDraft("Docs", "https://docs.example/mcp"))
+    await connect_client(root.token)
+    expected = {"Try a tool": False, "Connect to a server": False, "Connect your editor": False}
+    assert await steps(Browser(ann.browser)) == expected
+    await team.services.registry.create_instance(ann.user.id, InstanceDraft(server.id, server.choices[0].id))
+    await connect_client(ann.token)
+    assert await steps(Browser(ann.browser)) == {**dict.fromkeys(expected, True), "Try a tool": False}
+    await call_tool(team, ann.user.id, "ok")
+    assert await steps(Browser(ann.browser)) == {}
+    assert (await steps(admin))["Try a tool"] is False
+
+
+async def test_who_hides_the_steps_hides_them_for_nobody_else(team: Local) -> None:
+    people: list[Person] = [await team.person("ann"), await team.person("bob")]
+    ann, bob = (Browser(each.browser) for each in people)
+    await ann.press(await ann.get("/ui/"), "/ui/first-steps/hide")
+    assert await steps(ann) == {}
+    assert len(await steps(bob)) == 2
+
+
+async def test_a_client_of_the_local_command_connects_the_editor(alone: Local) -> None:
+    program = (sys.executable, "-m", "toolyard", "stdio")
+    data = alone.services.data_dir
+    process = await asyncio.create_subprocess_exec(
+        *program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(data), cwd=data
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(REQUEST).encode() + b"\n")
+    assert "result" in json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
+    assert (await steps(Browser(alone.client())))["Connect your editor"] is True
+    process.stdin.close()
+    assert await asyncio.wait_for(process.wait(), 60) == 0

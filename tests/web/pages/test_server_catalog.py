@@ -1,0 +1,207 @@
+"""``/ui/catalog`` and ``/api/v1/catalog``: known servers are found, added with a press, and recognised."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from tests.conftest import Programs
+from tests.ports import free_port
+from tests.web.conftest import ROOT, Local, Opening
+from tests.web.pages.test_render import check
+from tests.web.scriptless_browser import Browser, Page
+
+from toolyard.config.known_servers import KnownServer, KnownVariable, SignInMethod
+from toolyard.types.account import Role
+from toolyard.types.registry import AuthKind, ServerDraft
+from toolyard.web.server_catalog import ServerCatalog
+
+
+def known(
+    id: str, url: str, *variables: KnownVariable, sign_in: SignInMethod = SignInMethod.NONE
+) -> KnownServer:
+    headers = {"headers": {"Authorization": "Bearer ${TOKEN}"}} if sign_in is SignInMethod.KEY else {}
+    entry = {"type": "http", "url": url, **headers}
+    return KnownServer(id, id.title(), f"Tools of {id}.", entry, sign_in, variables)
+
+
+def offer(local: Local, *servers: KnownServer) -> None:
+    local.part(ServerCatalog).known = {each.id: each for each in servers}
+
+
+@pytest.fixture
+def docs(listening: Programs) -> str:
+    return f"{listening(sys.executable, ROOT / 'tests/servers/docs_server.py', '{port}').url}/mcp"
+
+
+async def press_add(browser: Browser, known_id: str, **values: str) -> Page:
+    page = await browser.get("/ui/catalog")
+    return await browser.send(page, f"/ui/catalog/{known_id}", values)
+
+
+async def test_every_known_server_has_a_card_and_words_find_some(alone: Local) -> None:
+    me = Browser(alone.client())
+    page = await me.get("/ui/catalog")
+    check(page)
+    cards = page.root.all("li", class_="known")
+    assert len(cards) == len(alone.part(ServerCatalog).known)
+    assert "local program" not in cards[0].text, "those that need no more than a press come first"
+    found = (await me.get("/ui/catalog?q=jira+issues")).root.all("li", class_="known")
+    assert [each.one("h2").text for each in found] == ["Atlassian"]
+    nothing = await me.get("/ui/catalog?q=no+such+thing")
+    assert "Nothing found" in nothing.text
+    for path in ("/ui/mcp", "/ui/admin/mcp"):
+        assert (await me.get(path)).root.one("main").all("a", href="/ui/catalog")
+
+
+async def test_a_local_server_shows_the_command_and_no_button(alone: Local) -> None:
+    card = (await Browser(alone.client()).get("/ui/catalog?q=filesystem")).root.one(
+        "li", id="known-filesystem"
+    )
+    assert not card.all("form")
+    command = card.one("pre").text
+    assert command.endswith(" add filesystem")
+    assert f"--data-dir {alone.services.data_dir}" in command
+    assert "FOLDER" in card.text
+    answer = await alone.client().post("/api/v1/catalog/filesystem", {})
+    assert (answer.status, "starts a program" in answer.text) == (422, True)
+
+
+@pytest.mark.parametrize("mode", ["none", "password"])
+async def test_one_press_adds_a_remote_server_and_ends_at_its_tools(
+    open_site: Opening, docs: str, mode: str
+) -> None:
+    local = await open_site({}, people_mode=mode)
+    offer(local, known("docs", docs))
+    client = local.client() if mode == "none" else (await local.person("root", Role.ADMIN)).browser
+    me = Browser(client)
+    page = await press_add(me, "docs")
+    assert "is a private address" in page.text
+    page = await me.send(page, "/ui/admin/mcp/new", press=("do", "allow-private"))
+    assert page.path.startswith("/ui/mcp/"), page.text
+    tools = await me.get(f"{page.path}/tools")
+    assert tools.root.all("a", href=f"{page.path}/tool?name=query-docs")
+    card = (await me.get("/ui/catalog")).root.one("li", id="known-docs")
+    (server,) = await local.services.registry.list_servers()
+    assert (server.name, server.description) == ("Docs", "Tools of docs.")
+    assert card.all("a", href=f"/ui/admin/mcp/{server.id}")
+    assert not card.all("form")
+    if mode == "password":
+        entries = await local.services.database.audit.entries(before=None, limit=9, action=None, actor=None)
+        assert [each.action for each in entries][:2] == ["instance.create", "server.add"]
+
+
+async def test_a_server_with_a_key_asks_for_the_key_alone(alone: Local, docs: str) -> None:
+    offer(alone, known("docs", docs, sign_in=SignInMethod.KEY))
+    page = await press_add(Browser(alone.client()), "docs")
+    assert page.path.startswith("/ui/mcp/new?server=")
+    assert "Value for the header Authorization" in page.text
+    assert "the word Bearer" in page.text
+    (server,) = await alone.services.registry.list_servers()
+    assert [each.kind for each in server.choices] == [AuthKind.HEADER]
+
+
+async def test_a_value_in_the_address_is_asked_for(alone: Local) -> None:
+    port = free_port()
+    offer(
+        alone, known("own", "http://127.0.0.1:${PORT}/mcp", KnownVariable("PORT", "its port", secret=False))
+    )
+    me = Browser(alone.client())
+    page = await press_add(me, "own", **{"value-PORT": str(port)})
+    assert page.root.one("input", id="url").attrs["value"] == f"http://127.0.0.1:{port}/mcp"
+    assert (await press_add(me, "own")).status == 422
+
+
+async def test_an_address_that_does_not_answer_ends_in_a_message(alone: Local) -> None:
+    url = f"http://127.0.0.1:{free_port()}/mcp"
+    offer(alone, known("gone", url))
+    me = Browser(alone.client())
+    page = await me.send(await press_add(me, "gone"), "/ui/admin/mcp/new", press=("do", "allow-private"))
+    assert "Couldn’t find out how to sign in" in page.text
+    assert "refused" in page.text
+    answer = await alone.client().post("/api/v1/catalog/gone", {"private_addresses": True})
+    assert (answer.status, answer.json["type"]) == (502, "urn:toolyard:problem:unreachable")
+    assert await alone.services.registry.list_servers() == []
+
+
+async def test_servers_of_files_are_recognised(open_site: Opening) -> None:
+    stdio = {"command": "npx", "args": ["-y", "@scope/pkg@1.2", "x"], "enabled": False}
+    local = await open_site({"mine": stdio, "far": {"url": "https://FAR.example/mcp/", "enabled": False}})
+    entry = {"command": "npx", "args": ["-y", "@scope/pkg"]}
+    program = KnownServer("pkg", "Pkg", "A package.", entry, SignInMethod.NONE)
+    offer(
+        local, program, known("far-away", "https://far.example/mcp"), known("other", "https://o.example/mcp")
+    )
+    items = (await local.client().get("/api/v1/catalog")).json["items"]
+    added = {each["id"]: each["added"] and each["added"]["id"] for each in items}
+    assert added == {"pkg": "mine", "far-away": "far", "other": None}
+    page = await Browser(local.client()).get("/ui/catalog")
+    assert page.root.one("li", id="known-pkg").all("a", href="/ui/admin/mcp/files/mine")
+
+
+async def test_the_api_adds_a_server_once(team: Local, docs: str) -> None:
+    root, ann = await team.person("root", Role.ADMIN), await team.person("ann")
+    offer(team, known("docs", docs))
+    assert (await ann.token.post("/api/v1/catalog/docs", {})).status == 403
+    refused = await root.token.post("/api/v1/catalog/docs", {})
+    assert (refused.status, "private" in refused.text) == (502, True)
+    made = await root.token.post("/api/v1/catalog/docs", {"private_addresses": True})
+    assert (made.status, made.json["name"], made.json["url"]) == (201, "Docs", docs)
+    again = await root.token.post("/api/v1/catalog/docs", {"private_addresses": True})
+    assert (again.status, "is already there as 'Docs'" in again.text) == (409, True)
+    assert (await root.token.post("/api/v1/catalog/nothing", {})).status == 404
+    (item,) = (await ann.token.get("/api/v1/catalog?q=docs")).json["items"]
+    assert item["added"] == {"origin": "registry", "id": made.json["id"], "name": "Docs"}
+
+
+async def test_people_connect_to_what_was_added(team: Local) -> None:
+    offer(team, known("docs", "https://docs.example/mcp"), known("other", "https://other.example/mcp"))
+    server = await team.services.registry.add_server(ServerDraft("D", "https://docs.example/mcp/"))
+    page = await Browser((await team.person("ann")).browser).get("/ui/catalog")
+    check(page)
+    assert page.root.one("li", id="known-docs").all("a", href=f"/ui/mcp/new?server={server.id}")
+    assert not page.root.one("main").all("form", method="post")
+
+
+# Pasted texts.
+
+
+async def paste(browser: Browser, text: str) -> Page:
+    return await browser.send(await browser.get("/ui/catalog"), "/ui/catalog", {"text": text})
+
+
+async def test_a_pasted_url_or_entry_is_added(alone: Local, docs: str) -> None:
+    me = Browser(alone.client())
+    for name, text in (("docs-server", docs), ("Mine", json.dumps({"mcpServers": {"Mine": {"url": docs}}}))):
+        page = await paste(me, text)
+        page = await me.send(page, "/ui/admin/mcp/new", press=("do", "allow-private"))
+        assert page.path.startswith("/ui/mcp/"), page.text
+        assert page.root.one("h1").text == name
+
+
+async def test_a_key_in_a_pasted_entry_is_left_out_and_said_so(alone: Local) -> None:
+    me, secret = Browser(alone.client()), "sk-abcdefghijklmnopqrst"
+    page = await paste(me, json.dumps({"url": "https://x.example/mcp", "headers": {"X-Key": secret}}))
+    assert "The key in the entry is not stored." in page.text
+    assert secret not in page.html
+    assert page.root.one("input", id="choices-0-key").attrs["value"] == "X-Key"
+    assert await alone.services.registry.list_servers() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "neither a URL nor an entry"),
+        ("nothing", "neither a URL"),
+        ("{", "Not valid JSON"),
+        ('{"command": "npx", "args": ["x"]}', "starts a program"),
+        ('{"a": {"url": "https://a.example"}, "b": {"url": "https://b.example"}}', "2 servers"),
+        ("https://a.example https://b.example", "neither a URL"),
+    ],
+)
+async def test_a_text_that_is_not_one_server_is_explained(alone: Local, text: str, words: str) -> None:
+    page = await paste(Browser(alone.client()), text)
+    assert page.status == 422
+    assert words in page.root.one("div", class_="alert").text
+    assert page.root.one("textarea", id="text").text == " ".join(text.split())

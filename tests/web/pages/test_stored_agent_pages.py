@@ -1,0 +1,265 @@
+"""The form of an agent without script: what is ticked, written and wrong, and what is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.web.pages.test_render import check
+from tests.web.scriptless_browser import Browser, Page
+
+from toolyard.agents.definitions.watch import LoadedAgents
+from toolyard.types.agent import Agent
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Local, Opening
+
+NEW = "/ui/agents/_new"
+
+
+async def create(browser: Browser, **values: Any) -> Page:
+    """Create an agent; its page, or the form with what is wrong."""
+    page = await browser.get(NEW)
+    return await browser.send(page, NEW, {"name": "Reader", **values}, ("do", "save"))
+
+
+async def stored(local: Local) -> list[Agent]:
+    return [each.agent for each in await local.services.database.agents.list_agents("local")]
+
+
+def ticked(page: Page) -> list[str]:
+    form = page.root.one("form", id="agent-form")
+    return [each.attrs["value"] for each in form.all("input", name="tool") if "checked" in each.attrs]
+
+
+async def test_ticks_come_before_patterns_and_both_are_shown_again(alone: Local) -> None:
+    browser = Browser(alone.client())
+    made = await create(browser, tool=["demo_weekday", "demo_count"], patterns="demo_*\n!demo_count,\n\n")
+    assert made.flash == "“Reader” is created."
+    [agent] = await stored(alone)
+    assert agent.tools == ("demo_weekday", "demo_count", "demo_*", "!demo_count")
+    page = await browser.get(f"{made.path}/edit")
+    check(page)
+    assert sorted(ticked(page)) == ["demo_count", "demo_weekday"]
+    assert page.value("patterns") == "demo_*\n!demo_count"
+    await browser.send(page, f"{made.path}/edit", press=("do", "save"))
+    assert await stored(alone) == [
+        Agent("reader", "Reader", tools=("demo_count", "demo_weekday", "demo_*", "!demo_count"))
+    ]
+
+
+async def test_a_pattern_before_a_name_keeps_its_place(alone: Local) -> None:
+    browser = Browser(alone.client())
+    tools = ["!demo_*", "demo_count"]
+    made = (await browser.client.post("/api/v1/agents", {"name": "A", "tools": tools})).json
+    page = await browser.get(f"/ui/agents/{made['stored_id']}/edit")
+    assert (ticked(page), page.value("patterns")) == ([], "!demo_*\ndemo_count")
+    await browser.send(page, f"/ui/agents/{made['stored_id']}/edit", press=("do", "save"))
+    assert (await stored(alone))[0].tools == ("!demo_*", "demo_count")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "said"),
+    [
+        ("*", "demo_weekday"),
+        ("!*", "No tools"),
+        ("nothing_*", "No tool matches: nothing_*"),
+        ("demo_forget", "needs approval"),
+        ("<i>*", "No tool matches: <i>*"),
+    ],
+)
+async def test_the_preview_shows_what_patterns_lead_to(
+    open_site: Opening, demo: dict[str, Any], patterns: str, said: str
+) -> None:
+    local = await open_site({"demo": demo}, write_tools="ask")
+    browser = Browser(local.client())
+    page = await browser.get(NEW)
+    shown = await browser.send(page, NEW, {"name": "A", "patterns": patterns}, ("do", "preview"))
+    check(shown)
+    assert said in shown.root.one("div", id="preview").text
+    # A plain name becomes a tick.
+    assert [shown.value("patterns"), *ticked(shown)] in ([patterns], ["", patterns])
+    assert await stored(local) == []
+
+
+async def test_the_preview_says_which_rule_hides_a_chosen_tool(alone: Local) -> None:
+    browser = Browser(alone.client())
+    page = await browser.get(NEW)
+    shown = await browser.send(page, NEW, {"name": "A", "tool": ["demo_forget"]}, ("do", "preview"))
+    assert "0 of 1" in shown.root.one("div", id="preview").text
+    assert "write" in shown.root.one("div", id="preview").one("details").text
+
+
+async def test_tools_of_a_server_that_went_away_are_kept_until_they_are_unticked(alone: Local) -> None:
+    browser = Browser(alone.client())
+    made = await create(browser, tool=["gone_tool", "demo_count"])
+    page = await browser.get(f"{made.path}/edit")
+    check(page)
+    assert "Not available now" in page.text
+    assert sorted(ticked(page)) == ["demo_count", "gone_tool"]
+    await browser.send(page, f"{made.path}/edit", press=("do", "save"))
+    assert set((await stored(alone))[0].tools or ()) == {"demo_count", "gone_tool"}
+    page = await browser.get(f"{made.path}/edit")
+    await browser.send(page, f"{made.path}/edit", {"tool": ["demo_count"]}, ("do", "save"))
+    assert (await stored(alone))[0].tools == ("demo_count",)
+
+
+async def test_a_thousand_ticks_are_saved(alone: Local) -> None:
+    names = [f"tool_{number}" for number in range(1_000)]
+    made = await create(Browser(alone.client()), tool=names)
+    assert made.status == 200
+    assert (await stored(alone))[0].tools == tuple(names)
+    check(await Browser(alone.client()).get(f"{made.path}/edit"))
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "said"),
+    [
+        ("name", {"name": " "}, "Name is required."),
+        ("name", {"name": "***"}, "Name must contain a letter or a digit."),
+        ("name", {"name": "n" * 81}, "81 characters are too many; the maximum is 80."),
+        ("prompt", {"prompt": "p" * 1_000_000}, "1,000,000 characters are too many"),
+        ("model", {"model": "unknown"}, "unknown model 'unknown'"),
+        ("temperature", {"temperature": "hot"}, "Temperature must be a number from 0 to 2."),
+        ("max_steps", {"max_steps": "-1"}, "Maximum steps must be a whole number from 1 to 999,999,999."),
+    ],
+)
+async def test_what_is_wrong_is_said_beside_its_field(
+    alone: Local, field: str, values: dict[str, str], said: str
+) -> None:
+    browser = Browser(alone.client())
+    page = await create(browser, **{"description": "<b>kept</b>", "starter": ["What now?"], **values})
+    assert page.status == 422
+    check(page)
+    assert said.lower() in page.error(field).lower()
+    assert page.value("description") == "<b>kept</b>"
+    assert "What now?" in [value for name, value in page.fields(page.root.one("form", id="agent-form"))]
+    assert await stored(alone) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"patterns": "two words"}, "'two words' is not a valid tool name"),
+        ({"starter": ["s" * 2_001]}, "2,001"),
+    ],
+)
+async def test_what_is_wrong_in_a_list_is_said_above_the_form(
+    alone: Local, values: dict[str, Any], said: str
+) -> None:
+    page = await create(Browser(alone.client()), **values)
+    assert page.status == 422
+    assert said in page.text
+
+
+async def test_a_name_is_taken_once_also_by_the_file(open_site: Opening, demo: dict[str, Any]) -> None:
+    local = await open_site({"demo": demo}, agents=[Agent("filed", "Filed")])
+    browser = Browser(local.client())
+    assert (await create(browser, name="Ünïcode ✓ 名前")).status == 200
+    for name, said in (("ünïcode – 名前", "You have an agent named"), ("FILED", "AGENTS.md has an agent")):
+        page = await create(browser, name=name)
+        assert page.status == 422
+        assert said in page.error("name")
+
+
+async def test_the_limit_of_agents_is_explained(open_site: Opening) -> None:
+    browser = Browser((await open_site({}, agent_limit=1)).client())
+    await create(browser)
+    page = await create(browser, name="Second")
+    assert page.status == 409
+    assert "You have 1 agents, which is the limit." in page.text
+
+
+async def test_an_agent_of_the_file_is_read_only_and_can_be_duplicated(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
+    filed = Agent(
+        "filed", "Filed", "d", "Count.", None, 0.5, ("demo_*",), (), "meta", 3, "AGENTS.md", 1, ("Hello?",)
+    )
+    local = await open_site({"demo": demo}, agents=[filed])
+    browser = Browser(local.client())
+    for path in ("/ui/agents/filed/edit", "/ui/agents/filed/delete"):
+        assert (await browser.get(path)).status == 404
+    page = await browser.get("/ui/agents/filed")
+    assert not page.root.all("a", href="/ui/agents/filed/edit")
+    copy = await browser.press(page, "/ui/agents/filed/duplicate")
+    check(copy)
+    assert copy.value("name") == "Filed copy"
+    assert (copy.value("temperature"), copy.value("max_steps"), copy.value("mode")) == ("0.5", "3", "meta")
+    await browser.send(copy, copy.path, press=("do", "save"))
+    [agent] = await stored(local)
+    assert (agent.prompt, agent.temperature, agent.tools) == ("Count.", 0.5, ("demo_*",))
+    assert (agent.mode, agent.max_steps, agent.starters) == ("meta", 3, ("Hello?",))
+    again = await browser.press(await browser.get("/ui/agents/filed"), "/ui/agents/filed/duplicate")
+    assert again.value("name") == "Filed copy 2"
+
+
+async def test_a_stored_agent_that_the_file_overrides_is_shown_as_such(alone: Local) -> None:
+    browser = Browser(alone.client())
+    made = await create(browser)
+    filed = Agent("reader", "Reader", file="AGENTS.md", line=1)
+    alone.services.apply_agents(LoadedAgents(Path("AGENTS.md"), (filed,)))
+    rows = [row.text for row in (await browser.get("/ui/agents")).root.one("ul", id="agent-list").all("li")]
+    assert ["overridden" in row for row in rows] == [False, True]
+    page = await browser.get(made.path)
+    assert "AGENTS.md has an agent of the same name, which is used in its place." in page.text
+    assert not page.root.all("a", href="/ui/chat?agent=reader")
+
+
+async def test_an_import_says_where_the_text_is_wrong(alone: Local) -> None:
+    browser, path = Browser(alone.client()), "/ui/agents/_import"
+    page = await browser.get(path)
+    broken = await browser.send(page, path, {"text": "## A\n---\ntools: all\n---\n"})
+    assert broken.status == 422
+    check(broken)
+    assert "Line 3: A.tools: tools: is not a list" in broken.error("text")
+    both = await browser.send(broken, path, {"text": "## A\n---\n---\nOne.\n\n## B\n---\n---\nTwo.\n"})
+    assert both.flash == "Imported “A”, “B”."
+    taken = await browser.send(page, path, {"text": "## A\n---\n---\n"})
+    assert "You have an agent named 'A' already" in taken.error("text")
+
+
+async def test_an_imported_agent_says_that_its_model_is_not_available(alone: Local) -> None:
+    browser, path = Browser(alone.client()), "/ui/agents/_import"
+    text = "---\nname: A\nmodel: openai:not-here\n---\n"
+    page = await browser.send(await browser.get(path), path, {"text": text})
+    assert "openai:not-here" in page.root.one("div", class_="warn").text
+    # The rest can be changed nevertheless.
+    form = await browser.get(f"{page.path}/edit")
+    assert form.value("model") == "openai:not-here"
+    saved = await browser.send(form, f"{page.path}/edit", {"description": "new"}, ("do", "save"))
+    assert saved.flash == "“A” is saved."
+
+
+async def test_only_admins_are_offered_to_share(team: Local) -> None:
+    for name, role, offered in (("ada", "user", False), ("root", "admin", True)):
+        browser = Browser((await team.person(name, role)).browser)
+        for path in (NEW, "/ui/agents/_import"):
+            page = await browser.get(path)
+            check(page)
+            assert bool(page.root.all("input", name="shared")) is offered
+    # Whoever sends the field nevertheless is refused.
+    ada = Browser((await team.person("eve")).browser)
+    refused = await create(ada, shared="yes")
+    assert refused.status == 403
+    made = await create(ada)
+    page = await ada.get(f"{made.path}/edit")
+    await ada.send(page, f"{made.path}/edit", {"shared": "yes", "can_share": "yes"}, ("do", "save"))
+    bob = Browser((await team.person("bob")).browser)
+    assert "No agents yet" in (await bob.get("/ui/agents")).text
+
+
+async def test_the_second_of_two_editors_sees_it_and_may_save_again(alone: Local) -> None:
+    browser = Browser(alone.client())
+    made = await create(browser)
+    path = f"{made.path}/edit"
+    first, second = await browser.get(path), await browser.get(path)
+    await browser.send(first, path, {"description": "first"}, ("do", "save"))
+    told = await browser.send(second, path, {"description": "second"}, ("do", "save"))
+    assert told.status == 409
+    check(told)
+    assert "Changed in the meantime" in told.text
+    assert (await stored(alone))[0].description == "first"
+    await browser.send(told, path, press=("do", "save"))
+    assert (await stored(alone))[0].description == "second"
