@@ -55,7 +55,7 @@ class _NamedTools:
         return "tools" in vars(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ToolListing:
     """Catalogues of several servers with one set of exposed names.
 
@@ -82,7 +82,7 @@ class ToolListing:
         """Exposed names of all tools."""
         return self._named.names
 
-    @property
+    @cached_property
     def tools(self) -> Mapping[str, Definition]:
         """Definitions by exposed name, in alphabetical order. The same object while no tool changes."""
         return self._named.tools

@@ -112,7 +112,8 @@ async def test_the_mode_decides_which_servers_are_quarantined() -> None:
     trusted = Server("docs", HttpSpec("https://docs.example/mcp"))
     found = {
         mode: [
-            FirstUseLock(MemoryPinEntryStorage(), mode).quarantines(server) for server in (SERVER, trusted)
+            server.trust in FirstUseLock(MemoryPinEntryStorage(), mode).quarantined_trusts
+            for server in (SERVER, trusted)
         ]
         for mode in PinTools
     }

@@ -36,7 +36,7 @@ class CombinedLocks:
             return self.registry is not None
         if self.file is not None and self.file.exists:
             return True
-        return self.first_use is not None and self.first_use.quarantines(server)
+        return self.first_use is not None and server.trust in self.first_use.quarantined_trusts
 
     def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
         """Return the reasons why tools are quarantined, by the tools' names on the server."""

@@ -43,6 +43,11 @@ _RECHECK_SECONDS = 1.0
 """Age of a verdict at which the stored revision is read again."""
 _MAX_NAMED_TOOLS = 5
 _MAX_NOTICES = 100
+_QUARANTINED_TRUSTS: Mapping[PinTools, frozenset[Trust]] = {
+    PinTools.OFF: frozenset(),
+    PinTools.UNTRUSTED: frozenset({Trust.UNTRUSTED}),
+    PinTools.ALL: frozenset(Trust),
+}
 _NO_REASONS: Mapping[str, str] = {}
 _NOT_COMPARED_REASON = "it could not be compared with the accepted definition"
 
@@ -87,17 +92,13 @@ class FirstUseLock:
     ) -> None:
         self._storage = storage
         self._mode = mode
+        self.quarantined_trusts = _QUARANTINED_TRUSTS[mode]
+        """Changed tools of servers with this trust have to be accepted."""
         self._clock = clock
         self._wall_clock = wall_clock
         self._verdicts: LruCache[tuple[str, str], _Verdict] = LruCache(_MAX_VERDICTS)
         self.notices: deque[str] = deque(maxlen=_MAX_NOTICES)
         """Changes of servers that are not quarantined, as they were logged by this process."""
-
-    def quarantines(self, server: Server) -> bool:
-        """Return True if changed tools of this server have to be accepted."""
-        if self._mode is PinTools.UNTRUSTED:
-            return server.trust is Trust.UNTRUSTED
-        return self._mode is PinTools.ALL
 
     async def check_listing(self, server: Server, contents: ValidatedListing) -> None:
         """Compare a listing with the stored one; the first listing of a server is stored."""
@@ -105,7 +106,7 @@ class FirstUseLock:
             return
         key = (contents.server_id, contents.content_hash)
         cached = self._verdicts.get(key)
-        quarantines = self.quarantines(server)
+        quarantines = server.trust in self.quarantined_trusts
         if cached is not None and not (quarantines and await self._is_outdated(server, cached)):
             return
         try:
@@ -139,14 +140,14 @@ class FirstUseLock:
 
         Raise StoreError.
         """
-        if not self.quarantines(server):
+        if server.trust not in self.quarantined_trusts:
             return None
         (entry,) = await self._storage.read((first_use_pin_key(server),))
         return await asyncio.to_thread(_unpack_or_empty, entry.pins) if entry.revision else None
 
     async def changes(self, server: Server) -> list[Change]:
         """Return the unaccepted changes in the last listing of a quarantined server. Raise StoreError."""
-        if not self.quarantines(server):
+        if server.trust not in self.quarantined_trusts:
             return []
         (entry,) = await self._storage.read((first_use_pin_key(server),))
         return await asyncio.to_thread(_list_changes, server.id, entry)
