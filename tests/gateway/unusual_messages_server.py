@@ -1,6 +1,7 @@
 """A legacy server from the standard library alone, whose lists and results have shapes that hardly any has.
 
 ``deep`` answers with something that nests as deeply as it is asked for, ``wait`` when ``done`` is called.
+``regional`` has a parameter that clients mirror in a header.
 """
 
 import json
@@ -8,8 +9,11 @@ import sys
 
 NAMES = ("deep", "wait", "done", "echo")
 TEMPLATE = "strange://" + "/".join(f"{{{at}}}" for at in range(12)) + "/end"
+REGION = {"region": {"type": "string", "x-mcp-header": "Region"}}
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in NAMES]
+TOOLS.append({"name": "regional", "inputSchema": {"type": "object", "properties": REGION}})
 LISTS = {
-    "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in NAMES]},
+    "tools/list": {"tools": TOOLS},
     "resources/list": {"resources": [{"uri": ["no text"]}, {"uri": "strange://one", "name": "one"}]},
     "resources/templates/list": {"resourceTemplates": [{"uriTemplate": TEMPLATE, "name": "many"}, {}]},
     "prompts/list": {"prompts": [{"name": ["no text"]}, {"name": {}}, {}, {"name": "plain"}]},

@@ -29,7 +29,7 @@ from toolyard.protocol.constants import (
     UNSUPPORTED_VERSION,
 )
 from toolyard.protocol.eras import LEGACY, MODERN, detect_era
-from toolyard.protocol.mirrored_headers import HeaderParam, build_standard_headers
+from toolyard.protocol.mirrored_headers import build_standard_headers
 from toolyard.protocol.pending import Message, RpcFailure, build_notification, build_request
 from toolyard.protocol.server import (
     CACHEABLE_METHODS,
@@ -187,17 +187,6 @@ def test_over_http_the_headers_must_agree_with_the_body() -> None:
     assert "Mcp-Name" in failure.message
     failure = failure_of(parse_request_metadata(message, headers=CIMultiDict()))
     assert failure.code == HEADER_MISMATCH
-
-
-def test_over_http_the_mirrored_parameters_must_agree_with_the_body() -> None:
-    message = ask(META, "tools/call", name="echo", arguments={"region": "eu"})
-    params = (HeaderParam(("region",), "Mcp-Param-Region"),)
-    headers = headers_for(message)
-    failure = failure_of(parse_request_metadata(message, headers=headers, header_params=params))
-    assert failure.code == HEADER_MISMATCH
-    assert "Mcp-Param-Region" in failure.message
-    headers["Mcp-Param-Region"] = "eu"
-    assert isinstance(parse_request_metadata(message, headers=headers, header_params=params), RequestMetadata)
 
 
 def test_a_client_that_contradicts_itself_is_told_that_before_its_version_is_judged() -> None:

@@ -121,7 +121,8 @@ class CallPath:
         self._tool_directory = tool_directory
         self._settings = settings
         self._approve = approve or refuse_approval
-        self._record = record
+        self.observers = [] if record is None else [record]
+        """Called after every call, with its outcome."""
         self._before_call = before_call
         self._result_store_for = result_store_for or _make_memory_store
         self._result_stores: LruCache[str, ResultStore] = LruCache(_MAX_RESULT_STORES)
@@ -327,10 +328,13 @@ class CallPath:
         outcome, cause = "cancelled", None
         try:
             try:
-                server, definition = await self._resolve_tool(name, caller)
+                located = await self._tool_directory.locate_tool(name, caller.principal, caller.chat)
             except OutcomeUnknown as error:
                 # Only a listing was interrupted; the call was not made yet, so its outcome is known.
                 raise Unreachable(error.cause, server=error.server, hint=error.hint) from error.__cause__
+            if located is None:
+                raise self._find_reason_for_unknown_tool(name, caller)
+            server, definition = located
             tool = definition.id
             await self._authorize_call(server, definition, call, caller)
             if self._before_call is not None:
@@ -378,16 +382,13 @@ class CallPath:
         server = self._manager.find(server_id, caller.principal)
         return server is not None and scope_covers_server(caller.scope, server)
 
-    async def _resolve_tool(self, name: str, caller: Caller) -> tuple[Server, Definition]:
-        located = await self._tool_directory.locate_tool(name, caller.principal, caller.chat)
-        if located is not None:
-            return located
-        listing = self._tool_directory.known_listing(caller.principal)
-        for server_id, failure in listing.failures.items():
-            # The tool is unknown because its server could not be listed: report that failure instead.
+    def _find_reason_for_unknown_tool(self, name: str, caller: Caller) -> ToolyardError:
+        """Return the failure of the server that could not be listed and may have the tool, or a refusal."""
+        failures = self._tool_directory.known_listing(caller.principal).failures
+        for server_id, failure in failures.items():
             if self.can_see_unknown_tool(server_id, name, caller):
-                raise failure
-        raise self.refusal(name, caller)
+                return failure
+        return self.refusal(name, caller)
 
     def can_see_unknown_tool(self, server_id: str, name: str, caller: Caller) -> bool:
         """Return True if an unlisted tool with this name would be visible, should this server have it. Only
@@ -515,15 +516,15 @@ class CallPath:
     def _record_call(
         self, tool: str, name: str, caller: Caller, outcome: str, seconds: float, error: str | None
     ) -> None:
-        if self._record is None and not log.isEnabledFor(logging.DEBUG):
+        if not self.observers and not log.isEnabledFor(logging.DEBUG):
             return
         agent = caller.agent.id if caller.agent is not None else None
         record = CallRecord(tool, name, caller.principal.id, agent, outcome, seconds, error)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s in %.1f ms", record.tool, record.outcome, record.seconds * 1000)
-        if self._record is not None:
+        for observe in self.observers:
             try:
-                self._record(record)
+                observe(record)
             except Exception:
                 # A user-supplied callback. The call has been made, so its result must not be lost.
                 log.exception("%s: the callback that records calls failed", tool)

@@ -42,7 +42,6 @@ from toolyard.registry.sign_out import SignOuts
 from toolyard.results.retention import Retention
 from toolyard.store import Database
 from toolyard.tracing.selection import choose_tracer
-from toolyard.types.call import CallRecord
 from toolyard.types.server import Configuration
 
 __all__ = ["Services"]
@@ -68,8 +67,6 @@ class Services:
         self.config = CurrentConfig(configuration, agents, data_dir)
         self.tasks = BackgroundTasks()
         self.stop_signal = StopSignal()
-        self.call_observers: list[Callable[[CallRecord], None]] = []
-        """Called after each tool call."""
         self.stop_callbacks: list[Callable[[], None]] = []
         """Called by ``stop``."""
         self.end_callbacks: list[Callable[[], Awaitable[None]]] = []
@@ -180,7 +177,7 @@ class Services:
             config_pins=database.config_pins,
             accept_url_for=links.accept_url_for,
             approve=self.approvals,
-            record=self._record_call,
+            record=self.audit.record_call,
             before_call=self.audit.before_call,
             # The chats need the core, so that they are looked up when a server asks.
             callbacks_for=make_chat_callbacks(
@@ -193,11 +190,6 @@ class Services:
             processes=processes,
             attachments=AttachmentService(database.chats.attachments),
         )
-
-    def _record_call(self, record: CallRecord) -> None:
-        for observe in self.call_observers:
-            observe(record)
-        self.audit.record_call(record)
 
     def _on_list_changed(self, server_id: str) -> None:
         if not self.stop_signal.is_set():

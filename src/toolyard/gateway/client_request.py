@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard, cast
@@ -20,7 +20,6 @@ from toolyard.gateway.client_subscriptions import Subscription
 from toolyard.gateway.input_required.visible_questions import escape_hidden_in_params
 from toolyard.protocol.constants import LOG_LEVELS
 from toolyard.protocol.eras import Era
-from toolyard.protocol.mirrored_headers import HeaderParam
 from toolyard.protocol.pending import (
     Message,
     PendingRequests,
@@ -53,6 +52,8 @@ __all__ = [
 SendToClient: TypeAlias = Callable[[Message], None]
 """Sends a message to a client; never waits and never raises."""
 
+_LINKS_SINCE_VERSION = "2025-06-18"
+"""The first revision whose results may contain resource links."""
 _FORWARDABLE_CAPABILITIES = ("elicitation", "sampling", "roots")
 
 
@@ -86,6 +87,8 @@ class ClientRequest:
     progress_token: RequestId | None = None
     session: LegacySession | None = None
     id: RequestId | None = None
+    headers: Mapping[str, str] | None = None
+    """Headers of HTTP, in an era in which they mirror parameters."""
     is_finished: bool = False
     """Whether the request has been answered, so that no message can be sent with it."""
 
@@ -93,6 +96,11 @@ class ClientRequest:
     def version(self) -> str:
         """Protocol version of the client."""
         return self.era.assumed_version if self.session is None else self.session.version
+
+    @property
+    def supports_resource_links(self) -> bool:
+        """Whether results may contain links to resources."""
+        return self.version >= _LINKS_SINCE_VERSION
 
     @property
     def meta(self) -> Mapping[str, Any] | None:
@@ -145,10 +153,9 @@ def parse_stateless_request(
     send_to_client: SendToClient,
     *,
     headers: Mapping[str, str] | None = None,
-    header_params: Sequence[HeaderParam] = (),
 ) -> ClientRequest | RequestRejection:
     """Build a request of an era without sessions, or return its rejection. ``headers`` are those of HTTP."""
-    metadata = parse_request_metadata(body, headers=headers, header_params=header_params)
+    metadata = parse_request_metadata(body, headers=headers)
     if isinstance(metadata, RequestRejection):
         return metadata
     return ClientRequest(
@@ -160,6 +167,7 @@ def parse_stateless_request(
         metadata.log_level,
         metadata.progress_token,
         id=cast("RequestId | None", body.get("id")),
+        headers=headers,
     )
 
 

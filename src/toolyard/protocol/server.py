@@ -25,7 +25,7 @@ from toolyard.protocol.constants import (
     SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.mirrored_headers import HeaderParam, find_header_mismatch
+from toolyard.protocol.mirrored_headers import find_header_mismatch
 from toolyard.protocol.pending import Message, RpcFailure, build_notification
 
 __all__ = [
@@ -82,23 +82,19 @@ def parse_request_metadata(
     message: Message,
     *,
     headers: Mapping[str, str] | None = None,
-    header_params: Sequence[HeaderParam] = (),
     versions: Sequence[str] = MODERN_VERSIONS,
 ) -> RequestMetadata | RequestRejection:
     """Return the metadata of a request that names its client, or its rejection.
 
-    ``headers`` are those of the HTTP request, checked against the body; None for other transports.
-    ``header_params`` are the parameters that the called tool mirrors into headers.
+    ``headers`` are those of the HTTP request, checked against the body; None for other transports. Those that
+    mirror parameters of a tool are not checked here.
     """
     meta = read_meta(message)
     version, capabilities = meta.get(PROTOCOL_VERSION_KEY), meta.get(CLIENT_CAPABILITIES_KEY)
     if not isinstance(version, str) or not isinstance(capabilities, dict):
         key = CLIENT_CAPABILITIES_KEY if isinstance(version, str) else PROTOCOL_VERSION_KEY
         return RequestRejection(RpcFailure(INVALID_PARAMS, f"_meta lacks {key}"))
-    if (
-        headers is not None
-        and (reason := find_header_mismatch(headers, message, version, header_params)) is not None
-    ):
+    if headers is not None and (reason := find_header_mismatch(headers, message, version)) is not None:
         return RequestRejection(RpcFailure(HEADER_MISMATCH, f"Header mismatch: {reason}"))
     if version not in versions:
         data = {"supported": [*versions], "requested": version}

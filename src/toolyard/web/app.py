@@ -27,7 +27,7 @@ from toolyard.web.agent_tools import AgentDirectory
 from toolyard.web.api.openapi import build_openapi_document
 from toolyard.web.approval_review import ApprovalReviewer
 from toolyard.web.config_sign_ins import ConfigServerSignIns
-from toolyard.web.gateway_mount import GatewayMount, is_gateway_request
+from toolyard.web.gateway_mount import GATEWAY_PREFIX, GatewayMount
 from toolyard.web.live.notices import GatewayNotices
 from toolyard.web.middleware.authenticate_first import AuthenticateFirst
 from toolyard.web.middleware.compression import Compression, accepts_gzip
@@ -39,7 +39,6 @@ from toolyard.web.new_servers import NewServers
 from toolyard.web.problem_details import (
     PROBLEM_TYPE_PREFIX,
     ProblemDetails,
-    UnexpectedErrorMiddleware,
     add_error_handlers,
 )
 from toolyard.web.protected_resource import ResourceServer
@@ -56,7 +55,7 @@ from toolyard.web.server.invalidation import (
     handle_token_changes,
     recheck_listeners_periodically,
 )
-from toolyard.web.server.metrics import Metrics, MetricsMiddleware
+from toolyard.web.server.metrics import Metrics
 from toolyard.web.server_catalog import ServerCatalog
 from toolyard.web.server_content import ServerContent
 from toolyard.web.server_icons import ServerIcons
@@ -134,7 +133,8 @@ class _Application(FastAPI):
     gateway: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if is_gateway_request(scope):
+        path: str = scope.get("path", "")
+        if scope["type"] == "http" and (path == GATEWAY_PREFIX or path.startswith(f"{GATEWAY_PREFIX}/")):
             scope["app"] = self
             await self.gateway(scope, receive, send)
         else:
@@ -148,7 +148,7 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
     body_limits = body_limits or RequestBodyLimits(settings)
     stream_limits = StreamLimits(settings.max_streams_per_person, settings.max_streams)
     metrics = Metrics(core.manager.statuses)
-    services.call_observers.append(metrics.record_call)
+    core.call_path.observers.append(metrics.record_call)
     gateway = Gateway(
         core.manager,
         core.tool_directory,
@@ -308,13 +308,8 @@ def make_app(services: Services, body_limits: RequestBodyLimits | None = None) -
     app.add_middleware(AuthenticateFirst, bodies=body_limits, as_page=_render_error_page)
     app.add_middleware(Compression)
     app.add_middleware(HeadRequests)
-    app.add_middleware(UnexpectedErrorMiddleware, as_page=_render_error_page)
-    app.add_middleware(RequestGuard, settings=settings)
-    app.add_middleware(MetricsMiddleware, metrics=metrics)
-    app.gateway = MetricsMiddleware(
-        RequestGuard(UnexpectedErrorMiddleware(mount, _render_error_page), settings, serves_pages=False),
-        metrics,
-    )
+    app.add_middleware(RequestGuard, settings=settings, metrics=metrics, error_page_for=_render_error_page)
+    app.gateway = RequestGuard(mount, settings, metrics, _render_error_page, serves_pages=False)
     if services.tracer.is_on:
         app.gateway = TraceContextMiddleware(app.gateway, services.tracer)
     return app

@@ -30,6 +30,7 @@ from toolyard.gateway.endpoint import Endpoint, make_endpoint
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.http.app import HttpGateway, HttpRequestRejected
 from toolyard.gateway.http.event_streams import StreamLimits
+from toolyard.gateway.http.exchange import HttpExchange
 from toolyard.meta import ToolMode
 from toolyard.policy.rules import scope_covers_server
 from toolyard.protocol.constants import INTERNAL_ERROR
@@ -47,7 +48,7 @@ from toolyard.web.middleware.request_body import (
 )
 from toolyard.web.protected_resource import ResourceServer
 
-__all__ = ["GATEWAY_PREFIX", "GatewayMount", "is_gateway_request"]
+__all__ = ["GATEWAY_PREFIX", "GatewayMount"]
 
 GATEWAY_PREFIX = "/mcp"
 _ENDPOINT_CACHE_ENTRIES = 1024
@@ -121,13 +122,10 @@ class GatewayMount:
         scope["route"] = _ROUTES_BY_KIND.get(
             scope["path"][len(GATEWAY_PREFIX) + 1 :].partition("/")[0] or "all"
         )
-        if scope["method"] != "POST":
-            await self.http_gateway(scope, receive, send)
-            return
         # The gateway reads the body only after ``admit`` has authenticated the caller.
         body = RequestBody(self._body_limits, scope, receive)
         try:
-            await self.http_gateway(scope, body.receive, send)
+            await self.http_gateway.handle(HttpExchange(scope, receive, send, body.read))
         except BodyRefused as refused:
             await build_refusal_response(refused.refusal, scope, refused.headers)(scope, receive, send)
         except ClientDisconnected:
@@ -259,12 +257,6 @@ class GatewayMount:
         """End pending requests. Must be called before the server connections are closed."""
         await self.gateway.close()
         await self.http_gateway.close()
-
-
-def is_gateway_request(scope: Scope) -> bool:
-    """Return True for requests to the gateway's paths."""
-    path: str = scope.get("path", "")
-    return scope["type"] == "http" and (path == GATEWAY_PREFIX or path.startswith(f"{GATEWAY_PREFIX}/"))
 
 
 def _parse_gateway_path(scope: Mapping[str, Any]) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from toolyard import errors
 from toolyard.accounts import errors as people
@@ -50,10 +50,10 @@ __all__ = [
     "FieldProblem",
     "ProblemDetails",
     "ProblemKind",
-    "UnexpectedErrorMiddleware",
     "add_error_handlers",
     "build_error_response",
     "build_problem_response",
+    "build_unexpected_error_response",
     "describe_error",
     "find_problem_kind",
 ]
@@ -232,28 +232,18 @@ async def build_page_or_problem(
     return page
 
 
-class UnexpectedErrorMiddleware:
-    """Catch unexpected errors inside the request guard: log the traceback, and send the client an id to find
-    it by."""
+async def build_unexpected_error_response(
+    error: Exception, scope: Scope, as_page: ErrorPageFor
+) -> Response | None:
+    """Log an unexpected error with its traceback, and return a response with an id to find it by.
 
-    def __init__(self, app: ASGIApp, as_page: ErrorPageFor) -> None:
-        self._app = app
-        self._as_page = as_page
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        try:
-            await self._app(scope, receive, send)
-        except Exception as error:
-            problem = log_unexpected_error(error, f"{scope['method']} {scope['path']}")
-            if RESPONSE_STATUS_KEY in scope:
-                # Re-raise, so that the server aborts the connection: a client must not mistake the part that
-                # was sent for a complete response.
-                raise
-            response = await build_page_or_problem(Request(scope), problem, self._as_page)
-            await response(scope, receive, send)
+    None if the response has begun: the connection must be aborted then, so that the client does not mistake
+    the part that was sent for a complete response.
+    """
+    problem = log_unexpected_error(error, f"{scope['method']} {scope['path']}")
+    if RESPONSE_STATUS_KEY in scope:
+        return None
+    return await build_page_or_problem(Request(scope), problem, as_page)
 
 
 def log_unexpected_error(error: Exception, location: str) -> ProblemDetails:

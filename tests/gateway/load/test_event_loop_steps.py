@@ -132,7 +132,8 @@ async def test_large_results_are_shortened_converted_and_encoded_in_threads(
         (result_limits, "truncate_structured"),
         (tools, "downgrade_result"),
     )
-    client = Old(http, f"{local.url}/mcp")
+    # A client of a revision to which results are converted.
+    client = Old(http, f"{local.url}/mcp", version="2025-03-26")
     await client.begin()
     for name in ("text", "picture", "rows", "loose", "promised"):
         assert "result" in (await client.call(f"large_{name}", {"size": 120_000})).answer

@@ -44,6 +44,22 @@ async def test_no_uri_takes_long_to_be_placed(services: Local, http: aiohttp.Cli
     assert reply.result["contents"][0]["text"] == "read"
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/servers/strange"])
+async def test_a_mirrored_parameter_must_agree_with_its_header(
+    services: Local, http: aiohttp.ClientSession, path: str
+) -> None:
+    client = Modern(http, f"{services.url}{path}")
+    name = "regional" if "servers" in path else "strange_regional"
+    params = {"name": name, "arguments": {"region": "eu"}}
+    good = {**client.head("tools/call", params), "Mcp-Param-Region": "eu"}
+    assert (await client.send(client.message("tools/call", params), good)).text == "done"
+    for wrong in ({"Mcp-Param-Region": "us"}, {"Mcp-Param-Region": None}):
+        head = {key: value for key, value in {**good, **wrong}.items() if value is not None}
+        reply = await client.send(client.message("tools/call", params), head)
+        assert (reply.status, reply.error["code"]) == (400, -32020), wrong
+        assert reply.error["message"].startswith("Header mismatch: the header Mcp-Param-Region")
+
+
 @pytest.mark.parametrize("depth", [200, 500, 975])
 async def test_what_nests_deeply_passes_both_ways(
     services: Local, http: aiohttp.ClientSession, depth: int

@@ -1,4 +1,4 @@
-"""The gateway over Streamable HTTP, as a plain ASGI application: both protocol eras at every address.
+"""The gateway over Streamable HTTP: both protocol eras at every address.
 
 The creator decides about access: ``endpoint_for`` returns the endpoint for a request.
 """
@@ -6,7 +6,7 @@ The creator decides about access: ``endpoint_for`` returns the endpoint for a re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
 from toolyard.errors import TooManyStreams
@@ -20,13 +20,12 @@ from toolyard.gateway.client_request import (
 )
 from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.error_responses import RpcErrorResponse
-from toolyard.gateway.http.event_streams import EventStream, Send, StreamLimits
+from toolyard.gateway.http.event_streams import EventStream, StreamLimits
 from toolyard.gateway.http.exchange import (
     DisconnectWatcher,
     HttpExchange,
     HttpRequestRejected,
     ListenRequests,
-    Receive,
     Scope,
     accepts_media_type,
 )
@@ -34,7 +33,6 @@ from toolyard.gateway.http.legacy import INVALID_MESSAGE, LegacyHttp
 from toolyard.protocol.constants import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from toolyard.protocol.eras import Era, detect_era
 from toolyard.protocol.incremental_decoder import MessageLimitExceeded, decode_message
-from toolyard.protocol.mirrored_headers import HeaderParam
 from toolyard.protocol.pending import (
     Message,
     RequestId,
@@ -53,7 +51,7 @@ _JSON_MEDIA_TYPE = "application/json"
 
 
 class HttpGateway:
-    """The ASGI application. ``close`` ends sessions and streams."""
+    """Answers HTTP requests to the gateway. ``close`` ends sessions and streams."""
 
     def __init__(self, endpoint_for: EndpointFor, stream_limits: StreamLimits) -> None:
         self._endpoint_for = endpoint_for
@@ -68,18 +66,17 @@ class HttpGateway:
     async def close(self) -> None:
         await self._legacy_http.close()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        http = HttpExchange(scope, receive, send)
+    async def handle(self, http: HttpExchange) -> None:
+        """Answer one request. Raises what ``http.read_body`` raises."""
+        method = http.scope["method"]
         try:
-            front = await self._endpoint_for(scope)
-            if scope["method"] == "POST":
+            front = await self._endpoint_for(http.scope)
+            if method == "POST":
                 await self._handle_post(http, front)
-            elif scope["method"] == "GET":
+            elif method == "GET":
                 with self._stream_limits.hold(front.caller.principal.id):
                     await self._legacy_http.handle_get(http, front)
-            elif scope["method"] == "DELETE":
+            elif method == "DELETE":
                 await self._legacy_http.handle_delete(http, front)
             else:
                 raise HttpRequestRejected(405, "use POST", {"Allow": "GET, POST, DELETE"})
@@ -130,12 +127,7 @@ class HttpGateway:
         if "id" not in body:
             await http.respond(202)
             return
-        marks: Sequence[HeaderParam] = ()
-        if method == "tools/call":
-            marks = await front.tools.get_header_params(as_object(body.get("params")).get("name"))
-        request = parse_stateless_request(
-            body, era, discard_message, headers=http.headers, header_params=marks
-        )
+        request = parse_stateless_request(body, era, discard_message, headers=http.headers)
         if isinstance(request, RequestRejection):
             await http.respond_error(request.status, id, request.failure)
             return

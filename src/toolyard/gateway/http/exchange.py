@@ -32,8 +32,8 @@ __all__ = [
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+ReadBody: TypeAlias = Callable[[], Awaitable[bytes]]
 
-_MAX_BODY_BYTES = 64 * 1024 * 1024
 _DISCONNECT_CHECK_SECONDS = 0.05
 """Delay before the first check whether the client is still connected; most responses are finished earlier."""
 _JSON_CONTENT_TYPE = (b"content-type", b"application/json")
@@ -55,10 +55,12 @@ class HttpRequestRejected(Exception):
 class HttpExchange:
     """One HTTP request and its response."""
 
-    __slots__ = ("headers", "receive", "scope", "send")
+    __slots__ = ("headers", "read_body", "receive", "scope", "send")
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, read_body: ReadBody) -> None:
+        """``read_body`` returns the whole body of the request, which it limits in size and time."""
         self.scope = scope
+        self.read_body = read_body
         self.receive = receive
         self.send = send
         raw: list[tuple[bytes, bytes]] = scope["headers"]
@@ -87,21 +89,6 @@ class HttpExchange:
 
     async def respond_error(self, status: int, id: RequestId | None, failure: RpcFailure) -> None:
         await self.respond(status, build_error_message(id, failure.code, failure.message, failure.data))
-
-    async def read_body(self) -> bytes:
-        """Return the whole body. Raises HttpRequestRejected if it is too long or incomplete."""
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await self.receive()
-            if message["type"] != "http.request":
-                raise HttpRequestRejected(400, "the request ended before its body was complete")
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > _MAX_BODY_BYTES:
-                raise HttpRequestRejected(413, f"a message may have at most {_MAX_BODY_BYTES} bytes")
-            if not message.get("more_body", False):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class DisconnectWatcher:

@@ -7,25 +7,30 @@ the result has a text already.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from toolyard.gateway.client_request import ClientRequest
-from toolyard.gateway.surface.result_links import supports_resource_links
 from toolyard.protocol.pending import as_object
 from toolyard.results.readable_json import to_readable_json
 
-__all__ = ["downgrade_prompt", "downgrade_result"]
+__all__ = ["downgrade_prompt", "downgrade_result", "needs_downgrade"]
 
 _AUDIO_SINCE_VERSION = "2025-03-26"
 """The first revision with audio."""
 
 
+def needs_downgrade(result: Mapping[str, Any], request: ClientRequest) -> bool:
+    """Return whether this client may be unable to read the result of a tool; nearly always False."""
+    return not request.supports_resource_links or _has_unreadable_structure(result, request)
+
+
 def downgrade_result(result: dict[str, Any], request: ClientRequest) -> dict[str, Any]:
-    """Return the result of a tool as this client can read it; nearly always the result itself."""
-    if request.era.structured_content_is_object and type(result.get("structuredContent", {})) is not dict:
+    """Return the result of a tool as this client can read it. Takes long for a large result."""
+    if _has_unreadable_structure(result, request):
         result = _drop_structured_content(result)
     content = result.get("content")
-    if not isinstance(content, list) or supports_resource_links(request):
+    if not isinstance(content, list) or request.supports_resource_links:
         return result
     return {**result, "content": [_downgrade_block(each, request) for each in cast("list[Any]", content)]}
 
@@ -33,9 +38,13 @@ def downgrade_result(result: dict[str, Any], request: ClientRequest) -> dict[str
 def downgrade_prompt(result: dict[str, Any], request: ClientRequest) -> dict[str, Any]:
     """Return the messages of a prompt as this client can read them."""
     messages = result.get("messages")
-    if supports_resource_links(request) or not isinstance(messages, list):
+    if request.supports_resource_links or not isinstance(messages, list):
         return result
     return {**result, "messages": [_downgrade_message(each, request) for each in cast("list[Any]", messages)]}
+
+
+def _has_unreadable_structure(result: Mapping[str, Any], request: ClientRequest) -> bool:
+    return request.era.structured_content_is_object and type(result.get("structuredContent", {})) is not dict
 
 
 def _drop_structured_content(result: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from toolyard.gateway.surface.result_links import (
     describe_read,
     make_media_link,
     make_result_link,
-    supports_resource_links,
 )
 from toolyard.protocol.pending import as_object
 from toolyard.results.content_blocks import ParsedBlock, parse_block
@@ -130,7 +129,7 @@ class ResultLimiter:
         """``has_result_read``: the client has the meta tool ``result_read``."""
         self._result_store = view.gateway.call_path.result_store(view.principal)
         self._limits = view.gateway.call_path.limits
-        self._supports_links = supports_resource_links(request)
+        self._supports_links = request.supports_resource_links
         self._tool_name = str(request.params.get("name"))
         self._server = server
         self._has_result_read = has_result_read

@@ -24,12 +24,9 @@ __all__ = [
     "make_meta_tool_links",
     "make_result_link",
     "read_stored_result",
-    "supports_resource_links",
 ]
 
 TEXT_MEDIA_TYPE = "text/plain"
-_LINKS_SINCE_VERSION = "2025-06-18"
-"""The first revision whose results may contain resource links."""
 _RESULT_URI = re.compile(
     r"toolyard://results/(?P<handle>r[0-9a-f]{20})"
     r"(?:\?offset=(?P<offset>[0-9]{1,12}))?(?:[?&]length=(?P<length>[0-9]{1,12}))?"
@@ -37,11 +34,6 @@ _RESULT_URI = re.compile(
 _MAX_READ_LENGTH = 8_000_000
 """Maximum characters or bytes of one answer. Longer content is read in parts."""
 _NEXT_META_KEY, _TOTAL_META_KEY = "toolyard/next", "toolyard/total"
-
-
-def supports_resource_links(request: ClientRequest) -> bool:
-    """Return whether the client's revision supports links."""
-    return request.version >= _LINKS_SINCE_VERSION
 
 
 def describe_read(handle: str, *, has_result_read: bool) -> str:
@@ -71,7 +63,7 @@ def make_media_link(media: Media, tool: str) -> dict[str, Any]:
 
 def make_meta_tool_links(result: Result, request: ClientRequest) -> list[dict[str, Any]]:
     """Return the links to stored parts of a call through the meta tools."""
-    if not supports_resource_links(request):
+    if not request.supports_resource_links:
         return []
     name = str(as_object(request.params.get("arguments")).get("name"))
     handle = as_object(result.structured).get("handle")

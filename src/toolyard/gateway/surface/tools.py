@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from toolyard.gateway.client_request import ClientRequest
 from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.gateway.input_required.approval_prompt import ApprovalPrompt
 from toolyard.gateway.input_required.rounds import InputRequiredRunner
-from toolyard.gateway.surface.downgrade import downgrade_result
+from toolyard.gateway.surface.downgrade import downgrade_result, needs_downgrade
 from toolyard.gateway.surface.paging import paginate_items
 from toolyard.gateway.surface.result_limits import ResultLimiter, is_within_limits
 from toolyard.gateway.surface.result_links import make_meta_tool_links
@@ -27,9 +28,14 @@ from toolyard.meta.meta_tools import TOOLS_CALL_NAME
 from toolyard.meta.tool_definitions import META_TOOLS
 from toolyard.policy import build_refusal
 from toolyard.protocol.codec import JsonFragment
-from toolyard.protocol.constants import INVALID_PARAMS
+from toolyard.protocol.constants import HEADER_MISMATCH, INVALID_PARAMS
 from toolyard.protocol.eras import Era
-from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
+from toolyard.protocol.mirrored_headers import (
+    HeaderParam,
+    HeaderParamError,
+    find_header_mismatch,
+    find_header_params,
+)
 from toolyard.protocol.pending import as_object
 from toolyard.results.readable_json import is_large
 from toolyard.types.call import RequestClient, ToolCall
@@ -130,6 +136,8 @@ class ToolHandlers:
                 ToolCall(name, given, request.meta, request.on_progress), request
             )
         exposed = name if self._view.only_server_id is None else await self._find_exposed_name(name)
+        if request.headers is not None:
+            await self._check_param_headers(exposed, request, request.headers)
         call = ToolCall(exposed, given, request.meta, request.on_progress)
         try:
             if (
@@ -151,10 +159,12 @@ class ToolHandlers:
                 replace(call, client=client, on_progress=client.on_progress or call.on_progress), caller
             ),
         )
-        if is_large(result):
-            result = await asyncio.to_thread(downgrade_result, result, request)
-        else:
-            result = downgrade_result(result, request)
+        if needs_downgrade(result, request):
+            result = (
+                await asyncio.to_thread(downgrade_result, result, request)
+                if is_large(result)
+                else downgrade_result(result, request)
+            )
         return (
             result
             if is_within_limits(result, self._limits)
@@ -261,24 +271,21 @@ class ToolHandlers:
             raise error
         raise build_refusal(name, [each.name for each in shown.values() if each.server_id == only])
 
-    async def get_header_params(self, name: object) -> tuple[HeaderParam, ...]:
-        """Return the parameters of a tool that clients mirror in headers; none if it cannot be looked
-        up, since the call will report why."""
-        if not isinstance(name, str):
-            return ()
+    async def _check_param_headers(
+        self, exposed: str, request: ClientRequest, headers: Mapping[str, str]
+    ) -> None:
+        """Raise RpcErrorResponse if headers contradict the parameters of a tool that they mirror.
+
+        A tool that cannot be looked up is not checked: the call reports why.
+        """
         directory, principal = self._gateway.tool_directory, self._view.principal
-        try:
-            exposed = name if self._view.only_server_id is None else await self._find_exposed_name(name)
-            if exposed in META_TOOLS:
-                return ()
-            definition = directory.known_listing(principal).tools.get(exposed)
-            if definition is None:
+        definition = directory.known_listing(principal).tools.get(exposed)
+        if definition is None:
+            with contextlib.suppress(ToolyardError):
                 located = await directory.locate_tool(exposed, principal)
-                if located is None:
-                    return ()
-                definition = located[1]
-        except ToolyardError:
-            return ()
+                definition = None if located is None else located[1]
+        if definition is None:
+            return
         known = self._header_params.get(exposed)
         if known is None or known[0] is not definition:
             try:
@@ -286,7 +293,11 @@ class ToolHandlers:
             except HeaderParamError:
                 known = (definition, ())
             self._header_params[exposed] = known
-        return known[1]
+        if known[1]:
+            message = {"method": request.method, "params": request.params}
+            reason = find_header_mismatch(headers, message, request.version, known[1])
+            if reason is not None:
+                raise RpcErrorResponse(HEADER_MISMATCH, f"Header mismatch: {reason}")
 
 
 def _build_meta_result(result: Result, request: ClientRequest) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from starlette.types import Scope
 
-__all__ = ["RESPONSE_STATUS_KEY", "RequestContext", "get_request_context"]
+__all__ = ["REQUEST_CONTEXT_KEY", "RESPONSE_STATUS_KEY", "RequestContext", "get_request_context"]
 
-_SCOPE_KEY = "toolyard.passage"
+REQUEST_CONTEXT_KEY = "toolyard.request_context"
+"""Key of the scope with the context of the request."""
 RESPONSE_STATUS_KEY = "response_status"
 """Key of the scope with the status of the response, once the response has started."""
 
@@ -29,14 +30,10 @@ class RequestContext:
     user_id: str | None = None
     """Id of the user, once the request head is authenticated."""
 
-    def attach_to(self, scope: Scope) -> None:
-        """Store the context in the ASGI scope."""
-        scope[_SCOPE_KEY] = self
-
 
 def get_request_context(scope: Scope) -> RequestContext:
     """Return the context of a request. Raises RuntimeError if the request did not pass the guard."""
-    context = scope.get(_SCOPE_KEY)
+    context = scope.get(REQUEST_CONTEXT_KEY)
     if not isinstance(context, RequestContext):
         raise RuntimeError("a request bypassed the request guard")
     return context

@@ -226,59 +226,52 @@ class RequestBody:
         self._scope = scope
         self._receive = receive
         self._pending_message: Message | None = None
-        self._is_read_started = False
         self._reservation: tuple[BodyMemory, str, int] | None = None
 
     async def receive(self) -> Message:
-        """Return the whole body as the first message, and the server's own messages after that.
-
-        Raises BodyRefused or ClientDisconnected. A request without an authenticated user is limited to the
-        size of a public form.
-        """
-        if not self._is_read_started:
-            await self.read()
+        """Return the whole body, once it was read, as the first message, and the server's own messages after
+        that."""
         message, self._pending_message = self._pending_message, None
         return message or await self._receive()
 
-    async def read(self) -> None:
-        """Read the body to its end. Raises BodyRefused or ClientDisconnected."""
-        self._is_read_started = True
-        context, path = get_request_context(self._scope), self._scope["path"]
+    async def read(self) -> bytes:
+        """Read the body to its end, and return it. Raises BodyRefused or ClientDisconnected.
+
+        A request without an authenticated user is limited to the size of a public form.
+        """
+        context = get_request_context(self._scope)
         if context.user_id is None:
             memory, owner, limit = self._limits.anonymous_memory, context.address, _MAX_PUBLIC_FORM_BYTES
         else:
-            memory, owner, limit = self._limits.user_memory, context.user_id, get_body_limit(path)
-
-        seconds = self._limits.timeout_seconds
+            limit = get_body_limit(self._scope["path"])
+            memory, owner = self._limits.user_memory, context.user_id
+        _check_declared_length(self._scope, limit)
+        parts: list[bytes] = []
+        size, seconds, is_complete = 0, self._limits.timeout_seconds, False
         try:
             # The HTTP server itself has no timeout for bodies.
             async with asyncio.timeout(seconds):
-                body = await self._read_parts(memory, owner, limit)
+                while not is_complete:
+                    message = await self._receive()
+                    if message["type"] != "http.request":
+                        raise ClientDisconnected
+                    part: bytes = message.get("body", b"")
+                    if size + len(part) > limit:
+                        raise _build_too_long_error(limit)
+                    # Counted as it arrives and not by the declared length: a client that announces much and
+                    # sends nothing would otherwise use up the memory of its user.
+                    memory.reserve(owner, len(part))
+                    size += len(part)
+                    self._reservation = (memory, owner, size)
+                    parts.append(part)
+                    is_complete = not message.get("more_body", False)
         except TimeoutError:
             raise _build_timeout_error(seconds) from None
+        body = b"".join(parts)
         if limit == _MAX_API_BYTES and len(body) > _MAX_JSON_VALUES and _has_too_many_values(body):
             raise _build_too_many_values_error()
         self._pending_message = {"type": "http.request", "body": body, "more_body": False}
-
-    async def _read_parts(self, memory: BodyMemory, owner: str, limit: int) -> bytes:
-        _check_declared_length(self._scope, limit)
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                raise ClientDisconnected
-            part: bytes = message.get("body", b"")
-            if size + len(part) > limit:
-                raise _build_too_long_error(limit)
-            # Counted as it arrives and not by the declared length: a client that announces much and sends
-            # nothing would otherwise use up the memory of its user.
-            memory.reserve(owner, len(part))
-            size += len(part)
-            self._reservation = (memory, owner, size)
-            parts.append(part)
-            if not message.get("more_body", False):
-                return b"".join(parts)
+        return body
 
     def release(self) -> None:
         """Stop counting the bytes of the body."""

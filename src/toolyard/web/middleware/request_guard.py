@@ -1,4 +1,4 @@
-"""Checks on every request, in every mode, and security headers on every response.
+"""Outermost layer of the web application: checks on every request, and security headers on every response.
 
 Pages of other sites must not reach a local Toolyard. Requests with a foreign Host (DNS rebinding) or a
 foreign Origin (cross-site requests) are refused here. ``AllowedHosts`` has the host names that are ours; any
@@ -9,6 +9,7 @@ sign-in at a provider, is allowed: that is a navigation with a safe method.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -18,8 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.config.settings.table import Settings
 from toolyard.config.value_checks import HOST_WITH_PORT
-from toolyard.web.access.request_context import RESPONSE_STATUS_KEY, RequestContext
+from toolyard.web.access.request_context import REQUEST_CONTEXT_KEY, RESPONSE_STATUS_KEY, RequestContext
 from toolyard.web.middleware.refusals import RequestRefusal, build_refusal_response
+from toolyard.web.problem_details import ErrorPageFor, build_unexpected_error_response
+from toolyard.web.server.metrics import Metrics
 
 __all__ = ["AllowedHosts", "HostHeader", "RequestGuard", "parse_origin"]
 
@@ -68,11 +71,19 @@ class AllowedHosts:
         }
         self._is_on_loopback = is_loopback(settings.host)
         self._public_origin = None if settings.public_url is None else parse_origin(settings.public_url)
-        self.parse = lru_cache(_HOST_CACHE_ENTRIES)(HostHeader.parse)
-        """Cached ``HostHeader.parse``: nearly all requests use one of a few names."""
-        self.is_allowed = lru_cache(_HOST_CACHE_ENTRIES)(self._check_allowed)
+        self.find_origin = lru_cache(_HOST_CACHE_ENTRIES)(self._find_origin)
+        """Cached, because nearly all requests use one of a few names."""
 
-    def _check_allowed(self, host: HostHeader, local_address: str) -> bool:
+    def _find_origin(self, host_header: str, scheme: str, local_address: str) -> str | RequestRefusal:
+        """Return the origin that a request to this host belongs to, or the refusal of the host."""
+        host = HostHeader.parse(host_header)
+        if host is None:
+            return _BAD_HOST_REFUSAL
+        if not self.is_allowed(host, local_address):
+            return _build_foreign_host_refusal(host.name)
+        return host.origin(scheme)
+
+    def is_allowed(self, host: HostHeader, local_address: str) -> bool:
         """Return True if a request received on ``local_address`` may use this host.
 
         The local address itself is allowed: health checks use it, and DNS rebinding cannot forge it, because
@@ -138,11 +149,23 @@ _NON_PAGE_HEADERS = {
 
 
 class RequestGuard:
-    """Outermost ASGI middleware: validates requests and adds headers and cookies to responses."""
+    """Outermost ASGI middleware: validates requests, adds headers and cookies to responses, counts both in
+    the metrics, and answers requests that failed unexpectedly."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, *, serves_pages: bool = True) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        metrics: Metrics,
+        error_page_for: ErrorPageFor,
+        *,
+        serves_pages: bool = True,
+    ) -> None:
         self._app = app
+        self._metrics = metrics
+        self._error_page_for = error_page_for
         self._proxies = TrustedProxies(settings.trusted_proxies)
+        self._is_proxy = lru_cache(_HOST_CACHE_ENTRIES)(self._proxies.__contains__)
         self._hosts = AllowedHosts(settings)
         headers = dict(_PAGE_HEADERS if serves_pages else _NON_PAGE_HEADERS)
         if (settings.public_url or "").startswith("https://"):
@@ -156,40 +179,48 @@ class RequestGuard:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
+        if scope["type"] == "websocket":
+            # The server offers none, and no route accepts one.
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        result = self._check_request(scope)
-        if scope["type"] != "http":
+        started = time.perf_counter()
+        self._metrics.open_requests += 1
+        try:
+            result = self._check_request(scope)
             if isinstance(result, RequestRefusal):
-                await send({"type": "websocket.close", "code": 1008, "reason": result.title})
-            else:
-                result.attach_to(scope)
+                await build_refusal_response(result, scope)(scope, receive, self._wrap_send(send, scope, ()))
+                return
+            scope[REQUEST_CONTEXT_KEY] = result
+            send = self._wrap_send(send, scope, result.set_cookie_headers)
+            try:
                 await self._app(scope, receive, send)
-            return
-        if isinstance(result, RequestRefusal):
-            await build_refusal_response(result, scope)(scope, receive, self._wrap_send(send, scope, ()))
-            return
-        result.attach_to(scope)
-        await self._app(scope, receive, self._wrap_send(send, scope, result.set_cookie_headers))
+            except Exception as error:
+                response = await build_unexpected_error_response(error, scope, self._error_page_for)
+                if response is None:
+                    raise
+                await response(scope, receive, send)
+        finally:
+            self._metrics.record_response(scope, time.perf_counter() - started)
 
     def _check_request(self, scope: Scope) -> RequestContext | RequestRefusal:
         headers = _collect_headers(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
         local_address = scope["server"][0] if scope.get("server") else ""
-        trusted = peer in self._proxies
-        host_values = headers.get(b"host", ())
-        # With several Host headers, a proxy may have checked another one than we would use.
-        host = self._hosts.parse(host_values[0]) if len(host_values) == 1 else None
-        if host is None:
-            return _BAD_HOST_REFUSAL
-        if not self._hosts.is_allowed(host, local_address):
-            return _build_foreign_host_refusal(host.name)
+        trusted = self._is_proxy(peer)
         # Any client could send the forwarded scheme; only a trusted proxy is believed.
         scheme: str = scope["scheme"].replace("ws", "http")
         if trusted and headers.get(b"x-forwarded-proto") in (["http"], ["https"]):
             scheme = headers[b"x-forwarded-proto"][0]
-        own_origin = host.origin(scheme)
+        host_values = headers.get(b"host", ())
+        # With several Host headers, a proxy may have checked another one than we would use.
+        if len(host_values) != 1:
+            return _BAD_HOST_REFUSAL
+        own_origin = self._hosts.find_origin(host_values[0], scheme, local_address)
+        if isinstance(own_origin, RequestRefusal):
+            return own_origin
         if any(
             not self._hosts.is_own_origin(origin.lower(), own_origin) for origin in headers.get(b"origin", ())
         ):
@@ -204,7 +235,7 @@ class RequestGuard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # For the middleware around and inside of this one.
+                # For the metrics, and for the middleware inside of this one.
                 scope[RESPONSE_STATUS_KEY] = message["status"]
                 given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
                 headers = [pair for pair in given if pair[0].lower() not in self._replaced_headers]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections import Counter as Count
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from toolyard.types.call import CallRecord
 from toolyard.types.server import State, Status
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import Collector
 
-__all__ = ["METRICS_CONTENT_TYPE", "Metrics", "MetricsMiddleware", "get_route_template"]
+__all__ = ["METRICS_CONTENT_TYPE", "Metrics", "get_route_template"]
 
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -50,9 +49,12 @@ class Metrics:
             times = self._call_durations[record.outcome] = _DurationHistogram(_CALL_BUCKETS_SECONDS)
         times.add(record.seconds)
 
-    def record_response(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request and its duration. Status 0 stands for no response."""
-        self._request_counts[method, route, status] += 1
+    def record_response(self, scope: Scope, seconds: float) -> None:
+        """Count the end of an open request, and its duration. Status 0 stands for no response."""
+        self.open_requests -= 1
+        method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
+        route = get_route_template(scope)
+        self._request_counts[method, route, scope.get(RESPONSE_STATUS_KEY, 0)] += 1
         times = self._request_durations.get((method, route))
         if times is None:
             times = self._request_durations[method, route] = _DurationHistogram(_REQUEST_BUCKETS_SECONDS)
@@ -126,28 +128,6 @@ class _DurationHistogram:
         """Return cumulative counts by upper bound, as Prometheus expects them."""
         names = [*(str(float(bound)) for bound in self.bounds), "+Inf"]
         return list(zip(names, map(float, accumulate(self.counts)), strict=True))
-
-
-class MetricsMiddleware:
-    """Count and time every request, outside of the request guard, which notes the status."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        metrics, started = self._metrics, time.perf_counter()
-        metrics.open_requests += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            metrics.open_requests -= 1
-            method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
-            status, seconds = scope.get(RESPONSE_STATUS_KEY, 0), time.perf_counter() - started
-            metrics.record_response(method, get_route_template(scope), status, seconds)
 
 
 def get_route_template(scope: Scope) -> str:
