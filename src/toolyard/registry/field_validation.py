@@ -44,11 +44,6 @@ _RESERVED_HEADERS = frozenset(_RESERVED_HEADER_NAMES.split())
 _RESERVED_HEADER_PREFIXES = ("mcp-", "proxy-", "sec-")
 
 
-def _name_fault(text: str) -> str | None:
-    """Check the name of a server or an instance."""
-    return _length_fault(text, TextRule.NAME) or _control_character_fault(text)
-
-
 def _description_fault(text: str) -> str | None:
     """Check a description, which may be empty and have several lines."""
     has_control_characters = _MULTILINE_CONTROL_CHARACTER_PATTERN.search(text)
@@ -59,12 +54,7 @@ def _description_fault(text: str) -> str | None:
 
 def server_url_fault(url: str) -> str | None:
     """Check the URL of a server, without contacting it."""
-    fault = (
-        _length_fault(url, TextRule.URL)
-        or _control_character_fault(url)
-        or url_fault(url)
-        or _url_parse_fault(url)
-    )
+    fault = _label_fault(url, rule=TextRule.URL) or url_fault(url) or _url_parse_fault(url)
     if fault is not None:
         return fault
     return "must not contain a user name or password" if "@" in urlsplit(url).netloc else None
@@ -72,7 +62,7 @@ def server_url_fault(url: str) -> str | None:
 
 def _resource_fault(url: str) -> str | None:
     """Check a resource indicator of token requests (RFC 8707)."""
-    fault = _length_fault(url, TextRule.URL) or _control_character_fault(url)
+    fault = _label_fault(url, rule=TextRule.URL)
     if fault is not None:
         return fault
     try:
@@ -110,7 +100,7 @@ def query_key_fault(name: str) -> str | None:
 
 def value_fault(value: str, *, in_header: bool) -> str | None:
     """Check the value that a user enters, such as an API key."""
-    fault = _length_fault(value, TextRule.VALUE) or _control_character_fault(value)
+    fault = _label_fault(value, rule=TextRule.VALUE)
     if fault is None and in_header and not _PRINTABLE_ASCII_PATTERN.fullmatch(value):
         fault = "contains characters that are not allowed in a header"
     return fault
@@ -130,9 +120,9 @@ def _scope_fault(scope: str) -> str | None:
     )
 
 
-def _tool_pattern_fault(name: str) -> str | None:
-    """Check a tool name or glob pattern."""
-    return _length_fault(name, TextRule.TOOL_PATTERN) or _control_character_fault(name)
+def _label_fault(text: str, *, rule: TextRule) -> str | None:
+    """Check a text in one line that must not be blank, such as a name."""
+    return _length_fault(text, rule) or _control_character_fault(text)
 
 
 def _line_fault(text: str, *, rule: TextRule) -> str | None:
@@ -176,13 +166,13 @@ TEXT_FAULTS: dict[TextRule, Callable[[str], str | None]] = {
     TextRule.DESCRIPTION: _description_fault,
     TextRule.MODEL_NAME: partial(_line_fault, rule=TextRule.MODEL_NAME),
     TextRule.ISSUER: issuer_fault,
-    TextRule.NAME: _name_fault,
+    TextRule.NAME: partial(_label_fault, rule=TextRule.NAME),
     TextRule.PROVIDER_MODEL: partial(_line_fault, rule=TextRule.PROVIDER_MODEL),
     TextRule.RESOURCE: _resource_fault,
     TextRule.SCOPE: _scope_fault,
     TextRule.SLUG: slug_fault,
-    TextRule.TOOL_NAME: _tool_pattern_fault,
-    TextRule.TOOL_PATTERN: _tool_pattern_fault,
+    TextRule.TOOL_NAME: partial(_label_fault, rule=TextRule.TOOL_NAME),
+    TextRule.TOOL_PATTERN: partial(_label_fault, rule=TextRule.TOOL_PATTERN),
     TextRule.URL: server_url_fault,
     TextRule.USER_ID: partial(_line_fault, rule=TextRule.USER_ID),
     TextRule.VARIABLE: partial(_line_fault, rule=TextRule.VARIABLE),

@@ -37,7 +37,7 @@ def build_instance_server(instance: Instance, server: RegistryServer, *, ttl: fl
     )
 
 
-def build_preview_server(server: RegistryServer, *, ttl: float = 0.0) -> Server:
+def build_preview_server(server: RegistryServer) -> Server:
     """Return the server definition for an admin's preview: without an instance and credentials."""
     return Server(
         # The colon keeps the id apart from the ids of instances and of servers from files.
@@ -47,7 +47,7 @@ def build_preview_server(server: RegistryServer, *, ttl: float = 0.0) -> Server:
         label=server.name,
         description=server.description or None,
         stop_when_idle=_IDLE_TIMEOUT_SECONDS,
-        cache_ttl=ttl,
+        cache_ttl=0.0,
         allow_tools=server.allow_tools,
         deny_tools=server.deny_tools,
         private_addresses=server.private_addresses,
