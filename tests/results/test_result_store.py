@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.results.result_store import StoredResult, make_handle
-from toolyard.results.retention import PrincipalResultStores, Retention
+from toolyard.results.result_store import PrincipalResultStores, Retention, StoredResult, make_handle
 from toolyard.results.sqlite_store import SqliteResultStore
 from toolyard.store import Database
 from toolyard.store.repositories.results import DatabaseResultStore

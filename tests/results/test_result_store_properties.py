@@ -14,8 +14,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from toolyard.results.result_store import StoredResult, make_handle, pack_body
-from toolyard.results.retention import PrincipalResultStores, Retention
+from toolyard.results.result_store import (
+    PrincipalResultStores,
+    Retention,
+    StoredResult,
+    make_handle,
+    pack_body,
+)
 from toolyard.results.sqlite_store import SqliteResultStore
 from toolyard.store import Database
 from toolyard.store.repositories.results import DatabaseResultStore

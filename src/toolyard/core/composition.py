@@ -47,7 +47,7 @@ from toolyard.meta import CallerSearch, MetaToolLimits, MetaTools
 from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.protocol.mirrored_headers import HeaderParamError, find_header_params
 from toolyard.results import ResultLimits
-from toolyard.results.retention import Retention
+from toolyard.results.result_store import Retention
 from toolyard.results.sqlite_store import RESULTS_FILE_NAME as RESULTS_NAME
 from toolyard.results.sqlite_store import SqliteResultStore
 from toolyard.store.lazy_database import LazyDatabase

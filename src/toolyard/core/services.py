@@ -38,7 +38,7 @@ from toolyard.registry.models import ModelRegistry
 from toolyard.registry.proposals import Proposals
 from toolyard.registry.sign_in import ConfigSignIns, InstanceSignIns
 from toolyard.registry.sign_out import SignOuts
-from toolyard.results.retention import Retention
+from toolyard.results.result_store import Retention
 from toolyard.store import Database
 from toolyard.tracing.selection import choose_tracer
 from toolyard.types.server import Configuration

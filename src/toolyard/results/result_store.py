@@ -1,16 +1,36 @@
-"""Interface for storing long or binary results, their handles, and an implementation in memory."""
+"""Stores of long or binary results: the interface, the handles, an implementation in memory, and the rules
+shared by all persistent ones (separation by principal, expiry, and size limits).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import zlib
+from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
+from toolyard.types.account import Principal
 from toolyard.types.server import Trust
 
-__all__ = ["MemoryResultStore", "ResultStore", "StoredResult", "make_handle", "pack_body", "unpack_body"]
+__all__ = [
+    "MemoryResultStore",
+    "PrincipalResultStores",
+    "ResultRow",
+    "ResultRows",
+    "ResultStore",
+    "Retention",
+    "StoredResult",
+    "make_handle",
+    "pack_body",
+    "parse_stored_result",
+    "put_and_evict",
+    "unpack_body",
+]
 
 
 _BYTES_MARKER = b"\xff"
@@ -123,3 +143,164 @@ class MemoryResultStore:
     async def has_any(self) -> bool:
         """Return True if the store has any result."""
         return bool(self._results)
+
+
+# Persistent stores.
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Limits on the age and size of stored results.
+
+    A result expires ``max_age_seconds`` after it was last stored. If all results take more than
+    ``max_total_bytes``, or those of one principal more than ``max_principal_bytes``, the oldest are deleted,
+    but never the newest.
+    """
+
+    max_age_seconds: float = 86_400.0
+    max_total_bytes: int = 256_000_000
+    max_principal_bytes: int = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """Stored form of a result. ``body`` is compressed, ``expires_at`` is in seconds since the epoch."""
+
+    principal: str
+    handle: str
+    trust: str
+    server: str
+    expires_at: float
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.body)
+
+
+class ResultRows(Protocol):
+    """Access to the stored rows within one transaction."""
+
+    def delete_expired(self, now: float) -> None:
+        """Delete the rows that have expired by ``now``."""
+        ...
+
+    def put(self, row: ResultRow) -> None:
+        """Store a row as the newest, replacing one of the same principal and handle."""
+        ...
+
+    def sum_bytes(self, principal: str | None) -> int:
+        """Return the total size of one principal's rows, or of all."""
+        ...
+
+    def list_oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
+        """Return principal, handle and size of one principal's rows, or of all."""
+        ...
+
+    def delete(self, principal: str, handle: str) -> None:
+        """Delete one row."""
+        ...
+
+
+def put_and_evict(rows: ResultRows, row: ResultRow, retention: Retention, now: float) -> None:
+    """Store a row, delete expired rows, and delete the oldest others until the rest is within the limits."""
+    rows.delete_expired(now)
+    rows.put(row)
+    # The principal's limit first: one who stores much should lose own results before those of others.
+    limits = ((row.principal, retention.max_principal_bytes), (None, retention.max_total_bytes))
+    for owner, max_bytes in limits:
+        total = rows.sum_bytes(owner)
+        for principal, handle, size in rows.list_oldest_first(owner) if total > max_bytes else ():
+            if total <= max_bytes:
+                break
+            if (principal, handle) != (row.principal, row.handle):
+                rows.delete(principal, handle)
+                total -= size
+
+
+def parse_stored_result(trust: str, server: str, body: bytes) -> StoredResult:
+    """Return the result in a stored row. Raise ValueError if the row is invalid."""
+    try:
+        content, mime = unpack_body(zlib.decompress(body))
+    except zlib.error as error:
+        raise ValueError(f"the body is not compressed data: {error}") from None
+    return StoredResult(content, Trust(trust), server, mime)
+
+
+class PrincipalResultStores(ABC):
+    """Base class of persistent result stores, one per principal.
+
+    Results that cannot be stored persistently are kept in memory.
+    """
+
+    def __init__(self, retention: Retention, clock: Callable[[], float]) -> None:
+        """``clock`` returns the time in seconds since the epoch."""
+        self.retention = retention
+        self.clock = clock
+        self._memory_fallback: dict[str, MemoryResultStore] = {}
+
+    def for_principal(self, principal: Principal) -> ResultStore:
+        """Return the store of one principal."""
+        return _PrincipalResultStore(self, principal.id)
+
+    async def save(self, principal: str, handle: str, result: StoredResult) -> None:
+        """Store a result of a principal."""
+        row = await asyncio.to_thread(self._make_row, principal, handle, result)
+        if not await self.put(row):
+            # Memory is scarcer than disk space, so the fallback is much smaller.
+            max_chars = self.retention.max_principal_bytes // 16
+            memory = self._memory_fallback.setdefault(principal, MemoryResultStore(max_chars))
+            await memory.save(handle, result)
+
+    async def read(self, principal: str, handle: str) -> StoredResult | None:
+        """Return the principal's result with a handle; None if there is none or it has expired."""
+        stored = await self.find(principal, handle)
+        if stored is not None:
+            return stored
+        memory = self._memory_fallback.get(principal)
+        return None if memory is None else await memory.read(handle)
+
+    async def has_any(self, principal: str) -> bool:
+        """Return True if the principal has any result."""
+        return principal in self._memory_fallback or await self.has_stored(principal)
+
+    def _make_row(self, principal: str, handle: str, result: StoredResult) -> ResultRow:
+        # Level 1 is the fastest. Results live for a day at most, so time matters more than size.
+        body = zlib.compress(pack_body(result.body, result.mime), 1)
+        return ResultRow(
+            principal,
+            handle,
+            result.trust.value,
+            result.server,
+            self.clock() + self.retention.max_age_seconds,
+            body,
+        )
+
+    @abstractmethod
+    async def put(self, row: ResultRow) -> bool:
+        """Store a row with ``put_and_evict``. Return False if the storage cannot be used."""
+
+    @abstractmethod
+    async def find(self, principal: str, handle: str) -> StoredResult | None:
+        """Return a stored result that has not expired, or None."""
+
+    @abstractmethod
+    async def has_stored(self, principal: str) -> bool:
+        """Return True if a result is stored that has not expired."""
+
+
+class _PrincipalResultStore:
+    """``ResultStore`` of one principal."""
+
+    def __init__(self, stores: PrincipalResultStores, principal: str) -> None:
+        self._stores = stores
+        self._principal = principal
+
+    async def save(self, handle: str, result: StoredResult) -> None:
+        await self._stores.save(self._principal, handle, result)
+
+    async def read(self, handle: str) -> StoredResult | None:
+        return await self._stores.read(self._principal, handle)
+
+    async def has_any(self) -> bool:
+        return await self._stores.has_any(self._principal)

@@ -1,25 +1,44 @@
-"""Conversion of a server's raw result into the result for a model."""
+"""Conversion of a server's raw result, or of the error of a failed call, into the result for a model.
+
+Media that are not passed to a model are stored: files, and images and sounds over the size limit.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
+from hashlib import sha256
 from typing import Any, ParamSpec, TypeVar, cast
 
-from toolyard.results.full_text import NO_OUTPUT_TEXT, ParsedResult, parse_result
-from toolyard.results.media import store_media
-from toolyard.results.readable_json import is_large
+from toolyard.errors import HttpStatus, RpcError, ServerError, ToolyardError, Unreachable
+from toolyard.results.content_blocks import (
+    NO_OUTPUT_TEXT,
+    ParsedBlock,
+    ParsedResult,
+    decode_base64,
+    parse_result,
+)
+from toolyard.results.readable_json import is_large, to_readable_json
 from toolyard.results.redaction import redact_secrets
 from toolyard.results.result_store import ResultStore, StoredResult, make_handle
 from toolyard.results.schema_check import find_schema_mismatch
 from toolyard.results.truncation import format_read_hint, truncate_middle
 from toolyard.results.untrusted_text import fence_length, fence_untrusted_text
 from toolyard.types.server import Trust
-from toolyard.types.tool import JsonObject, Result, ResultLimits, TextBlock, TextResource
+from toolyard.types.tool import ContentBlock, JsonObject, Media, Result, ResultLimits, TextBlock, TextResource
 
-__all__ = ["shape_and_store", "shape_result"]
+__all__ = [
+    "UNREACHABLE_TEXT",
+    "error_to_result",
+    "format_error_details",
+    "shape_and_store",
+    "shape_result",
+    "store_media",
+    "store_media_block",
+]
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -158,3 +177,92 @@ def _extract_single_text(raw: object) -> str | None:
     text_block = cast(JsonObject, block)
     text: object = text_block.get("text")
     return text if type(text) is str and text_block.get("type") == "text" else None
+
+
+# Errors. A failed call does not end the model's turn.
+
+UNREACHABLE_TEXT = "MCP server unreachable"
+
+
+def error_to_result(
+    error: ToolyardError, limits: ResultLimits, trust: Trust, *, secrets: Iterable[str] = ()
+) -> Result:
+    """Return the result for an error: its full text without secrets, within the limit.
+
+    Errors of an untrusted server are fenced, since they may contain its text. If the server was unreachable,
+    ``text`` is a fixed sentence and ``cause`` has the reason.
+    """
+    details = format_error_details(error)
+    full_text = redact_secrets(f"{details}\nhint: {error.hint}" if error.hint else details, secrets)
+    max_chars = limits.characters
+    if trust is Trust.UNTRUSTED and isinstance(error, ServerError):
+        max_chars -= fence_length(error.server)
+        text = fence_untrusted_text(truncate_middle(full_text, max_chars, None), error.server)
+    else:
+        text = truncate_middle(full_text, max_chars, None)
+    truncated = len(full_text) > max_chars
+    if isinstance(error, Unreachable):
+        return Result(None, UNREACHABLE_TEXT, is_error=True, truncated=truncated, cause=text)
+    return Result(None, text, is_error=True, truncated=truncated)
+
+
+def format_error_details(error: ToolyardError) -> str:
+    """Return the cause of an error with all data that the server sent about it, without the hint."""
+    return "\n".join(_iter_error_lines(error))
+
+
+def _iter_error_lines(error: ToolyardError) -> Iterator[str]:
+    yield error.cause
+    if isinstance(error, RpcError) and error.data is not None:
+        yield to_readable_json(error.data)
+    if isinstance(error, HttpStatus):
+        body = error.body.decode("utf-8", "replace").strip()
+        # Some causes already quote the body.
+        if body and body not in error.cause:
+            yield body
+
+
+# Media.
+
+_DIGEST_HEX_DIGITS = 16
+"""Number of SHA-256 digits shown, enough for a reader to compare two files."""
+
+
+async def store_media(
+    parsed: ParsedResult, limits: ResultLimits, trust: Trust, server: str, result_store: ResultStore
+) -> ParsedResult:
+    """Store files and large media, and describe them with their handles in the text.
+
+    They stay among the blocks, for web pages and programs. Raise errors of the store.
+    """
+    if limits.characters >= ResultLimits.UNLIMITED_CHARACTERS or not any(
+        _needs_separate_storage(block, limits) for block in parsed.blocks
+    ):
+        return parsed
+    parts: list[ParsedBlock] = []
+    for part in parsed.parts:
+        media = part.block
+        if isinstance(media, Media) and _needs_separate_storage(media, limits):
+            stored = await store_media_block(media, trust, server, result_store)
+            part = ParsedBlock(stored, str(stored), part.warning)
+        parts.append(part)
+    return parsed.with_parts(parts)
+
+
+async def store_media_block(media: Media, trust: Trust, server: str, result_store: ResultStore) -> Media:
+    """Store the bytes of a block and return the block with its handle. Raise errors of the store."""
+    stored, media_with_handle = await asyncio.to_thread(_build_stored_media, media, trust, server)
+    await result_store.save(make_handle(stored), stored)
+    return media_with_handle
+
+
+def _needs_separate_storage(block: ContentBlock, limits: ResultLimits) -> bool:
+    return isinstance(block, Media) and (block.kind == "file" or block.size > limits.media_bytes)
+
+
+def _build_stored_media(media: Media, trust: Trust, server: str) -> tuple[StoredResult, Media]:
+    data = decode_base64(media.data)
+    stored = StoredResult(data, trust, server, media.mime)
+    return stored, replace(
+        media, handle=make_handle(stored), digest=sha256(data).hexdigest()[:_DIGEST_HEX_DIGITS]
+    )

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from toolyard.config.sqlite_file import SqliteFile, SqliteSchema, write_transaction
-from toolyard.results.result_store import StoredResult
-from toolyard.results.retention import (
+from toolyard.results.result_store import (
     PrincipalResultStores,
     ResultRow,
     Retention,
+    StoredResult,
     parse_stored_result,
     put_and_evict,
 )

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.results.result_store import StoredResult, make_handle
-from toolyard.results.retention import Retention
+from toolyard.results.result_store import Retention, StoredResult, make_handle
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.types.account import Principal, User

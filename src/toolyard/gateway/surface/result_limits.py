@@ -20,9 +20,9 @@ from toolyard.gateway.surface.result_links import (
 )
 from toolyard.protocol.pending import as_object
 from toolyard.results.content_blocks import ParsedBlock, parse_block
-from toolyard.results.media import store_media_block
 from toolyard.results.readable_json import estimate_characters, to_readable_json
 from toolyard.results.result_store import StoredResult, make_handle
+from toolyard.results.shape import store_media_block
 from toolyard.results.truncation import truncate_middle
 from toolyard.types.server import Server
 from toolyard.types.tool import Media, ResultLimits, TextBlock, TextResource

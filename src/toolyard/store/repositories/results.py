@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, delete, func, select
 
-from toolyard.results.result_store import StoredResult
-from toolyard.results.retention import (
+from toolyard.results.result_store import (
     PrincipalResultStores,
     ResultRow,
     Retention,
+    StoredResult,
     parse_stored_result,
     put_and_evict,
 )
