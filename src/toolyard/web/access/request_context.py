@@ -8,7 +8,7 @@ from starlette.types import Scope
 
 __all__ = ["REQUEST_CONTEXT_KEY", "RESPONSE_STATUS_KEY", "RequestContext", "get_request_context"]
 
-REQUEST_CONTEXT_KEY = "toolyard.request_context"
+REQUEST_CONTEXT_KEY = "toolyard.passage"
 """Key of the scope with the context of the request."""
 RESPONSE_STATUS_KEY = "response_status"
 """Key of the scope with the status of the response, once the response has started."""
