@@ -127,7 +127,7 @@ async def move_grant(office: Office, old: str, new: str) -> None:
     """What is sealed for one place does not open at another."""
     from sqlalchemy import Connection, delete, update
 
-    from toolyard.store.sql.row_digests import compute_digest
+    from toolyard.store.sql.stored_values import compute_digest
     from toolyard.store.sql.tables import auth_grants
 
     def work(connection: Connection) -> None:

@@ -7,29 +7,29 @@ from pathlib import Path
 
 import pytest
 
+from toolyard.store import locks
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.store.locks import file_locks
 
 
 def test_a_lock_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    with file_locks.hold_file_lock(path, 1):
+    with locks.hold_file_lock(path, 1):
         with (
             pytest.raises(DatabaseUnavailable, match="has held the lock"),
-            file_locks.hold_file_lock(path, 0.05),
+            locks.hold_file_lock(path, 0.05),
         ):
             pass
-        with file_locks.hold_file_lock(tmp_path / "y.lock", 1):
+        with locks.hold_file_lock(tmp_path / "y.lock", 1):
             pass
-    with file_locks.hold_file_lock(path, 1):
+    with locks.hold_file_lock(path, 1):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_of_somebody_who_died_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "x.lock").write_text("")
-    with file_locks.hold_file_lock(tmp_path / "x.lock", 1):
-        assert file_locks._try_acquire(tmp_path / "x.lock") is None
+    with locks.hold_file_lock(tmp_path / "x.lock", 1):
+        assert locks._try_acquire(tmp_path / "x.lock") is None
 
 
 def test_the_lock_of_a_file_that_was_removed_excludes_nobody(
@@ -37,30 +37,30 @@ def test_the_lock_of_a_file_that_was_removed_excludes_nobody(
 ) -> None:
     """Between our open and our lock, the holder leaves, and somebody else comes with a new file."""
     path = tmp_path / "x.lock"
-    holder = file_locks._try_acquire(path)
+    holder = locks._try_acquire(path)
     assert holder is not None
-    real = file_locks._try_lock
+    real = locks._try_lock
     others: list[int | None] = []
 
     def late(descriptor: int) -> bool:
-        monkeypatch.setattr(file_locks, "_try_lock", real)
-        file_locks._release_lock(path, holder)
-        others.append(file_locks._try_acquire(path))
+        monkeypatch.setattr(locks, "_try_lock", real)
+        locks._release_lock(path, holder)
+        others.append(locks._try_acquire(path))
         return real(descriptor)
 
-    monkeypatch.setattr(file_locks, "_try_lock", late)
-    assert file_locks._try_acquire(path) is None
+    monkeypatch.setattr(locks, "_try_lock", late)
+    assert locks._try_acquire(path) is None
     (other,) = others
     assert other is not None
-    file_locks._release_lock(path, other)
+    locks._release_lock(path, other)
 
 
 def test_nothing_is_left_open_by_those_who_could_not_have_it(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    holder = file_locks._try_acquire(path)
+    holder = locks._try_acquire(path)
     assert holder is not None
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        assert file_locks._try_acquire(path) is None
+        assert locks._try_acquire(path) is None
     assert len(os.listdir("/proc/self/fd")) <= before
-    file_locks._release_lock(path, holder)
+    locks._release_lock(path, holder)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from toolyard.accounts.errors import TooManySignIns
 from toolyard.accounts.provisioning import normalize_name
 from toolyard.accounts.random_secrets import hash_secret
-from toolyard.store.sql.casefold import fold_case
+from toolyard.store.sql.stored_values import fold_case
 
 if TYPE_CHECKING:
     from toolyard.store.repositories.accounts import SqlAccountStorage

@@ -50,8 +50,7 @@ from toolyard.results import ResultLimits
 from toolyard.results.result_store import Retention
 from toolyard.results.sqlite_store import RESULTS_FILE_NAME as RESULTS_NAME
 from toolyard.results.sqlite_store import SqliteResultStore
-from toolyard.store.lazy_database import LazyDatabase
-from toolyard.store.lazy_listings import LazyPinEntryStorage, select_catalogue_storage
+from toolyard.store.lazy_database import LazyDatabase, LazyPinEntryStorage, select_catalogue_storage
 from toolyard.tracing.selection import choose_tracer
 from toolyard.types.account import Principal
 from toolyard.types.call import CallRecord

@@ -15,7 +15,7 @@ from toolyard.agents.chat.elicitation_request import parse_elicitation
 from toolyard.clients.callbacks import CapabilityNotOffered
 from toolyard.clients.unanswered_calls import UnansweredCall
 from toolyard.errors import CallTimeout, ToolyardError
-from toolyard.store.repositories.questions import SqlQuestionStore
+from toolyard.store.repositories.approvals import SqlQuestionStore
 from toolyard.types.approval import PageQuestion
 
 __all__ = ["PageQuestions"]

@@ -14,20 +14,17 @@ from toolyard.store.change_feed.signals import KEY_CHANNEL, Signals
 from toolyard.store.errors import StoreError, WrongKey
 from toolyard.store.expiry import ExpiredRowCleanup
 from toolyard.store.key_rotation import KeyRotation
-from toolyard.store.locks.refresh_locks import RefreshLocks, create_refresh_locks
+from toolyard.store.locks import RefreshLocks, create_refresh_locks
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.store.repositories.agents import SqlAgentStorage
-from toolyard.store.repositories.approvals import SqlApprovalStore
+from toolyard.store.repositories.approvals import SqlApprovalStore, SqlPendingItems, SqlQuestionStore
 from toolyard.store.repositories.attachments import AttachmentLimits
 from toolyard.store.repositories.audit import SqlAuditLog
-from toolyard.store.repositories.chat_quota import ChatQuota
+from toolyard.store.repositories.chat_rows import ChatQuota
 from toolyard.store.repositories.chats import SqlChatStore
-from toolyard.store.repositories.listings import SqlCatalogueStorage
+from toolyard.store.repositories.listings import SqlCatalogueStorage, SqlPinStorage
 from toolyard.store.repositories.models import SqlModelStorage
-from toolyard.store.repositories.pending_items import SqlPendingItems
-from toolyard.store.repositories.pins import SqlPinStorage
 from toolyard.store.repositories.proposals import SqlProposalStore
-from toolyard.store.repositories.questions import SqlQuestionStore
 from toolyard.store.repositories.registry import SqlRegistryStorage
 from toolyard.store.repositories.replica_messages import SqlMailbox
 from toolyard.store.repositories.results import DatabaseResultStore

@@ -1,11 +1,18 @@
-"""Database that is opened on first use, and only if it exists."""
+"""Database that is opened on first use, and only if it exists; and storages of listings and pins in it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolyard.catalog.lock.errors import PinsUnavailable
+from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
+from toolyard.catalog.storage import CatalogueStorage, ListingKey, StoredListing
+from toolyard.config.settings.table import Settings
+from toolyard.store.errors import StoreError
 from toolyard.store.sql.key_file import DATABASE_FILE_NAME
 
 if TYPE_CHECKING:
@@ -13,7 +20,7 @@ if TYPE_CHECKING:
     from toolyard.config.settings.table import Settings
     from toolyard.store.database import Database
 
-__all__ = ["LazyDatabase"]
+__all__ = ["LazyCatalogueStorage", "LazyDatabase", "LazyPinEntryStorage", "select_catalogue_storage"]
 
 
 class LazyDatabase:
@@ -54,3 +61,75 @@ class LazyDatabase:
         database, self._database = self._database, None
         if database is not None:
             await database.close()
+
+
+_log = logging.getLogger("toolyard.store.lazy_catalogues")
+
+
+class LazyCatalogueStorage:
+    """CatalogueStorage in a lazily opened database.
+
+    If the database cannot be opened, ``fallback`` is used until the process ends. Trying again for each
+    server would cost the connection timeout every time.
+    """
+
+    def __init__(self, database: LazyDatabase, fallback: CatalogueStorage) -> None:
+        self._database = database
+        self._fallback = fallback
+        self._has_failed = False
+
+    async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
+        return await (await self._choose_storage()).load(keys, newer_than=newer_than)
+
+    async def save(self, stored: StoredListing) -> None:
+        await (await self._choose_storage()).save(stored)
+
+    async def expire(self, server_id: str) -> None:
+        await (await self._choose_storage()).expire(server_id)
+
+    async def forget(self, server_id: str, scope: str | None = None) -> None:
+        await (await self._choose_storage()).forget(server_id, scope)
+
+    async def _choose_storage(self) -> CatalogueStorage:
+        if self._has_failed:
+            return self._fallback
+        try:
+            database = await self._database.open_if_exists()
+        except StoreError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                _log.warning("cannot open the database; using catalogues in files instead: %s", error.cause)
+            return self._fallback
+        return self._fallback if database is None else database.catalogues
+
+
+class LazyPinEntryStorage:
+    """PinEntryStorage in a lazily opened database. Methods raise StoreError while it is unavailable.
+
+    It has no fallback: pins of another storage could accept changed tools while the database is down.
+    """
+
+    def __init__(self, database: LazyDatabase) -> None:
+        self._database = database
+
+    async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:
+        return await (await self._open_pin_storage()).revisions(pin_keys)
+
+    async def read(self, pin_keys: Sequence[PinKey]) -> tuple[PinEntry, ...]:
+        return await (await self._open_pin_storage()).read(pin_keys)
+
+    async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
+        return await (await self._open_pin_storage()).save(pin_key, entry, notify=notify)
+
+    async def _open_pin_storage(self) -> PinEntryStorage:
+        database = await self._database.open_if_exists()
+        if database is None:
+            raise PinsUnavailable("no database is configured", hint="set database_url and a data directory")
+        return database.config_pins
+
+
+def select_catalogue_storage(
+    settings: Settings, file_storage: CatalogueStorage, database: LazyDatabase
+) -> CatalogueStorage:
+    """Return the storage of listings that a server with the same settings uses."""
+    return file_storage if settings.database_url is None else LazyCatalogueStorage(database, file_storage)

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, read_pin_entries
 from toolyard.store.errors import DatabaseUnusable
-from toolyard.store.repositories.pins import pin_digest
+from toolyard.store.repositories.listings import pin_digest
 from toolyard.store.sql.dialects import Engines, TimeLimits
 from toolyard.store.sql.executor import unavailable_error
 from toolyard.store.sql.open import open_database

@@ -36,11 +36,7 @@ from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.middleware.request_guard import RequestGuard
 from toolyard.web.middleware.tracing import TraceContextMiddleware, TracingMiddleware
 from toolyard.web.new_servers import NewServers
-from toolyard.web.problem_details import (
-    PROBLEM_TYPE_PREFIX,
-    ProblemDetails,
-    add_error_handlers,
-)
+from toolyard.web.problem_details import PROBLEM_TYPE_PREFIX, ProblemDetails, add_error_handlers
 from toolyard.web.protected_resource import ResourceServer
 from toolyard.web.protected_resource import router as resource_routes
 from toolyard.web.public_urls import PublicUrls

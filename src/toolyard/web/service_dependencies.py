@@ -29,11 +29,9 @@ from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.registry.sign_out import SignOuts
 from toolyard.store import Database
 from toolyard.store.repositories.accounts import SqlAccountStorage
-from toolyard.store.repositories.approvals import SqlApprovalStore
+from toolyard.store.repositories.approvals import SqlApprovalStore, SqlPendingItems, SqlQuestionStore
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.chats import SqlChatStore
-from toolyard.store.repositories.pending_items import SqlPendingItems
-from toolyard.store.repositories.questions import SqlQuestionStore
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.store.repositories.usage import SqlUsage
 from toolyard.web.access.services import uses

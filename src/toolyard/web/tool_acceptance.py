@@ -17,7 +17,7 @@ from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.current_config import ChangeNotifier, CurrentConfig
 from toolyard.errors import ServerError
-from toolyard.store.repositories.pins import SqlPinStorage
+from toolyard.store.repositories.listings import SqlPinStorage
 from toolyard.types.registry import Instance, RegistryServer
 from toolyard.types.server import Server
 from toolyard.types.tool import RawListing, ValidatedListing

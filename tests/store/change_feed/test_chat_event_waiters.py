@@ -12,7 +12,7 @@ from tests.tasks import cancel
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.store import Database
 from toolyard.store.change_feed import chat_event_waiters
-from toolyard.store.change_feed.recent_events import EventTails, RecentEvents
+from toolyard.store.change_feed.chat_event_waiters import EventTails, RecentEvents
 from toolyard.store.errors import StoreClosed
 from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
 

@@ -12,7 +12,7 @@ from tests.store.repositories.test_chats import ME, begun, chat, piece, said
 
 from toolyard.agents.chat.errors import ChatQuotaExceeded
 from toolyard.store import Database
-from toolyard.store.repositories.chat_quota import ChatQuota
+from toolyard.store.repositories.chat_rows import ChatQuota
 from toolyard.store.sql import migrate
 from toolyard.types.chat import Fork, Kind, NewChatEvent, TurnState
 

@@ -13,7 +13,7 @@ from tests.store.repositories.test_approvals import approval, grant
 from toolyard.auth.storage import PendingSignIn
 from toolyard.errors import LimitReached
 from toolyard.store import Database
-from toolyard.store.locks.refresh_locks import RefreshLocks
+from toolyard.store.locks import RefreshLocks
 from toolyard.store.repositories.accounts import SqlAccountStorage
 from toolyard.store.repositories.approvals import SqlApprovalStore
 from toolyard.store.repositories.sign_ins import SqlAuthStorage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.store.sql.casefold import fold_case
+from toolyard.store.sql.stored_values import fold_case
 
 
 @given(st.text(max_size=30))

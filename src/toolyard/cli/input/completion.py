@@ -103,8 +103,7 @@ def _load_stored_listing(options: Options, configuration: Configuration) -> Tool
     from toolyard.config import load_settings
     from toolyard.config.fingerprint_key import fingerprint_key
     from toolyard.errors import Unreachable
-    from toolyard.store.lazy_database import LazyDatabase
-    from toolyard.store.lazy_listings import select_catalogue_storage
+    from toolyard.store.lazy_database import LazyDatabase, select_catalogue_storage
     from toolyard.types.account import LOCAL_PRINCIPAL, Principal
     from toolyard.types.tool import Catalogue, RawListing
 

@@ -13,11 +13,7 @@ from typing import Any, cast
 
 from toolyard.gateway.caller_view import CallerView
 from toolyard.gateway.client_request import ClientRequest
-from toolyard.gateway.surface.result_links import (
-    describe_read,
-    make_media_link,
-    make_result_link,
-)
+from toolyard.gateway.surface.result_links import describe_read, make_media_link, make_result_link
 from toolyard.protocol.pending import as_object
 from toolyard.results.content_blocks import ParsedBlock, parse_block
 from toolyard.results.readable_json import estimate_characters, to_readable_json

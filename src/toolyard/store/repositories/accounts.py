@@ -19,12 +19,11 @@ from toolyard.store.change_feed.signals import (
     Signals,
 )
 from toolyard.store.repositories.cascades import delete_credential_rows, delete_user_rows
-from toolyard.store.repositories.row_limits import delete_all_but_newest
-from toolyard.store.sql.casefold import fold_case
+from toolyard.store.repositories.rows import delete_all_but_newest
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import build_insert, insert_if_absent, violated_constraint
 from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.row_digests import compute_digest
+from toolyard.store.sql.stored_values import compute_digest, fold_case
 from toolyard.store.sql.tables import api_tokens, attempts, invites, sessions, sign_ins, users
 from toolyard.types.account import (
     ApiToken,

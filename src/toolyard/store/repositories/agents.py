@@ -12,11 +12,10 @@ from sqlalchemy.exc import IntegrityError
 
 from toolyard.errors import Taken
 from toolyard.store.change_feed.signals import AGENTS_CHANNEL, Signals
-from toolyard.store.repositories.row_limits import require_room
-from toolyard.store.sql.casefold import fold_case
+from toolyard.store.repositories.rows import require_room
 from toolyard.store.sql.dialects import insert_if_absent, violated_constraint
 from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.json_text import json_text
+from toolyard.store.sql.stored_values import fold_case, json_text
 from toolyard.store.sql.tables import agents, chats
 from toolyard.types.agent import Agent, StoredAgent
 

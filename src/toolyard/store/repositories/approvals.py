@@ -1,26 +1,40 @@
-"""Storage of pending approvals and of standing approvals (grants)."""
+"""Storage of requests that wait for a person: approvals of calls, with standing approvals (grants), and
+questions of servers, with the answers on their way to the process that asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, and_, delete, or_, select, update
+from sqlalchemy import Connection, and_, case, delete, func, literal, or_, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
 from toolyard.errors import NoSuchChat
-from toolyard.store.repositories.row_limits import delete_all_but_newest
-from toolyard.store.sql.columns import MAX_TEXT_CHARACTERS, clean_text
+from toolyard.store.repositories.replica_messages import SqlMailbox
+from toolyard.store.repositories.rows import delete_all_but_newest
 from toolyard.store.sql.dialects import violated_constraint
 from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.json_text import json_text
-from toolyard.store.sql.tables import approvals, grants
-from toolyard.types.approval import Approval, Grant, select_usable_grants
+from toolyard.store.sql.stored_values import MAX_TEXT_CHARACTERS, clean_text, json_text
+from toolyard.store.sql.tables import approvals, chat_events, chats, grants, proposals, questions
+from toolyard.types.approval import (
+    Approval,
+    Grant,
+    PageQuestion,
+    PendingItem,
+    PendingKind,
+    select_usable_grants,
+)
+from toolyard.types.chat import Kind, Question, TurnState
 from toolyard.types.clock import CLOCK_SKEW_SECONDS
+from toolyard.types.proposal import ProposalState
 from toolyard.types.tool import JsonObject
 
-__all__ = ["SqlApprovalStore"]
+__all__ = ["SqlApprovalStore", "SqlPendingItems", "SqlQuestionStore"]
+
 
 _ORPHAN_MAX_AGE_SECONDS = 30 * 86_400.0
 """Age after which an approval that belongs to no chat is deleted, answered or not."""
@@ -245,3 +259,131 @@ def _grant_values(grant: Grant) -> dict[str, Any]:
 
 def _grant_from_row(row: Any) -> Grant:
     return Grant(**{**row._mapping, "predicate": orjson.loads(row.predicate)})
+
+
+_POLL_SECONDS = 1.0
+"""Interval in which an answer from another process is looked for."""
+
+
+class SqlQuestionStore:
+    """Open questions in a table. An answer deletes its question, and is sent encrypted as a message."""
+
+    def __init__(self, executor: DatabaseExecutor, mailbox: SqlMailbox) -> None:
+        self._executor = executor
+        self._mailbox = mailbox
+        self._answered: dict[str, asyncio.Event] = {}
+        """Events of the questions that this process waits for."""
+
+    async def add(self, asked: PageQuestion) -> None:
+        """Store a question. Raises StoreError."""
+        values = {
+            "id": asked.id,
+            "owner": asked.owner,
+            "server": clean_text(asked.question.server, MAX_TEXT_CHARACTERS),
+            "calls": json_text({"calls": list(asked.calls)}),
+            "question": json_text(asdict(asked.question)),
+            "asked_at": asked.asked_at,
+            "expires_at": asked.expires_at,
+        }
+        await self._executor.write(lambda connection: connection.execute(questions.insert().values(**values)))
+
+    async def list_open(self, owner: str, now: float) -> Sequence[PageQuestion]:
+        """Return the open questions of a user, oldest first."""
+        is_open = (questions.c.owner == owner) & (questions.c.expires_at > now)
+        query = select(questions).where(is_open).order_by(questions.c.asked_at, questions.c.id)
+        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        return [_question_from_row(row) for row in rows]
+
+    async def answer(self, owner: str, question_id: str, answer: Mapping[str, Any]) -> bool:
+        """Answer a question. Return False if it is not open any more. Raises StoreError."""
+        if not await self._delete((questions.c.id == question_id) & (questions.c.owner == owner)):
+            return False
+        await self._mailbox.post(_mailbox_name(question_id), orjson.dumps(dict(answer)))
+        if (event := self._answered.get(question_id)) is not None:
+            event.set()
+        return True
+
+    async def close(self, question_id: str) -> None:
+        """Remove a question that nobody answered, or that was withdrawn. Raises StoreError."""
+        await self._delete(questions.c.id == question_id)
+
+    async def wait_for_answer(self, question_id: str) -> Mapping[str, Any]:
+        """Return the answer once there is one. Raises StoreError."""
+        event = self._answered[question_id] = asyncio.Event()
+        try:
+            while not (messages := await self._mailbox.take(_mailbox_name(question_id))):
+                try:
+                    async with asyncio.timeout(_POLL_SECONDS):
+                        await event.wait()
+                except TimeoutError:
+                    pass
+            return orjson.loads(messages[0])
+        finally:
+            del self._answered[question_id]
+
+    async def _delete(self, condition: Any) -> bool:
+        statement = delete(questions).where(condition)
+        return await self._executor.write(lambda connection: connection.execute(statement).rowcount) > 0
+
+
+def _mailbox_name(question_id: str) -> str:
+    return f"question {question_id}"
+
+
+def _question_from_row(row: Any) -> PageQuestion:
+    return PageQuestion(
+        row.id,
+        row.owner,
+        tuple(orjson.loads(row.calls)["calls"]),
+        Question(**orjson.loads(row.question)),
+        row.asked_at,
+        row.expires_at,
+    )
+
+
+_MAX_ITEMS = 100
+
+
+class SqlPendingItems:
+    """Reads the pending items of a person."""
+
+    def __init__(self, executor: DatabaseExecutor) -> None:
+        self._executor = executor
+
+    async def list(self, owner: str, now: float, *, with_proposals: bool = False) -> Sequence[PendingItem]:
+        """Return the items of a person, oldest first, at most 100; with those of admins on request.
+
+        Raises StoreError.
+        """
+        open_approvals = select(
+            literal(PendingKind.APPROVAL.value), approvals.c.id, approvals.c.name, approvals.c.asked_at
+        ).where(approvals.c.owner == owner, approvals.c.answered_at.is_(None), approvals.c.chat_id.is_(None))
+        open_questions = select(
+            literal(PendingKind.QUESTION.value), questions.c.id, questions.c.server, questions.c.asked_at
+        ).where(questions.c.owner == owner, questions.c.expires_at > now)
+        active_chats = _select_active_chats(owner)
+        open_proposals = select(
+            literal(PendingKind.PROPOSAL.value), proposals.c.id, proposals.c.name, proposals.c.created_at
+        ).where(proposals.c.state == ProposalState.OPEN.value)
+        selected = (active_chats, open_approvals, open_questions, open_proposals)
+        query = union_all(*selected[: 4 if with_proposals else 3]).order_by("since").limit(_MAX_ITEMS)
+
+        def work(connection: Connection) -> Sequence[PendingItem]:
+            return [PendingItem(PendingKind(kind), *rest) for kind, *rest in connection.execute(query)]
+
+        return await self._executor.read(work)
+
+
+def _select_active_chats(owner: str) -> Any:
+    # A turn keeps running while a server's question is open, unlike while a call needs approval.
+    has_question = _count_events(Kind.QUESTION) > _count_events(Kind.QUESTION_ANSWER)
+    is_waiting = (chats.c.state == TurnState.WAITING.value) | has_question
+    kind = case((is_waiting, PendingKind.WAITING_CHAT.value), else_=PendingKind.RUNNING_CHAT.value)
+    columns = (kind.label("kind"), chats.c.id, chats.c.title, chats.c.updated_at.label("since"))
+    return select(*columns).where(chats.c.owner == owner, chats.c.state != TurnState.IDLE.value)
+
+
+def _count_events(kind: Kind) -> Any:
+    """Count the events of a kind in the last turn of the chat."""
+    is_in_turn = (chat_events.c.chat_id == chats.c.id) & (chat_events.c.seq >= chats.c.turn)
+    return select(func.count()).where(is_in_turn, chat_events.c.kind == kind.value).scalar_subquery()

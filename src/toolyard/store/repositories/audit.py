@@ -19,9 +19,9 @@ from sqlalchemy import ColumnElement, Connection, false, func, or_, select
 
 from toolyard.store.errors import AuditUnavailable, StoreError
 from toolyard.store.repositories.usage import add_usage
-from toolyard.store.sql.columns import clean_text
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.repeated_warning import RepeatedWarning
+from toolyard.store.sql.stored_values import clean_text
 from toolyard.store.sql.tables import audit, instances
 from toolyard.store.sql.write_batcher import WriteBatcher
 from toolyard.types.audit import AuditEntry

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, exists, func, or_, select, update
 
-from toolyard.store.sql.row_digests import compute_digest
+from toolyard.store.sql.stored_values import compute_digest
 from toolyard.store.sql.tables import (
     agents,
     approvals,

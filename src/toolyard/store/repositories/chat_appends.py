@@ -15,8 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, LargeBinary, bindparam, cast, delete, func, or_, select, update
 
 from toolyard.errors import ChatChanged, ChatError, ChatQuotaExceeded, NoSuchChat, NotHeld
-from toolyard.store.repositories.chat_quota import ChatQuota, chat_usage
-from toolyard.store.repositories.chat_rows import PreparedEvent
+from toolyard.store.repositories.chat_rows import ChatQuota, PreparedEvent, chat_usage
 from toolyard.store.sql.dialects import insert_many, update_many
 from toolyard.store.sql.tables import chat_events, chats
 from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent, Fork, TurnState

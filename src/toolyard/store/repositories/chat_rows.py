@@ -1,31 +1,54 @@
-"""Conversion of chats and their events to rows and back."""
+"""Rows of chats and their events: conversion to records and back, queries, and limits on number and size.
+
+Each chat has a byte counter that is updated in the transactions that write its events, so usage is never
+summed over events. Limits are checked when a chat or a turn starts. A running turn may finish, and may exceed
+them once.
+"""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import select
+from sqlalchemy import Connection, bindparam, exists, func, or_, select
 
+from toolyard.errors import ChatQuotaExceeded
 from toolyard.store.errors import Unstorable
-from toolyard.store.sql.casefold import fold_case
-from toolyard.store.sql.columns import MAX_TEXT_CHARACTERS, clean_text
-from toolyard.store.sql.json_text import json_text, repair_surrogates
+from toolyard.store.sql.stored_values import (
+    MAX_TEXT_CHARACTERS,
+    clean_text,
+    fold_case,
+    json_text,
+    repair_surrogates,
+)
 from toolyard.store.sql.tables import chat_events, chats
-from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
+from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState, TurnTree
 
 __all__ = [
+    "MAX_SEQ",
     "SELECT_CHATS",
     "SELECT_EVENTS",
+    "ChatQuota",
+    "ChatUsage",
     "PreparedEvent",
+    "build_search_conditions",
     "chat_from_row",
+    "chat_usage",
     "chat_values",
     "compress_bytes",
     "decompress_bytes",
     "event_from_row",
+    "find_branch_end",
+    "find_existing_chats",
+    "read_events",
+    "read_kept",
+    "read_latest_events",
+    "read_turn_tree",
 ]
+
 
 _SEARCHABLE_KINDS = frozenset({Kind.USER, Kind.MODEL_MESSAGE})
 _MAX_VALUE_BYTES = 500_000_000
@@ -164,3 +187,208 @@ def chat_values(chat: Chat) -> dict[str, Any]:
         "model": chat.model,
         "choice": chat.choice,
     }
+
+
+MAX_SEQ = 2**62
+"""Upper bound of event numbers, which both databases can store."""
+_MAX_SEARCH_WORDS, _MAX_WORD_CHARACTERS = 12, 500
+"""Limits of a search; SQLite allows patterns of 50,000 bytes."""
+_MAX_IDS_PER_QUERY = 500
+
+_IN_CHAT = chat_events.c.chat_id == bindparam("of")
+_SELECT_AFTER = (
+    SELECT_EVENTS.where(_IN_CHAT, chat_events.c.seq > bindparam("after"))
+    .order_by(chat_events.c.seq)
+    .limit(bindparam("most"))
+)
+_IN_TURNS = (
+    _IN_CHAT,
+    chat_events.c.turn.in_(bindparam("turns", expanding=True)),
+    # It stands between the events of other turns.
+    chat_events.c.kind != Kind.SWITCH.value,
+)
+_SELECT_BETWEEN = SELECT_EVENTS.where(
+    *_IN_TURNS, chat_events.c.seq >= bindparam("start"), chat_events.c.seq < bindparam("before")
+).order_by(chat_events.c.seq)
+_SELECT_SEQS_BACKWARDS = (
+    select(chat_events.c.seq, chat_events.c.turn)
+    .where(*_IN_TURNS, chat_events.c.seq < bindparam("before"))
+    .order_by(chat_events.c.seq.desc())
+    .limit(bindparam("most"))
+)
+_COUNT_BETWEEN = select(func.count()).where(
+    *_IN_TURNS, chat_events.c.seq >= bindparam("start"), chat_events.c.seq < bindparam("before")
+)
+_SELECT_TURNS = (
+    select(chat_events.c.seq, chat_events.c.parent)
+    .where(_IN_CHAT, chat_events.c.seq == chat_events.c.turn)
+    .order_by(chat_events.c.seq)
+)
+_SELECT_BRANCH_END = (
+    select(chat_events.c.turn)
+    .where(
+        _IN_CHAT,
+        chat_events.c.seq < bindparam("before"),
+        or_(chat_events.c.seq == chat_events.c.turn, chat_events.c.kind == Kind.SWITCH.value),
+    )
+    .order_by(chat_events.c.seq.desc())
+    .limit(1)
+)
+_SELECT_KEPT = select(chat_events.c.seq, chat_events.c.kept).where(
+    _IN_CHAT, chat_events.c.seq.in_(bindparam("seqs", expanding=True)), chat_events.c.kept.is_not(None)
+)
+
+
+def read_events(connection: Connection, chat_id: str, after: int, limit: int) -> Sequence[Any]:
+    """Return rows of ``SELECT_EVENTS`` after a number, in order."""
+    values = {"of": chat_id, "after": max(-1, min(after, MAX_SEQ)), "most": limit}
+    return connection.execute(_SELECT_AFTER, values).all()
+
+
+def find_existing_chats(connection: Connection, chat_ids: Sequence[str]) -> set[str]:
+    """Return those of the ids that belong to existing chats."""
+    existing: set[str] = set()
+    for start in range(0, len(chat_ids), _MAX_IDS_PER_QUERY):
+        in_batch = chats.c.id.in_(chat_ids[start : start + _MAX_IDS_PER_QUERY])
+        existing |= set(connection.execute(select(chats.c.id).where(in_batch)).scalars())
+    return existing
+
+
+def read_turn_tree(connection: Connection, chat_id: str) -> TurnTree:
+    """Return all turns of a chat."""
+    rows = connection.execute(_SELECT_TURNS, {"of": chat_id})
+    return TurnTree.from_rows((row.seq, row.parent) for row in rows)
+
+
+def find_branch_end(connection: Connection, chat_id: str, before: int) -> int:
+    """Return the last turn of the branch that was chosen before an event; 0 if there was none."""
+    return connection.execute(_SELECT_BRANCH_END, {"of": chat_id, "before": before}).scalar() or 0
+
+
+def read_latest_events(
+    connection: Connection, chat_id: str, last_turn: int, before: int | None, limit: int
+) -> Sequence[Any]:
+    """Return about ``limit`` of the latest rows of ``SELECT_EVENTS`` in the branch to a turn, in order, from
+    the start of a turn."""
+    end = MAX_SEQ if before is None else max(0, min(before, MAX_SEQ))
+    branch = [turn for turn in read_turn_tree(connection, chat_id).branch(last_turn) if turn < end]
+    # Each turn has at least one event.
+    values = {"of": chat_id, "turns": branch[-max(limit, 1) :], "before": end}
+    latest = connection.execute(_SELECT_SEQS_BACKWARDS, {**values, "most": limit}).all()
+    if not latest:
+        return ()
+    start = _find_start_seq(connection, values, latest, limit)
+    return connection.execute(_SELECT_BETWEEN, {**values, "start": start}).all()
+
+
+def _find_start_seq(
+    connection: Connection, values: Mapping[str, Any], latest: Sequence[Any], limit: int
+) -> int:
+    """Return the start of the oldest event's turn.
+
+    If that turn is longer than the limit, return the first later turn that starts among the rows, if any.
+    """
+    oldest = latest[-1]
+    within = {**values, "start": oldest.turn, "before": oldest.seq}
+    if connection.execute(_COUNT_BETWEEN, within).scalar_one() > limit:
+        return next((row.seq for row in reversed(latest) if row.seq == row.turn), oldest.turn)
+    return oldest.turn
+
+
+def read_kept(connection: Connection, chat_id: str, seqs: Sequence[int]) -> dict[int, bytes]:
+    """Return the separately stored data of events, by event number."""
+    valid_seqs = sorted({seq for seq in seqs if 0 < seq < MAX_SEQ})
+    kept: dict[int, bytes] = {}
+    for start in range(0, len(valid_seqs), _MAX_IDS_PER_QUERY):
+        values = {"of": chat_id, "seqs": valid_seqs[start : start + _MAX_IDS_PER_QUERY]}
+        kept |= {row.seq: decompress_bytes(row.kept) for row in connection.execute(_SELECT_KEPT, values)}
+    return kept
+
+
+def build_search_conditions(words: str) -> list[Any]:
+    """Build conditions on chats: each word occurs in the title or in a message."""
+    return [
+        _word_condition(word[:_MAX_WORD_CHARACTERS])
+        for word in fold_case(words.replace("\0", " ")).split()[:_MAX_SEARCH_WORDS]
+    ]
+
+
+def _word_condition(word: str) -> Any:
+    in_message = exists().where(
+        chat_events.c.chat_id == chats.c.id, _column_contains(chat_events.c.words, word)
+    )
+    return or_(_column_contains(chats.c.title_key, word), in_message)
+
+
+def _column_contains(column: Any, word: str) -> Any:
+    return column.contains(word, autoescape=True)
+
+
+_NOTICE_RATIO = 0.8
+"""Share of a limit from which users see a warning."""
+_NOTICE_ADVICE = "Delete chats that you no longer need, or ask an admin to raise the limit."
+
+
+@dataclass(frozen=True, slots=True)
+class ChatUsage:
+    """Number and bytes of one user's chats, and the bytes of all users."""
+
+    chats: int
+    bytes: int
+    bytes_in_all: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChatQuota:
+    """Limits on chats; 0 means no limit."""
+
+    chats: int = 0
+    """Chats of one user."""
+    bytes: int = 0
+    """Bytes of one user."""
+    bytes_in_all: int = 0
+    """Bytes of all users."""
+
+    def check(self, usage: ChatUsage, *, new_chat: bool = False) -> None:
+        """Raise ChatQuotaExceeded if a limit is reached."""
+        if new_chat and self.chats and usage.chats >= self.chats:
+            raise ChatQuotaExceeded(
+                f"You have {usage.chats:,} chats, which is the limit.",
+                hint="Delete chats that you no longer need, or ask an admin to raise chat_limit.",
+            )
+        if self.bytes and usage.bytes >= self.bytes:
+            raise ChatQuotaExceeded(
+                f"Your chats use {_format_bytes(usage.bytes)} of {_format_bytes(self.bytes)}.",
+                hint="Delete chats that you no longer need, or ask an admin to raise chat_bytes_limit.",
+            )
+        if self.bytes_in_all and usage.bytes_in_all >= self.bytes_in_all:
+            raise ChatQuotaExceeded(
+                "The storage for all chats is used up.",
+                hint="Ask an admin to delete chats, or to raise chat_bytes_limit_all.",
+            )
+
+    def notice(self, usage: ChatUsage) -> str | None:
+        """Return a warning if usage is close to a limit; otherwise None."""
+        if self.bytes and usage.bytes >= _NOTICE_RATIO * self.bytes:
+            used, limit = _format_bytes(usage.bytes), _format_bytes(self.bytes)
+            return f"Your chats use {used} of {limit}. {_NOTICE_ADVICE}"
+        if self.chats and usage.chats >= _NOTICE_RATIO * self.chats:
+            return f"You have {usage.chats:,} of {self.chats:,} chats. {_NOTICE_ADVICE}"
+        if self.bytes_in_all and usage.bytes_in_all >= _NOTICE_RATIO * self.bytes_in_all:
+            return f"The storage for the chats of all users is almost used up. {_NOTICE_ADVICE}"
+        return None
+
+
+def chat_usage(connection: Connection, owner: str) -> ChatUsage:
+    """Return the usage of a user, from the counters of the chats."""
+    total = func.coalesce(func.sum(chats.c.bytes), 0)
+    own = connection.execute(select(func.count(), total).where(chats.c.owner == owner)).one()
+    bytes_in_all = connection.execute(select(total)).scalar_one()
+    return ChatUsage(int(own[0]), int(own[1]), int(bytes_in_all))
+
+
+def _format_bytes(count: int) -> str:
+    for unit, size in (("GB", 1_000_000_000), ("MB", 1_000_000)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count / 1_000:.1f} kB"

@@ -21,21 +21,21 @@ from toolyard.store.repositories.chat_appends import (
     append_events,
     database_time,
 )
-from toolyard.store.repositories.chat_queries import (
+from toolyard.store.repositories.chat_rows import (
+    SELECT_CHATS,
+    ChatQuota,
+    ChatUsage,
+    PreparedEvent,
     build_search_conditions,
+    chat_from_row,
+    chat_usage,
+    chat_values,
+    event_from_row,
     find_branch_end,
     read_events,
     read_kept,
     read_latest_events,
     read_turn_tree,
-)
-from toolyard.store.repositories.chat_quota import ChatQuota, ChatUsage, chat_usage
-from toolyard.store.repositories.chat_rows import (
-    SELECT_CHATS,
-    PreparedEvent,
-    chat_from_row,
-    chat_values,
-    event_from_row,
 )
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.tables import approvals, chats

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, update
 
 from toolyard.errors import NotFound, Outdated, Taken
 from toolyard.store.change_feed.signals import MODELS_CHANNEL, Signals
-from toolyard.store.repositories.record_rows import RecordRows
+from toolyard.store.repositories.rows import RecordRows
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import insert_if_absent
 from toolyard.store.sql.executor import DatabaseExecutor

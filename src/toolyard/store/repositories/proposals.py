@@ -9,10 +9,9 @@ import orjson
 from sqlalchemy import Connection, delete, func, select, update
 
 from toolyard.errors import LimitReached
-from toolyard.store.repositories.row_limits import delete_all_but_newest
-from toolyard.store.sql.columns import MAX_TEXT_CHARACTERS, clean_text
+from toolyard.store.repositories.rows import delete_all_but_newest
 from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.json_text import json_text
+from toolyard.store.sql.stored_values import MAX_TEXT_CHARACTERS, clean_text, json_text
 from toolyard.store.sql.tables import proposals, users
 from toolyard.types.proposal import Proposal, ProposalState
 

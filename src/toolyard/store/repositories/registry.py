@@ -11,13 +11,11 @@ from sqlalchemy.exc import IntegrityError
 from toolyard.errors import NotFound, Taken
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, Signals
 from toolyard.store.repositories.cascades import delete_grant_rows, delete_server_rows, find_instance_ids
-from toolyard.store.repositories.record_rows import RecordRows
-from toolyard.store.repositories.row_limits import require_room
-from toolyard.store.sql.casefold import fold_case
+from toolyard.store.repositories.rows import RecordRows, require_room
 from toolyard.store.sql.cipher import Cipher
-from toolyard.store.sql.columns import clean_text
 from toolyard.store.sql.dialects import insert_if_absent, violated_constraint
 from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.stored_values import clean_text, fold_case
 from toolyard.store.sql.tables import auth_choices, instances, servers
 from toolyard.types.registry import AuthChoice, AuthKind, Instance, InstanceState, RegistryServer
 

@@ -13,12 +13,12 @@ from sqlalchemy import Connection, Table, delete, select, update
 
 from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn, issuer_digest
 from toolyard.store.errors import Unreadable, Unstorable
-from toolyard.store.locks.refresh_locks import RefreshLocks
-from toolyard.store.repositories.row_limits import delete_all_but_newest
+from toolyard.store.locks import RefreshLocks
+from toolyard.store.repositories.rows import delete_all_but_newest
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import build_insert
 from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.row_digests import compute_digest
+from toolyard.store.sql.stored_values import compute_digest
 from toolyard.store.sql.tables import auth_bound, auth_clients, auth_documents, auth_grants, auth_pending
 
 __all__ = ["SqlAuthStorage"]

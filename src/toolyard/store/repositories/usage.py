@@ -13,10 +13,9 @@ from typing import Any
 
 from sqlalchemy import Connection, case, func, select
 
-from toolyard.store.sql.columns import MAX_INDEXED_CHARACTERS, clean_text
 from toolyard.store.sql.dialects import build_insert
 from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.row_digests import compute_digest
+from toolyard.store.sql.stored_values import MAX_INDEXED_CHARACTERS, clean_text, compute_digest
 from toolyard.store.sql.tables import usage
 from toolyard.types.audit import AuditEntry, ToolUsage, UsageGroup, UsageSums, server_of_tool
 

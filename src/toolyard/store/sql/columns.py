@@ -9,49 +9,19 @@ import orjson
 from sqlalchemy import BigInteger, Boolean, Column, Dialect, Double, Integer, LargeBinary, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from toolyard.store.errors import Unstorable
+from toolyard.store.sql.stored_values import MAX_TEXT_CHARACTERS, check_text
 from toolyard.types.registry import RecordField, record_fields
 
 __all__ = [
-    "MAX_INDEXED_CHARACTERS",
-    "MAX_TEXT_CHARACTERS",
     "Dollars",
     "LimitedText",
     "RowNumber",
     "Seconds",
     "TextList",
     "build_record_columns",
-    "check_text",
-    "clean_text",
 ]
 
-MAX_INDEXED_CHARACTERS = 500
-"""Maximum length of indexed text. PostgreSQL indexes up to 2,704 bytes, and a character takes up to four."""
-MAX_TEXT_CHARACTERS = 1_000_000
-"""Maximum length of other text."""
 _MAX_ENUM_CHARACTERS = 20
-
-
-def check_text(text: str, limit: int) -> None:
-    """Raise Unstorable for text that either database would refuse, so that both refuse the same."""
-    if "\0" in text:
-        raise Unstorable("the text contains a NUL character, which cannot be stored", hint="remove it")
-    if len(text) > limit:
-        raise Unstorable(f"the text has {len(text):,} characters; the maximum is {limit:,}")
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise Unstorable(
-                "the text contains a lone surrogate (half a character)", hint="remove it"
-            ) from None
-
-
-def clean_text(text: str, limit: int) -> str:
-    """Cut text and replace characters that cannot be stored; for text of servers that must not be refused."""
-    if text.isascii() and "\0" not in text:
-        return text[:limit]
-    return text.replace("\0", "\ufffd").encode(errors="replace").decode()[:limit]
 
 
 class LimitedText(TypeDecorator[str]):

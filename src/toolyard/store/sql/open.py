@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from toolyard.config.file_writer import ensure_private_file
 from toolyard.store.errors import DatabaseOutdated, DatabaseUnusable, KeyMissing, Unreadable, WrongKey
-from toolyard.store.locks.file_locks import UseLock, hold_file_lock
+from toolyard.store.locks import UseLock, hold_file_lock
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import (
     Engines,

@@ -1,6 +1,6 @@
 """Definitions of all tables.
 
-Times are seconds since the epoch. A column ``…_key`` holds a name folded by ``casefold.fold_case``, and
+Times are seconds since the epoch. A column ``…_key`` holds a name folded by ``stored_values.fold_case``, and
 carries the unique constraint. ``digest`` is the SHA-256 of a secret or of a key that may be too long for an
 index. Binary columns hold ciphertexts of ``cipher.Cipher``, except those of ``attachment_chunks``,
 ``catalogues``, ``chat_events``, ``config_pins``, ``pins`` and ``results``.
@@ -32,7 +32,6 @@ from sqlalchemy import (
 )
 
 from toolyard.store.sql.columns import (
-    MAX_INDEXED_CHARACTERS,
     Dollars,
     LimitedText,
     RowNumber,
@@ -40,6 +39,7 @@ from toolyard.store.sql.columns import (
     TextList,
     build_record_columns,
 )
+from toolyard.store.sql.stored_values import MAX_INDEXED_CHARACTERS
 from toolyard.types.registry import AuthChoice, Instance, RegistryServer
 from toolyard.types.stored_model import StoredModel
 

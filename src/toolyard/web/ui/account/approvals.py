@@ -18,9 +18,8 @@ from toolyard.agents.chat.turn_snapshot import QuestionSnapshot
 from toolyard.config.settings.table import Settings
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
-from toolyard.store.repositories.approvals import SqlApprovalStore
+from toolyard.store.repositories.approvals import SqlApprovalStore, SqlQuestionStore
 from toolyard.store.repositories.chats import SqlChatStore
-from toolyard.store.repositories.questions import SqlQuestionStore
 from toolyard.types.approval import MAX_ANSWER_CHARACTERS, Approval, Grant, PageQuestion
 from toolyard.types.tool import JsonObject
 from toolyard.web.access.dependencies import RequestUser, require_user

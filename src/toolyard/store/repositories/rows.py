@@ -1,16 +1,46 @@
-"""Conversion between records whose fields are declared once and the rows of their tables."""
+"""Helpers of repositories: limits on the number of rows of one owner, and conversion between rows and records
+whose fields are declared once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Table, select
+from sqlalchemy import Connection, Table, delete, func, select
 
+from toolyard.errors import LimitReached
 from toolyard.store.sql.cipher import Cipher
 from toolyard.types.registry import record_fields
 
-__all__ = ["RecordRows"]
+__all__ = ["RecordRows", "delete_all_but_newest", "require_room"]
+
+
+def delete_all_but_newest(
+    connection: Connection, table: Table, condition: Any, newest_by: Any, max_rows: int
+) -> int:
+    """Delete the oldest matching rows beyond a number; return the number of deleted rows.
+
+    For rows whose owner would rather lose the oldest than be refused a new one.
+    """
+    [key] = table.primary_key.columns
+    excess = select(key).where(condition).order_by(newest_by.desc(), key).offset(max_rows)
+    return connection.execute(delete(table).where(key.in_(excess))).rowcount
+
+
+def require_room(
+    connection: Connection, table: Table, condition: Any, max_rows: int, label: str, setting: str
+) -> None:
+    """Raise LimitReached if there are as many matching rows as allowed; 0 means no limit.
+
+    Concurrent transactions of PostgreSQL may exceed the limit by one row each.
+    """
+    if max_rows and connection.execute(select(func.count()).where(condition)).scalar_one() >= max_rows:
+        raise LimitReached(
+            f"You have {max_rows:,} {label}, which is the limit.",
+            hint=f"Delete {label} that you no longer need, or ask an admin to raise {setting}.",
+        )
+
 
 R = TypeVar("R")
 
