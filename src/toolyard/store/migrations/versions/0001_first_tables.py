@@ -11,8 +11,6 @@ from sqlalchemy.types import TypeEngine
 
 revision = "0001"
 down_revision = None
-branch_labels = None
-depends_on = None
 
 
 def _number() -> TypeEngine[int]:

@@ -11,8 +11,6 @@ from sqlalchemy.types import TypeEngine
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
 
 def _number() -> TypeEngine[int]:

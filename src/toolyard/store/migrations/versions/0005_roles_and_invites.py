@@ -11,8 +11,6 @@ from sqlalchemy.types import TypeEngine
 
 revision = "0005"
 down_revision = "0004"
-branch_labels = None
-depends_on = None
 
 # Accounts whose role came from the setting `admins` and was not granted by an admin: those of the identity
 # provider, and those used without a password, which only the mode proxy allows. An invited admin without a

@@ -16,8 +16,6 @@ from sqlalchemy.types import TypeEngine
 
 revision = "0010"
 down_revision = "0009"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

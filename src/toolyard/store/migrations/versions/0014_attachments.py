@@ -11,8 +11,6 @@ from sqlalchemy.types import TypeEngine
 
 revision = "0014"
 down_revision = "0013"
-branch_labels = None
-depends_on = None
 
 
 def _seconds() -> TypeEngine[float]:

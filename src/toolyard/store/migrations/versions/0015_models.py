@@ -13,8 +13,6 @@ from sqlalchemy.types import TypeEngine
 
 revision = "0015"
 down_revision = "0014"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
