@@ -15,23 +15,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, select, text
 
+from toolyard.store.sql import tables
 from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.tables import (
-    approvals,
-    attachments,
-    attempts,
-    audit,
-    auth_pending,
-    catalogues,
-    grants,
-    invites,
-    letters,
-    questions,
-    results,
-    sessions,
-    sign_ins,
-    usage,
-)
 
 __all__ = ["ExpiredRowCleanup"]
 
@@ -102,7 +87,7 @@ class ExpiredRowCleanup:
             connection.execute(delete(table).where(due))
         if usage_days:
             first_kept = datetime.fromtimestamp(self._clock() - usage_days * _DAY_SECONDS, UTC).date()
-            connection.execute(delete(usage).where(usage.c.day < first_kept.isoformat()))
+            connection.execute(delete(tables.usage).where(tables.usage.c.day < first_kept.isoformat()))
 
     def _delete_audit_batch(self, connection: Connection, days: int, after: int) -> tuple[int, int | None]:
         """Delete one batch of the oldest entries after an id.
@@ -114,16 +99,18 @@ class ExpiredRowCleanup:
         if not _try_expiry_lock(connection):
             return 0, None
         query = (
-            select(audit.c.id, audit.c.at)
-            .where(audit.c.id > after)
-            .order_by(audit.c.id)
+            select(tables.audit.c.id, tables.audit.c.at)
+            .where(tables.audit.c.id > after)
+            .order_by(tables.audit.c.id)
             .limit(self._batch_rows)
         )
         oldest = connection.execute(query).all()
         before, ahead = self._clock() - days * _DAY_SECONDS, self._clock() + _DAY_SECONDS
         due = [row.id for row in oldest if row.at < before]
         if due:
-            statement = delete(audit).where(audit.c.id <= due[-1], ~audit.c.at.between(before, ahead))
+            statement = delete(tables.audit).where(
+                tables.audit.c.id <= due[-1], ~tables.audit.c.at.between(before, ahead)
+            )
             return connection.execute(statement).rowcount, due[-1]
         all_ahead = oldest and all(row.at > ahead for row in oldest)
         return 0, oldest[-1].id if all_ahead else None
@@ -137,18 +124,22 @@ def _expiry_conditions(now: float) -> list[tuple[Table, ColumnElement[bool]]]:
         return ~at.between(now - _DAY_SECONDS, ahead)
 
     return [
-        (sessions, (sessions.c.expires_at < now) | (sessions.c.created_at > ahead)),
-        (invites, invites.c.expires_at < now),
-        (attempts, outside_one_day(attempts.c.at)),
-        (sign_ins, outside_one_day(sign_ins.c.at)),
-        (auth_pending, outside_one_day(auth_pending.c.began_at)),
-        (grants, (grants.c.expires_at <= now) | (grants.c.created_at > ahead)),
-        (approvals, approvals.c.chat_id.is_(None) & (approvals.c.asked_at < month_ago)),
-        (attachments, (attachments.c.expires_at <= now) | (attachments.c.expires_at > ahead + _DAY_SECONDS)),
-        (results, results.c.expires_at <= now),
-        (questions, outside_one_day(questions.c.asked_at)),
-        (letters, outside_one_day(letters.c.sent_at)),
-        (catalogues, ~catalogues.c.fetched_at.between(season_ago, ahead)),
+        (tables.sessions, (tables.sessions.c.expires_at < now) | (tables.sessions.c.created_at > ahead)),
+        (tables.invites, tables.invites.c.expires_at < now),
+        (tables.attempts, outside_one_day(tables.attempts.c.at)),
+        (tables.sign_ins, outside_one_day(tables.sign_ins.c.at)),
+        (tables.auth_pending, outside_one_day(tables.auth_pending.c.began_at)),
+        (tables.grants, (tables.grants.c.expires_at <= now) | (tables.grants.c.created_at > ahead)),
+        (tables.approvals, tables.approvals.c.chat_id.is_(None) & (tables.approvals.c.asked_at < month_ago)),
+        (
+            tables.attachments,
+            (tables.attachments.c.expires_at <= now)
+            | (tables.attachments.c.expires_at > ahead + _DAY_SECONDS),
+        ),
+        (tables.results, tables.results.c.expires_at <= now),
+        (tables.questions, outside_one_day(tables.questions.c.asked_at)),
+        (tables.letters, outside_one_day(tables.letters.c.sent_at)),
+        (tables.catalogues, ~tables.catalogues.c.fetched_at.between(season_ago, ahead)),
     ]
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Column, Connection, Table, and_, select, update
 from toolyard.store.change_feed.signals import KEY_CHANNEL, Signals
 from toolyard.store.errors import Unreadable
 from toolyard.store.sql.cipher import Cipher
-from toolyard.store.sql.dialects import build_insert
+from toolyard.store.sql.dialects import upsert
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.open import CANARY_ID, RETIRED_CANARY_ID
 from toolyard.store.sql.tables import (
@@ -86,7 +86,7 @@ class KeyRotation:
         reencrypted = unreadable = 0
         for column, key_columns in ENCRYPTED_COLUMNS:
             query = select(*key_columns).where(column.is_not(None)).order_by(*key_columns)
-            rows = await self._executor.read(lambda connection, query=query: connection.execute(query).all())
+            rows = await self._executor.fetch_all(query)
             for start in range(0, len(rows), _BATCH_ROWS):
                 row_keys = [tuple(row) for row in rows[start : start + _BATCH_ROWS]]
                 work = partial(self._reencrypt_rows, column=column, key_columns=key_columns, rows=row_keys)
@@ -130,8 +130,7 @@ class KeyRotation:
         old = connection.execute(select(keys.c.body).where(is_canary)).scalar_one()
         if (new := self._cipher.reencrypt(bytes(old), CANARY_ID)) is not None:
             connection.execute(update(keys).where(is_canary).values(body=new))
-            statement = build_insert(connection, keys).values(id=RETIRED_CANARY_ID, body=old)
-            connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_={"body": old}))
+            upsert(connection, keys, {"id": RETIRED_CANARY_ID, "body": old}, key=("id",))
         self._signals.notify(connection, KEY_CHANNEL, "")
 
 

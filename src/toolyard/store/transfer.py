@@ -13,28 +13,25 @@ from sqlalchemy.exc import SQLAlchemyError
 from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, read_pin_entries
 from toolyard.store.errors import DatabaseUnusable
 from toolyard.store.repositories.listings import pin_digest
+from toolyard.store.sql import tables
 from toolyard.store.sql.dialects import Engines, TimeLimits
 from toolyard.store.sql.executor import unavailable_error
 from toolyard.store.sql.open import open_database
-from toolyard.store.sql.tables import (
-    attempts,
-    audit,
-    auth_pending,
-    catalogues,
-    config_pins,
-    keys,
-    letters,
-    metadata,
-    questions,
-    sign_ins,
-)
 
 __all__ = ["copy_sqlite_to_postgresql"]
 
 _BATCH_ROWS = 500
-_EXCLUDED_TABLES = {attempts, auth_pending, catalogues, keys, letters, questions, sign_ins}
+_EXCLUDED_TABLES = {
+    tables.attempts,
+    tables.auth_pending,
+    tables.catalogues,
+    tables.keys,
+    tables.letters,
+    tables.questions,
+    tables.sign_ins,
+}
 """Tables with short-lived rows, rows that are fetched again, and the key check of each database."""
-_TABLES_TO_COPY = [table for table in metadata.sorted_tables if table not in _EXCLUDED_TABLES]
+_TABLES_TO_COPY = [table for table in tables.metadata.sorted_tables if table not in _EXCLUDED_TABLES]
 
 
 def copy_sqlite_to_postgresql(
@@ -64,7 +61,7 @@ def copy_sqlite_to_postgresql(
                     table.name: _copy_table(table, source_connection, target_connection)
                     for table in _TABLES_TO_COPY
                 }
-                copied[config_pins.name] += _copy_first_use_pins(
+                copied[tables.config_pins.name] += _copy_first_use_pins(
                     data_dir / CATALOGUE_FILE_NAME, target_connection
                 )
                 return copied
@@ -98,7 +95,7 @@ def _require_empty(connection: Connection, target: Engines) -> None:
 
 def _copy_table(table: Table, source: Connection, target: Connection) -> int:
     # Skip generated ids: PostgreSQL generates new ones in the same order, and its sequence stays right.
-    columns = [column for column in table.columns if (table, column.name) != (audit, "id")]
+    columns = [column for column in table.columns if (table, column.name) != (tables.audit, "id")]
     rows = source.execute(select(*columns).order_by(*table.primary_key.columns)).mappings()
     count = 0
     for batch in rows.partitions(_BATCH_ROWS):
@@ -118,5 +115,5 @@ def _copy_first_use_pins(file: Path, target: Connection) -> int:
         ) from error
     for key, entry in entries:
         row = {"digest": pin_digest(key), "server_id": key.server_id, "instance_id": key.instance_id}
-        target.execute(insert(config_pins).values(**row, **asdict(entry)))
+        target.execute(insert(tables.config_pins).values(**row, **asdict(entry)))
     return len(entries)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import orjson
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, true, update
-from sqlalchemy.exc import IntegrityError
 
 from toolyard.errors import NameTaken
 from toolyard.store.change_feed.signals import (
@@ -21,7 +20,7 @@ from toolyard.store.change_feed.signals import (
 from toolyard.store.repositories.cascades import delete_credential_rows, delete_user_rows
 from toolyard.store.repositories.rows import delete_all_but_newest
 from toolyard.store.sql.cipher import Cipher
-from toolyard.store.sql.dialects import build_insert, insert_if_absent, violated_constraint
+from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated, upsert
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.stored_values import compute_digest, fold_case
 from toolyard.store.sql.tables import api_tokens, attempts, invites, sessions, sign_ins, users
@@ -74,6 +73,7 @@ _TOKEN_COLUMNS = tuple(
     column.label(f"token_{column.name}") for column in api_tokens.c if column.name != "digest"
 )
 
+_SELECT_INVITES = select(*(invites.c[each.name] for each in fields(Invite)))
 # Built once, since they run with every request.
 _SELECT_BY_SESSION = (
     select(*_SESSION_COLUMNS, *_USER_COLUMNS)
@@ -130,7 +130,7 @@ class SqlAccountStorage:
 
     async def list_users(self) -> Sequence[User]:
         """Return all users, sorted by name."""
-        rows = await self._executor.read(lambda connection: connection.execute(select(*_USER_COLUMNS)).all())
+        rows = await self._executor.fetch_all(select(*_USER_COLUMNS))
         return sorted(map(_user_from_row, rows), key=lambda user: (fold_case(user.name), user.name))
 
     async def add_user(
@@ -180,14 +180,9 @@ class SqlAccountStorage:
         """Rename the user, and void their invite. Raises NameTaken."""
 
         def work(connection: Connection) -> None:
-            # Rely on the unique constraint instead of a query before it, which would race with other writers.
             statement = update(users).where(users.c.id == user_id).values(name=name, name_key=fold_case(name))
-            try:
+            with raise_if_violated("unique", _name_taken_error(name)):
                 connection.execute(statement)
-            except IntegrityError as error:
-                if violated_constraint(error) != "unique":
-                    raise
-                raise _name_taken_error(name) from None
             connection.execute(delete(invites).where(invites.c.user_id == user_id))
 
         await self._executor.write(work)
@@ -220,9 +215,7 @@ class SqlAccountStorage:
 
     async def get_password_hash(self, user_id: str) -> str | None:
         query = select(users.c.password_hash).where(users.c.id == user_id)
-        return await self._executor.read_or_default(
-            lambda connection: connection.execute(query).scalar(), None
-        )
+        return await self._executor.fetch_value(query)
 
     async def set_password_hash(self, user_id: str, password_hash: str | None) -> None:
         """Store the hash, and void the user's invite."""
@@ -264,13 +257,11 @@ class SqlAccountStorage:
 
     async def has_several_users(self) -> bool:
         query = select(users.c.id).limit(2)
-        return len(await self._executor.read(lambda connection: connection.execute(query).all())) > 1
+        return len(await self._executor.fetch_all(query)) > 1
 
     async def _find_user(self, condition: Any) -> User | None:
         query = select(*_USER_COLUMNS).where(condition)
-        row = await self._executor.read_or_default(
-            lambda connection: connection.execute(query).one_or_none(), None
-        )
+        row = await self._executor.fetch_one(query)
         return None if row is None else _user_from_row(row)
 
     async def _update_user(self, user_id: str, **values: Any) -> None:
@@ -297,18 +288,7 @@ class SqlAccountStorage:
 
         def work(connection: Connection) -> None:
             connection.execute(delete(sessions).where(sessions.c.expires_at < self._clock()))
-            connection.execute(
-                sessions.insert().values(
-                    digest=digest,
-                    id=session.id,
-                    user_id=session.user_id,
-                    created_at=session.created_at,
-                    expires_at=session.expires_at,
-                    last_seen=session.last_seen,
-                    network=session.network,
-                    browser=session.browser,
-                )
-            )
+            connection.execute(sessions.insert().values(digest=digest, **asdict(session)))
             own, last_used = (
                 sessions.c.user_id == session.user_id,
                 func.coalesce(sessions.c.last_seen, sessions.c.created_at),
@@ -320,10 +300,8 @@ class SqlAccountStorage:
 
     async def find_session(self, digest: str, now: float) -> tuple[BrowserSession, User] | None:
         """Return a session that has not expired, and its user, who is not disabled."""
-        row = await self._find_row(_SELECT_BY_SESSION, of=digest, now=now)
-        if row is None:
-            return None
-        return _session_from_row(row), _user_from_row(row)
+        row = await self._executor.fetch_one(_SELECT_BY_SESSION, {"of": digest, "now": now})
+        return None if row is None else (_session_from_row(row), _user_from_row(row))
 
     async def extend_session(self, digest: str, expires_at: float) -> None:
         """Set a later expiry. A session that has ended meanwhile stays ended."""
@@ -343,7 +321,7 @@ class SqlAccountStorage:
     async def list_sessions(self, user_id: str, now: float) -> Sequence[BrowserSession]:
         """Return the sessions that have not ended, most recently used first."""
         query = select(*_SESSION_COLUMNS).where(sessions.c.user_id == user_id, sessions.c.expires_at > now)
-        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        rows = await self._executor.fetch_all(query)
         return sorted(
             map(_session_from_row, rows),
             key=lambda session: (-(session.last_seen or session.created_at), session.id),
@@ -361,11 +339,6 @@ class SqlAccountStorage:
     async def end_sessions(self, user_id: str) -> None:
         await self._execute_and_notify(delete(sessions).where(sessions.c.user_id == user_id), user_id)
 
-    async def _find_row(self, query: Any, **values: Any) -> Any:
-        return await self._executor.read_or_default(
-            lambda connection: connection.execute(query, values).one_or_none(), None
-        )
-
     # Tokens.
 
     async def add_token(self, digest: str, token: ApiToken) -> None:
@@ -382,17 +355,17 @@ class SqlAccountStorage:
             expires_at=token.expires_at,
             last_used_at=token.last_used_at,
         )
-        await self._executor.write(lambda connection: connection.execute(statement))
+        await self._executor.execute(statement)
 
     async def find_token(self, digest: str, now: float) -> tuple[ApiToken, User] | None:
         """Return a token that has not expired, and its user, who is not disabled."""
-        row = await self._find_row(_SELECT_BY_TOKEN, of=digest, now=now)
+        row = await self._executor.fetch_one(_SELECT_BY_TOKEN, {"of": digest, "now": now})
         return None if row is None else (_token_from_row(row), _user_from_row(row))
 
     async def list_tokens(self, user_id: str) -> Sequence[ApiToken]:
         """Return the tokens of a user, newest first."""
         query = select(*_TOKEN_COLUMNS).where(api_tokens.c.user_id == user_id)
-        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        rows = await self._executor.fetch_all(query)
         return sorted(map(_token_from_row, rows), key=lambda token: (-token.created_at, token.id))
 
     async def delete_token(self, user_id: str, token_id: str) -> bool:
@@ -409,26 +382,24 @@ class SqlAccountStorage:
 
     async def put_invite(self, digest: str, invite: Invite) -> None:
         """Store an invite in place of the user's earlier one, and delete expired ones."""
-        values = {"digest": digest, "expires_at": invite.expires_at, "made_by": invite.made_by}
 
         def work(connection: Connection) -> None:
             connection.execute(delete(invites).where(invites.c.expires_at < self._clock()))
-            statement = build_insert(connection, invites).values(user_id=invite.user_id, **values)
-            connection.execute(statement.on_conflict_do_update(index_elements=["user_id"], set_=values))
+            upsert(connection, invites, {"digest": digest, **asdict(invite)}, key=("user_id",))
 
         await self._executor.write(work)
 
     async def find_invite(self, digest: str, now: float) -> Invite | None:
         """Return a valid invite without using it."""
-        query = select(invites).where(invites.c.digest == digest, invites.c.expires_at > now)
-        row = await self._find_row(query)
-        return None if row is None else _invite_from_row(row)
+        query = _SELECT_INVITES.where(invites.c.digest == digest, invites.c.expires_at > now)
+        row = await self._executor.fetch_one(query)
+        return None if row is None else Invite(*row)
 
     async def take_invite(self, digest: str, now: float) -> Invite | None:
         """Return a valid invite and delete it atomically."""
         statement = delete(invites).where(invites.c.digest == digest, invites.c.expires_at > now)
-        row = await self._delete_returning(statement.returning(invites))
-        return None if row is None else _invite_from_row(row)
+        row = await self._delete_returning(statement.returning(*_SELECT_INVITES.selected_columns))
+        return None if row is None else Invite(*row)
 
     async def _delete_returning(self, statement: Any) -> Any:
         return await self._executor.write_or_default(
@@ -473,12 +444,11 @@ class SqlAccountStorage:
 
         Deletes those started more than a day ago, and the oldest ones beyond a limit.
         """
-        values = {"body": self._cipher.encrypt(body, _sign_in_associated_data(digest)), "at": now}
+        sealed = self._cipher.encrypt(body, _sign_in_associated_data(digest))
 
         def work(connection: Connection) -> None:
             connection.execute(delete(sign_ins).where(sign_ins.c.at < now - _DAY_SECONDS))
-            statement = build_insert(connection, sign_ins).values(digest=digest, **values)
-            connection.execute(statement.on_conflict_do_update(index_elements=["digest"], set_=values))
+            upsert(connection, sign_ins, {"digest": digest, "body": sealed, "at": now})
             delete_all_but_newest(connection, sign_ins, true(), sign_ins.c.at, self._max_pending_sign_ins)
 
         await self._executor.write(work)
@@ -554,7 +524,3 @@ def _token_from_row(row: Any) -> ApiToken:
         expires_at=row.token_expires_at,
         last_used_at=row.token_last_used_at,
     )
-
-
-def _invite_from_row(row: Any) -> Invite:
-    return Invite(row.user_id, row.expires_at, row.made_by)

@@ -8,12 +8,11 @@ from typing import Any, cast
 
 import orjson
 from sqlalchemy import Connection, delete, select, update
-from sqlalchemy.exc import IntegrityError
 
 from toolyard.errors import Taken
 from toolyard.store.change_feed.signals import AGENTS_CHANNEL, Signals
 from toolyard.store.repositories.rows import require_room
-from toolyard.store.sql.dialects import insert_if_absent, violated_constraint
+from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.stored_values import fold_case, json_text
 from toolyard.store.sql.tables import agents, chats
@@ -76,12 +75,8 @@ class SqlAgentStorage:
             if old.owner != new.owner:
                 _require_room(connection, new, max_per_owner)
             is_same_version = (agents.c.id == old.id) & (agents.c.version == old.version)
-            try:
+            with raise_if_violated("unique", _taken_error(new)):
                 changed = connection.execute(update(agents).where(is_same_version).values(_to_row(new)))
-            except IntegrityError as error:
-                if violated_constraint(error) != "unique":
-                    raise
-                raise _taken_error(new) from None
             if changed.rowcount and moves_chats and old.agent.id != new.agent.id:
                 _move_chats(connection, old, new.agent.id)
             self._signals.notify(connection, AGENTS_CHANNEL, old.id)
@@ -101,12 +96,12 @@ class SqlAgentStorage:
     async def read_versions(self) -> frozenset[tuple[str, int]]:
         """Return the id and version of every agent, which differ after every change. Raises StoreError."""
         query = select(agents.c.id, agents.c.version)
-        rows = await self._executor.read(lambda connection: connection.execute(query).all())
+        rows = await self._executor.fetch_all(query)
         return frozenset((row.id, row.version) for row in rows)
 
     async def _read(self, condition: Any) -> list[StoredAgent]:
         query = select(agents).where(condition)
-        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        rows = await self._executor.fetch_all(query)
         return [_from_row(row) for row in rows]
 
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import orjson
 from sqlalchemy import Connection, and_, case, delete, func, literal, or_, select, union_all, update
-from sqlalchemy.exc import IntegrityError
 
 from toolyard.errors import NoSuchChat
 from toolyard.store.repositories.replica_messages import SqlMailbox
 from toolyard.store.repositories.rows import delete_all_but_newest
-from toolyard.store.sql.dialects import violated_constraint
+from toolyard.store.sql.dialects import raise_if_violated
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.stored_values import MAX_TEXT_CHARACTERS, clean_text, json_text
 from toolyard.store.sql.tables import approvals, chat_events, chats, grants, proposals, questions
@@ -75,9 +74,7 @@ class SqlApprovalStore:
 
     async def find(self, owner: str, approval_id: str) -> Approval | None:
         query = select(approvals).where(_owner_condition(approvals, owner, approval_id))
-        row = await self._executor.read_or_default(
-            lambda connection: connection.execute(query).one_or_none(), None
-        )
+        row = await self._executor.fetch_one(query)
         return None if row is None else _approval_from_row(row)
 
     async def find_last_approved(self, owner: str, tool: str) -> Approval | None:
@@ -94,9 +91,7 @@ class SqlApprovalStore:
             .limit(1)
         )
         query = select(approvals).where(approvals.c.id.in_(found))
-        row = await self._executor.read_or_default(
-            lambda connection: connection.execute(query).one_or_none(), None
-        )
+        row = await self._executor.fetch_one(query)
         return None if row is None else _approval_from_row(row)
 
     async def list_pending(self, owner: str) -> Sequence[Approval]:
@@ -146,12 +141,7 @@ class SqlApprovalStore:
 
     async def revoke(self, owner: str, grant_id: str) -> bool:
         statement = delete(grants).where(_owner_condition(grants, owner, grant_id))
-        return (
-            await self._executor.write_or_default(
-                lambda connection: connection.execute(statement).rowcount, 0
-            )
-            > 0
-        )
+        return await self._executor.execute_by_key(statement) > 0
 
     async def use_grant(
         self,
@@ -192,17 +182,13 @@ class SqlApprovalStore:
 
     async def _read_grants(self, condition: Any) -> list[Grant]:
         query = select(grants).where(condition).order_by(grants.c.created_at.desc(), grants.c.id)
-        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        rows = await self._executor.fetch_all(query)
         return [_grant_from_row(row) for row in rows]
 
 
 def _insert_for_chat(connection: Connection, statement: Any) -> None:
-    try:
+    with raise_if_violated("reference", NoSuchChat("the chat no longer exists", hint="it was deleted")):
         connection.execute(statement)
-    except IntegrityError as error:
-        if violated_constraint(error) != "reference":
-            raise
-        raise NoSuchChat("the chat no longer exists", hint="it was deleted") from None
 
 
 def _owner_condition(table: Any, owner: str, row_id: str) -> Any:
@@ -285,13 +271,13 @@ class SqlQuestionStore:
             "asked_at": asked.asked_at,
             "expires_at": asked.expires_at,
         }
-        await self._executor.write(lambda connection: connection.execute(questions.insert().values(**values)))
+        await self._executor.execute(questions.insert().values(**values))
 
     async def list_open(self, owner: str, now: float) -> Sequence[PageQuestion]:
         """Return the open questions of a user, oldest first."""
         is_open = (questions.c.owner == owner) & (questions.c.expires_at > now)
         query = select(questions).where(is_open).order_by(questions.c.asked_at, questions.c.id)
-        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        rows = await self._executor.fetch_all(query)
         return [_question_from_row(row) for row in rows]
 
     async def answer(self, owner: str, question_id: str, answer: Mapping[str, Any]) -> bool:
@@ -323,7 +309,7 @@ class SqlQuestionStore:
 
     async def _delete(self, condition: Any) -> bool:
         statement = delete(questions).where(condition)
-        return await self._executor.write(lambda connection: connection.execute(statement).rowcount) > 0
+        return await self._executor.execute(statement) > 0
 
 
 def _mailbox_name(question_id: str) -> str:

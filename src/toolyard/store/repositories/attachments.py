@@ -94,7 +94,7 @@ class SqlAttachmentStore:
     async def complete(self, owner: str, id: str, mime: str) -> None:
         """Mark an upload as complete."""
         statement = update(attachments).where(_owner_condition(owner, [id])).values(mime=mime)
-        await self._executor.write(lambda connection: connection.execute(statement))
+        await self._executor.execute(statement)
 
     def _check_quota(self, connection: Connection, owner: str, more_bytes: int) -> None:
         limits, total = self.limits, select(func.coalesce(func.sum(attachments.c.size), 0))
@@ -128,7 +128,7 @@ class SqlAttachmentStore:
     async def _select_complete(self, condition: ColumnElement[bool]) -> Sequence[StoredAttachment]:
         query = select(attachments).where(condition, attachments.c.mime.is_not(None))
         query = query.order_by(attachments.c.name, attachments.c.id)
-        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        rows = await self._executor.fetch_all(query)
         return [
             StoredAttachment(
                 Attachment(row.id, row.name, row.mime, row.size, row.origin, row.server), row.chat_id
@@ -146,7 +146,7 @@ class SqlAttachmentStore:
     async def _read_chunk(self, id: str, number: int) -> bytes | None:
         is_chunk = (attachment_chunks.c.attachment_id == id) & (attachment_chunks.c.number == number)
         query = select(attachment_chunks.c.body).where(is_chunk)
-        body = await self._executor.read(lambda connection: connection.execute(query).scalar())
+        body = await self._executor.fetch_value(query)
         return None if body is None else bytes(body)
 
     async def load(self, id: str) -> bytes:
@@ -171,13 +171,13 @@ class SqlAttachmentStore:
         """Undo ``bind``, because the message was not sent."""
         values = {"chat_id": None, "expires_at": self._clock() + _UNSENT_SECONDS}
         statement = update(attachments).where(_owner_condition(owner, ids)).values(**values)
-        await self._executor.write(lambda connection: connection.execute(statement))
+        await self._executor.execute(statement)
 
     async def delete_unsent(self, owner: str, id: str) -> bool:
         """Delete an attachment that was not sent. Return False if there is none."""
         is_unsent = _owner_condition(owner, [id]) & attachments.c.chat_id.is_(None)
         statement = delete(attachments).where(is_unsent)
-        return await self._executor.write_or_default(lambda c: c.execute(statement).rowcount, 0) > 0
+        return await self._executor.execute_by_key(statement) > 0
 
 
 def _owner_condition(owner: str, ids: Sequence[str]) -> ColumnElement[bool]:

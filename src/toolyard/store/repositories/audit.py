@@ -146,12 +146,12 @@ class SqlAuditLog:
     async def export(self) -> AsyncIterator[AuditEntry]:
         """Yield all entries that exist now, oldest first, reading them in batches."""
         newest = select(func.max(audit.c.id))
-        last = await self._executor.read(lambda connection: connection.execute(newest).scalar()) or 0
+        last = await self._executor.fetch_value(newest) or 0
         after = 0
         while after < last:
             within = (audit.c.id > after) & (audit.c.id <= last)
             query = select(audit).where(within).order_by(audit.c.id).limit(_MAX_BATCH_ENTRIES)
-            rows = await self._executor.read(lambda connection, query=query: connection.execute(query).all())
+            rows = await self._executor.fetch_all(query)
             for row in rows:
                 yield _entry_from_row(row)
             after = rows[-1].id if rows else last

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, exists, func, or_, select, update
 
+from toolyard.store.repositories.rows import batches
 from toolyard.store.sql.stored_values import compute_digest
 from toolyard.store.sql.tables import (
     agents,
@@ -34,8 +35,6 @@ __all__ = [
     "find_instance_ids",
 ]
 
-_MAX_IDS_PER_QUERY = 500
-
 
 def find_instance_ids(connection: Connection, condition: Any) -> Sequence[str]:
     """Return the ids of matching instances."""
@@ -45,8 +44,7 @@ def find_instance_ids(connection: Connection, condition: Any) -> Sequence[str]:
 def delete_grant_rows(connection: Connection, instance_ids: Sequence[str]) -> None:
     """Delete the sign-ins of instances, including pending ones."""
     digests = [compute_digest(grant_key(instance_id)) for instance_id in instance_ids]
-    for start in range(0, len(digests), _MAX_IDS_PER_QUERY):
-        batch = digests[start : start + _MAX_IDS_PER_QUERY]
+    for batch in batches(digests):
         connection.execute(delete(auth_grants).where(auth_grants.c.digest.in_(batch)))
         connection.execute(delete(auth_pending).where(auth_pending.c.key_digest.in_(batch)))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import orjson
@@ -17,6 +17,7 @@ from sqlalchemy import Connection, bindparam, exists, func, or_, select
 
 from toolyard.errors import ChatQuotaExceeded
 from toolyard.store.errors import Unstorable
+from toolyard.store.repositories.rows import batches
 from toolyard.store.sql.stored_values import (
     MAX_TEXT_CHARACTERS,
     clean_text,
@@ -38,8 +39,6 @@ __all__ = [
     "chat_from_row",
     "chat_usage",
     "chat_values",
-    "compress_bytes",
-    "decompress_bytes",
     "event_from_row",
     "find_branch_end",
     "find_existing_chats",
@@ -51,22 +50,13 @@ __all__ = [
 
 
 _SEARCHABLE_KINDS = frozenset({Kind.USER, Kind.MODEL_MESSAGE})
+_COMPRESSION_LEVEL = 1
+"""The fastest one."""
 _MAX_VALUE_BYTES = 500_000_000
 """Maximum size of one value, safely within the limits of both databases."""
 
-SELECT_CHATS = select(
-    chats.c.id,
-    chats.c.owner,
-    chats.c.title,
-    chats.c.created_at,
-    chats.c.updated_at,
-    chats.c.agent,
-    chats.c.model,
-    chats.c.choice,
-    chats.c.state,
-    chats.c.turn,
-    chats.c.last,
-)
+_CHAT_FIELDS = [each.name for each in fields(Chat)]
+SELECT_CHATS = select(*(chats.c[name] for name in _CHAT_FIELDS))
 SELECT_EVENTS = select(
     chat_events.c.chat_id,
     chat_events.c.seq,
@@ -115,7 +105,7 @@ class PreparedEvent:
             "part": self.part,
             "words": self.words,
             "body": self.body,
-            "kept": compress_bytes(self.kept) if self.kept else None,
+            "kept": zlib.compress(self.kept, _COMPRESSION_LEVEL) if self.kept else None,
             "parent": parent,
         }
 
@@ -132,16 +122,6 @@ def _searchable_text(text: object) -> str | None:
         if isinstance(text, str)
         else None
     )
-
-
-def compress_bytes(data: bytes) -> bytes:
-    """Compress at the fastest level."""
-    return zlib.compress(data, 1)
-
-
-def decompress_bytes(data: bytes) -> bytes:
-    """Reverse ``compress_bytes``."""
-    return zlib.decompress(data)
 
 
 def event_from_row(row: Any) -> ChatEvent:
@@ -162,19 +142,9 @@ def event_from_row(row: Any) -> ChatEvent:
 
 def chat_from_row(row: Any) -> Chat:
     """Build a chat from a row of ``SELECT_CHATS``."""
-    return Chat(
-        id=row.id,
-        owner=row.owner,
-        title=row.title,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        agent=row.agent,
-        model=row.model,
-        choice=row.choice,
-        state=TurnState(row.state),
-        turn=row.turn,
-        last=row.last,
-    )
+    values: dict[str, Any] = {name: getattr(row, name) for name in _CHAT_FIELDS}
+    values["state"] = TurnState(row.state)
+    return Chat(**values)
 
 
 def chat_values(chat: Chat) -> dict[str, Any]:
@@ -193,7 +163,6 @@ MAX_SEQ = 2**62
 """Upper bound of event numbers, which both databases can store."""
 _MAX_SEARCH_WORDS, _MAX_WORD_CHARACTERS = 12, 500
 """Limits of a search; SQLite allows patterns of 50,000 bytes."""
-_MAX_IDS_PER_QUERY = 500
 
 _IN_CHAT = chat_events.c.chat_id == bindparam("of")
 _SELECT_AFTER = (
@@ -248,9 +217,8 @@ def read_events(connection: Connection, chat_id: str, after: int, limit: int) ->
 def find_existing_chats(connection: Connection, chat_ids: Sequence[str]) -> set[str]:
     """Return those of the ids that belong to existing chats."""
     existing: set[str] = set()
-    for start in range(0, len(chat_ids), _MAX_IDS_PER_QUERY):
-        in_batch = chats.c.id.in_(chat_ids[start : start + _MAX_IDS_PER_QUERY])
-        existing |= set(connection.execute(select(chats.c.id).where(in_batch)).scalars())
+    for batch in batches(chat_ids):
+        existing |= set(connection.execute(select(chats.c.id).where(chats.c.id.in_(batch))).scalars())
     return existing
 
 
@@ -299,9 +267,9 @@ def read_kept(connection: Connection, chat_id: str, seqs: Sequence[int]) -> dict
     """Return the separately stored data of events, by event number."""
     valid_seqs = sorted({seq for seq in seqs if 0 < seq < MAX_SEQ})
     kept: dict[int, bytes] = {}
-    for start in range(0, len(valid_seqs), _MAX_IDS_PER_QUERY):
-        values = {"of": chat_id, "seqs": valid_seqs[start : start + _MAX_IDS_PER_QUERY]}
-        kept |= {row.seq: decompress_bytes(row.kept) for row in connection.execute(_SELECT_KEPT, values)}
+    for batch in batches(valid_seqs):
+        rows = connection.execute(_SELECT_KEPT, {"of": chat_id, "seqs": batch})
+        kept |= {row.seq: zlib.decompress(row.kept) for row in rows}
     return kept
 
 

@@ -115,9 +115,7 @@ class SqlChatStore:
 
     async def get(self, owner: str, chat_id: str) -> Chat | None:
         query = SELECT_CHATS.where(_owner_condition(owner, chat_id))
-        row = await self._executor.read_or_default(
-            lambda connection: connection.execute(query).one_or_none(), None
-        )
+        row = await self._executor.fetch_one(query)
         return None if row is None else chat_from_row(row)
 
     async def list_chats(
@@ -141,7 +139,7 @@ class SqlChatStore:
             same_time = and_(chats.c.updated_at == at, chats.c.id < chat_id)
             query = query.where(or_(chats.c.updated_at < at, same_time))
         query = query.order_by(chats.c.updated_at.desc(), chats.c.id.desc()).limit(_clamp_limit(limit))
-        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        rows = await self._executor.fetch_all(query)
         return [chat_from_row(row) for row in rows]
 
     async def change(self, chat: Chat) -> bool:
@@ -150,7 +148,7 @@ class SqlChatStore:
         Return False if there is no such chat.
         """
         statement = update(chats).where(_owner_condition(chat.owner, chat.id)).values(**chat_values(chat))
-        return await self._executor.write(lambda connection: connection.execute(statement).rowcount) > 0
+        return await self._executor.execute(statement) > 0
 
     async def delete(self, owner: str, chat_id: str) -> bool:
         def work(connection: Connection) -> bool:
@@ -322,7 +320,7 @@ class SqlChatStore:
         query = SELECT_CHATS.where(
             chats.c.state == TurnState.WAITING.value, ~open_approvals.exists()
         ).order_by(chats.c.id)
-        rows = await self._executor.read(lambda connection: connection.execute(query).all())
+        rows = await self._executor.fetch_all(query)
         return [chat_from_row(row) for row in rows]
 
     async def take_over(self, chat_id: str, runner: str, previous_runner: str) -> bool:
@@ -340,9 +338,7 @@ class SqlChatStore:
     async def get_runner(self, chat_id: str) -> str | None:
         """Return the id of the runner that holds the chat."""
         query = select(chats.c.runner).where(chats.c.id == chat_id)
-        return await self._executor.read_or_default(
-            lambda connection: connection.execute(query).scalar(), None
-        )
+        return await self._executor.fetch_value(query)
 
     # Stop requests. Each is a column, stored until the runner releases the chat; the signal only speeds it
     # up. So a runner that missed the signal still finds the request.

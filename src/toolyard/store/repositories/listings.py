@@ -12,7 +12,7 @@ from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.catalog.storage import ListingKey, StoredListing
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, Signals
 from toolyard.store.errors import Conflict, StoreError
-from toolyard.store.sql.dialects import build_insert, insert_if_absent
+from toolyard.store.sql.dialects import insert_if_absent, upsert
 from toolyard.store.sql.executor import DatabaseExecutor, DatabaseWork
 from toolyard.store.sql.stored_values import compute_digest
 from toolyard.store.sql.tables import catalogues, pins
@@ -43,7 +43,7 @@ class SqlCatalogueStorage:
             .limit(1)
         )
         try:
-            row = await self._executor.read(lambda connection: connection.execute(query).one_or_none())
+            row = await self._executor.fetch_one(query)
         except StoreError as error:
             _log.warning("a stored catalogue cannot be read: %s", error.cause)
             return None
@@ -55,6 +55,7 @@ class SqlCatalogueStorage:
 
     async def save(self, stored: StoredListing) -> None:
         values = {
+            "digest": compute_digest(*stored.key),
             "server_id": stored.key.server_id,
             "entry_hash": stored.key.entry_hash,
             "scope": stored.key.scope,
@@ -68,17 +69,8 @@ class SqlCatalogueStorage:
             now = stored.fetched_at
             is_plausible = catalogues.c.fetched_at.between(now - _MAX_AGE_SECONDS, now + _MAX_FUTURE_SECONDS)
             connection.execute(delete(catalogues).where(~is_plausible))
-            statement = build_insert(connection, catalogues).values(
-                digest=compute_digest(*stored.key), **values
-            )
             # Replicas fetch the same listing concurrently: an older result must not replace a newer one.
-            connection.execute(
-                statement.on_conflict_do_update(
-                    index_elements=["digest"],
-                    set_=values,
-                    where=catalogues.c.fetched_at <= stored.fetched_at,
-                )
-            )
+            upsert(connection, catalogues, values, where=catalogues.c.fetched_at <= stored.fetched_at)
 
         await self._write_or_log(work)
 
@@ -117,14 +109,14 @@ class SqlPinStorage:
     async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:
         digests = [pin_digest(pin_key) for pin_key in pin_keys]
         query = select(self._table.c.digest, self._table.c.revision).where(self._table.c.digest.in_(digests))
-        rows = await self._executor.read(lambda connection: connection.execute(query).all())
+        rows = await self._executor.fetch_all(query)
         revisions = {row.digest: row.revision for row in rows}
         return tuple(revisions.get(digest, 0) for digest in digests)
 
     async def read(self, pin_keys: Sequence[PinKey]) -> tuple[PinEntry, ...]:
         digests = [pin_digest(pin_key) for pin_key in pin_keys]
         query = select(self._table).where(self._table.c.digest.in_(digests))
-        rows = await self._executor.read(lambda connection: connection.execute(query).all())
+        rows = await self._executor.fetch_all(query)
         entries = {row.digest: _entry_from_row(row) for row in rows}
         return tuple(entries.get(digest, PinEntry()) for digest in digests)
 
@@ -132,7 +124,7 @@ class SqlPinStorage:
         table = self._table
         query = select(table.c.seen).where(table.c.server_id == server_id, table.c.seen.is_not(None))
         query = query.distinct().order_by(self._table.c.seen).limit(_MAX_SEEN_LISTINGS)
-        rows = await self._executor.read(lambda connection: connection.execute(query).all())
+        rows = await self._executor.fetch_all(query)
         return [bytes(row.seen) for row in rows]
 
     async def servers_with_unaccepted_listings(self) -> Sequence[str]:

@@ -65,9 +65,7 @@ class SqlProposalStore:
     async def get(self, proposal_id: str) -> Proposal | None:
         """Return a proposal of anyone."""
         query = _SELECT.where(proposals.c.id == proposal_id)
-        row = await self._executor.read_or_default(
-            lambda connection: connection.execute(query).one_or_none(), None
-        )
+        row = await self._executor.fetch_one(query)
         return None if row is None else _proposal_from_row(row)
 
     async def list(self, user_id: str | None = None) -> Sequence[Proposal]:
@@ -75,23 +73,19 @@ class SqlProposalStore:
         query = _SELECT.order_by(_IS_OPEN.desc(), proposals.c.created_at.desc(), proposals.c.id)
         if user_id is not None:
             query = query.where(proposals.c.user_id == user_id)
-        rows = await self._executor.read_or_default(
-            lambda connection: connection.execute(query.limit(_MAX_LISTED)).all(), ()
-        )
+        rows = await self._executor.fetch_all(query.limit(_MAX_LISTED))
         return [_proposal_from_row(row) for row in rows]
 
     async def list_unseen(self, user_id: str) -> Sequence[Proposal]:
         """Return the decided proposals of a person that they have not seen since."""
         query = _SELECT.where(proposals.c.user_id == user_id, ~_IS_OPEN, proposals.c.seen_at.is_(None))
-        rows = await self._executor.read(
-            lambda connection: connection.execute(query.order_by(proposals.c.decided_at)).all()
-        )
+        rows = await self._executor.fetch_all(query.order_by(proposals.c.decided_at))
         return [_proposal_from_row(row) for row in rows]
 
     async def mark_seen(self, user_id: str, at: float) -> None:
         """Remember that a person has seen all decisions."""
         unseen = (proposals.c.user_id == user_id) & ~_IS_OPEN & proposals.c.seen_at.is_(None)
-        await self._change(update(proposals).where(unseen).values(seen_at=at))
+        await self._executor.execute_by_key(update(proposals).where(unseen).values(seen_at=at))
 
     async def decide(
         self,
@@ -111,38 +105,17 @@ class SqlProposalStore:
             "decided_at": at,
             "server_id": server_id,
         }
-        return await self._change(
-            update(proposals).where(proposals.c.id == proposal_id, _IS_OPEN).values(**values)
-        )
+        statement = update(proposals).where(proposals.c.id == proposal_id, _IS_OPEN).values(**values)
+        return await self._executor.execute_by_key(statement) > 0
 
     async def delete(self, user_id: str, proposal_id: str) -> bool:
         """Delete a proposal of a person. Return False if they have none with this id."""
         own = (proposals.c.id == proposal_id) & (proposals.c.user_id == user_id)
-        return await self._change(delete(proposals).where(own))
-
-    async def _change(self, statement: Any) -> bool:
-        return (
-            await self._executor.write_or_default(
-                lambda connection: connection.execute(statement).rowcount, 0
-            )
-            > 0
-        )
+        return await self._executor.execute_by_key(delete(proposals).where(own)) > 0
 
 
 def _proposal_from_row(row: Any) -> Proposal:
-    return Proposal(
-        id=row.id,
-        user_id=row.user_id,
-        user_name=row.user_name,
-        name=row.name,
-        reason=row.reason,
-        created_at=row.created_at,
-        known_id=row.known_id,
-        entry=None if row.entry is None else orjson.loads(row.entry),
-        state=ProposalState(row.state),
-        answer=row.answer,
-        decided_by=row.decided_by,
-        decided_at=row.decided_at,
-        server_id=row.server_id,
-        seen_at=row.seen_at,
-    )
+    values: dict[str, Any] = {**row._mapping, "state": ProposalState(row.state)}
+    if row.entry is not None:
+        values["entry"] = orjson.loads(row.entry)
+    return Proposal(**values)

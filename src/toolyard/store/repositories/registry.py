@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
-from sqlalchemy.exc import IntegrityError
 
 from toolyard.errors import NotFound, Taken
 from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, Signals
 from toolyard.store.repositories.cascades import delete_grant_rows, delete_server_rows, find_instance_ids
 from toolyard.store.repositories.rows import RecordRows, require_room
 from toolyard.store.sql.cipher import Cipher
-from toolyard.store.sql.dialects import insert_if_absent, violated_constraint
+from toolyard.store.sql.dialects import insert_if_absent, raise_if_violated
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.stored_values import clean_text, fold_case
 from toolyard.store.sql.tables import auth_choices, instances, servers
@@ -103,13 +102,9 @@ class SqlRegistryStorage:
                 .where(servers.c.id == server.id)
                 .values(_changeable(self._server_values(server)))
             )
-            try:
+            with raise_if_violated("unique", _name_taken_error(server.name)):
                 if not connection.execute(statement).rowcount:
                     return False
-            except IntegrityError as error:
-                if violated_constraint(error) != "unique":
-                    raise
-                raise _name_taken_error(server.name) from None
             connection.execute(delete(auth_choices).where(auth_choices.c.server_id == server.id))
             self._add_choices(connection, server)
             remaining = [choice.id for choice in server.choices]
@@ -134,13 +129,13 @@ class SqlRegistryStorage:
     async def count_instances(self) -> dict[str, int]:
         """Return the number of instances of each server, by server id."""
         query = select(instances.c.server_id, func.count()).group_by(instances.c.server_id)
-        rows = await self._executor.read(lambda connection: connection.execute(query).all())
+        rows = await self._executor.fetch_all(query)
         return {row[0]: row[1] for row in rows}
 
     async def list_instance_choices(self, server_id: str) -> Mapping[str, str]:
         """Return the choice id of every instance of a server, for all users, by instance id."""
         query = select(instances.c.id, instances.c.choice_id).where(instances.c.server_id == server_id)
-        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        rows = await self._executor.fetch_all(query)
         return {row.id: row.choice_id for row in rows}
 
     def _notify_changed(self, connection: Connection, changed_id: str) -> None:
@@ -212,13 +207,9 @@ class SqlRegistryStorage:
             own = instances.c.user_id == instance.user_id
             require_room(connection, instances, own, max_per_user, "instances", "instance_limit")
             _require_choice(connection, instance)
-            try:
+            with raise_if_violated("reference", NotFound("the user no longer exists")):
                 if not insert_if_absent(connection, instances, self._instance_values(instance)):
                     raise _slug_taken_error(instance.slug)
-            except IntegrityError as error:
-                if violated_constraint(error) != "reference":
-                    raise
-                raise NotFound("the user no longer exists") from None
             self._notify_changed(connection, instance.id)
 
         await self._executor.write(work)
@@ -239,15 +230,9 @@ class SqlRegistryStorage:
             _require_choice(connection, instance)
             if old_choice_id != instance.choice_id:
                 delete_grant_rows(connection, [instance.id])
-            try:
-                statement = (
-                    update(instances).where(is_instance).values(_changeable(self._instance_values(instance)))
-                )
-                saved = connection.execute(statement).rowcount > 0
-            except IntegrityError as error:
-                if violated_constraint(error) != "unique":
-                    raise
-                raise _slug_taken_error(instance.slug) from None
+            values = _changeable(self._instance_values(instance))
+            with raise_if_violated("unique", _slug_taken_error(instance.slug)):
+                saved = connection.execute(update(instances).where(is_instance).values(values)).rowcount > 0
             self._notify_changed(connection, instance.id)
             return saved
 

@@ -18,7 +18,7 @@ from toolyard.results.result_store import (
     put_and_evict,
 )
 from toolyard.store.errors import StoreError
-from toolyard.store.sql.dialects import build_insert
+from toolyard.store.sql.dialects import upsert
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.tables import results
 
@@ -90,12 +90,7 @@ class _DatabaseResultRows:
 
     def put(self, row: ResultRow) -> None:
         values = {**asdict(row), "size": row.size}
-        statement = build_insert(self._connection, results).values(values)
-        key_columns = ["principal", "handle"]
-        updated_values = {key: value for key, value in values.items() if key not in key_columns}
-        self._connection.execute(
-            statement.on_conflict_do_update(index_elements=key_columns, set_=updated_values)
-        )
+        upsert(self._connection, results, values, key=("principal", "handle"))
 
     def sum_bytes(self, principal: str | None) -> int:
         query = select(func.coalesce(func.sum(results.c.size), 0))

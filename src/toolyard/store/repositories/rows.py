@@ -4,7 +4,7 @@ whose fields are declared once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, Table, delete, func, select
@@ -13,7 +13,13 @@ from toolyard.errors import LimitReached
 from toolyard.store.sql.cipher import Cipher
 from toolyard.types.registry import record_fields
 
-__all__ = ["RecordRows", "delete_all_but_newest", "require_room"]
+__all__ = ["RecordRows", "batches", "delete_all_but_newest", "require_room"]
+
+
+def batches(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
+    """Yield the items in parts, each small enough for the parameters of one query."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def delete_all_but_newest(
@@ -43,6 +49,7 @@ def require_room(
 
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class RecordRows(Generic[R]):

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, Table, delete, select, update
 from toolyard.auth.storage import OAuthClient, OAuthGrant, PendingSignIn, issuer_digest
 from toolyard.store.errors import Unreadable, Unstorable
 from toolyard.store.locks import RefreshLocks
-from toolyard.store.repositories.rows import delete_all_but_newest
+from toolyard.store.repositories.rows import batches, delete_all_but_newest
 from toolyard.store.sql.cipher import Cipher
-from toolyard.store.sql.dialects import build_insert
+from toolyard.store.sql.dialects import upsert
 from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.stored_values import compute_digest
 from toolyard.store.sql.tables import auth_bound, auth_clients, auth_documents, auth_grants, auth_pending
@@ -30,7 +30,6 @@ _PENDING_MAX_AGE_SECONDS = 86_400.0
 """Age after which a pending sign-in is deleted, since the user will not return from it."""
 _MAX_PENDING_PER_KEY = 20
 """Maximum number of pending sign-ins of one user to one server; the oldest are deleted."""
-_MAX_KEYS_PER_QUERY = 500
 
 
 class SqlAuthStorage:
@@ -55,6 +54,7 @@ class SqlAuthStorage:
         """Store a pending sign-in, and delete those started more than a day before or beyond a limit."""
         row_digest = compute_digest(pending.state)
         values = {
+            "digest": row_digest,
             "key": pending.key,
             "key_digest": compute_digest(pending.key),
             # The browser proves with the state that it started the sign-in. Readers of the database must not
@@ -66,7 +66,7 @@ class SqlAuthStorage:
         def work(connection: Connection) -> None:
             is_old = auth_pending.c.began_at < pending.began_at - _PENDING_MAX_AGE_SECONDS
             connection.execute(delete(auth_pending).where(is_old))
-            _upsert_row(connection, auth_pending, row_digest, values)
+            upsert(connection, auth_pending, values)
             same_key = auth_pending.c.key_digest == values["key_digest"]
             delete_all_but_newest(
                 connection, auth_pending, same_key, auth_pending.c.began_at, self._max_pending_per_key
@@ -82,48 +82,35 @@ class SqlAuthStorage:
         body = await self._executor.write(lambda connection: connection.execute(statement).scalar())
         if body is None:
             return None
-        return _record_from_json(
-            PendingSignIn, {**self._decrypt_record(auth_pending, row_digest, body), "state": state}
-        )
+        return replace(self._decrypt_record(PendingSignIn, auth_pending, row_digest, body), state=state)
 
     # Grants.
 
     async def get_grant(self, key: str) -> OAuthGrant | None:
         row_digest = compute_digest(key)
         body = await self._read_body(auth_grants, row_digest)
-        return (
-            None
-            if body is None
-            else _record_from_json(OAuthGrant, self._decrypt_record(auth_grants, row_digest, body))
-        )
+        return None if body is None else self._decrypt_record(OAuthGrant, auth_grants, row_digest, body)
 
     async def get_grants(self, keys: Sequence[str]) -> Mapping[str, OAuthGrant]:
-        bodies: dict[str, bytes] = {}
-        for start in range(0, len(keys), _MAX_KEYS_PER_QUERY):
-            digests = [compute_digest(key) for key in keys[start : start + _MAX_KEYS_PER_QUERY]]
-            query = select(auth_grants.c.digest, auth_grants.c.body).where(auth_grants.c.digest.in_(digests))
-            rows = await self._executor.read(lambda connection, query=query: connection.execute(query).all())
-            bodies |= {row.digest: row.body for row in rows}
+        keys_by_digest = {compute_digest(key): key for key in keys}
         grants: dict[str, OAuthGrant] = {}
-        for key in keys:
-            if (body := bodies.get(compute_digest(key))) is not None:
+        for batch in batches(list(keys_by_digest)):
+            query = select(auth_grants.c.digest, auth_grants.c.body).where(auth_grants.c.digest.in_(batch))
+            for digest, body in await self._executor.fetch_all(query):
                 # One damaged grant must not hide the others.
                 with suppress(Unreadable):
-                    grants[key] = _record_from_json(
-                        OAuthGrant, self._decrypt_record(auth_grants, compute_digest(key), body)
-                    )
+                    grant = self._decrypt_record(OAuthGrant, auth_grants, digest, body)
+                    grants[keys_by_digest[digest]] = grant
         return grants
 
     async def put_grant(self, key: str, grant: OAuthGrant) -> None:
-        values = {"key": key, **self._grant_values(key, grant)}
-        await self._executor.write(
-            lambda connection: _upsert_row(connection, auth_grants, compute_digest(key), values)
-        )
+        values = {"digest": compute_digest(key), "key": key, **self._grant_values(key, grant)}
+        await self._put_row(auth_grants, values)
 
     async def swap_grant(self, key: str, serial: str, grant: OAuthGrant) -> bool:
         is_same_serial = (auth_grants.c.digest == compute_digest(key)) & (auth_grants.c.serial == serial)
         statement = update(auth_grants).where(is_same_serial).values(**self._grant_values(key, grant))
-        return await self._executor.write(lambda connection: connection.execute(statement).rowcount) > 0
+        return await self._executor.execute(statement) > 0
 
     async def drop_grant(self, key: str) -> None:
         await self._delete_rows(auth_grants, auth_grants.c.digest == compute_digest(key))
@@ -141,7 +128,7 @@ class SqlAuthStorage:
         if body is None:
             return None
         try:
-            return _record_from_json(OAuthClient, self._decrypt_record(auth_clients, row_digest, body))
+            return self._decrypt_record(OAuthClient, auth_clients, row_digest, body)
         except Unreadable:
             _log.warning(
                 "the client registration at the authorization server %s (for %s) cannot be decrypted with"
@@ -154,14 +141,13 @@ class SqlAuthStorage:
     async def put_client(self, client: OAuthClient) -> None:
         row_digest = compute_digest(client.issuer, client.redirect_uri)
         values = {
+            "digest": row_digest,
             "issuer": client.issuer,
             "redirect_uri": client.redirect_uri,
             "client_id": client.client_id,
             "body": self._encrypt_record(auth_clients, row_digest, client),
         }
-        await self._executor.write(
-            lambda connection: _upsert_row(connection, auth_clients, row_digest, values)
-        )
+        await self._put_row(auth_clients, values)
 
     async def drop_client(self, client: OAuthClient) -> None:
         row_digest = compute_digest(client.issuer, client.redirect_uri)
@@ -172,22 +158,18 @@ class SqlAuthStorage:
 
     async def publish_document(self, issuer: str) -> None:
         """Store the issuer under its digest."""
-        values = {"issuer": issuer}
-        row_digest = issuer_digest(issuer)
-        await self._executor.write(
-            lambda connection: _upsert_row(connection, auth_documents, row_digest, values)
-        )
+        await self._put_row(auth_documents, {"digest": issuer_digest(issuer), "issuer": issuer})
 
     async def get_document_issuer(self, digest: str) -> str | None:
         """Return the issuer stored under a digest."""
         query = select(auth_documents.c.issuer).where(auth_documents.c.digest == digest)
-        return await self._executor.read(lambda connection: connection.execute(query).scalar())
+        return await self._executor.fetch_value(query)
 
     async def get_bound_issuer(self, server_url: str, client_id: str) -> str | None:
         query = select(auth_bound.c.issuer).where(
             auth_bound.c.digest == compute_digest(server_url, client_id)
         )
-        return await self._executor.read(lambda connection: connection.execute(query).scalar())
+        return await self._executor.fetch_value(query)
 
     async def bind_issuer(self, server_url: str, client_id: str, issuer: str | None) -> None:
         row_digest = compute_digest(server_url, client_id)
@@ -195,18 +177,19 @@ class SqlAuthStorage:
             await self._delete_rows(auth_bound, auth_bound.c.digest == row_digest)
             return
         values = {"server_url": server_url, "client_id": client_id, "issuer": issuer}
-        await self._executor.write(lambda connection: _upsert_row(connection, auth_bound, row_digest, values))
+        await self._put_row(auth_bound, {"digest": row_digest, **values})
 
     # Rows.
 
     async def _read_body(self, table: Table, row_digest: str) -> bytes | None:
         query = select(table.c.body).where(table.c.digest == row_digest)
-        return await self._executor.read(lambda connection: connection.execute(query).scalar())
+        return await self._executor.fetch_value(query)
+
+    async def _put_row(self, table: Table, values: dict[str, Any]) -> None:
+        await self._executor.write(lambda connection: upsert(connection, table, values))
 
     async def _delete_rows(self, table: Table, condition: Any) -> None:
-        await self._executor.write_or_default(
-            lambda connection: connection.execute(delete(table).where(condition)), None
-        )
+        await self._executor.execute_by_key(delete(table).where(condition))
 
     def _grant_values(self, key: str, grant: OAuthGrant) -> dict[str, Any]:
         return {"serial": grant.serial, "body": self._encrypt_record(auth_grants, compute_digest(key), grant)}
@@ -220,13 +203,9 @@ class SqlAuthStorage:
             raise Unstorable(f"a sign-in cannot be stored: {error}") from None
         return self._cipher.encrypt(body, _associated_data(table, row_digest))
 
-    def _decrypt_record(self, table: Table, row_digest: str, body: bytes) -> dict[str, Any]:
-        return orjson.loads(self._cipher.decrypt(bytes(body), _associated_data(table, row_digest)))
-
-
-def _upsert_row(connection: Connection, table: Table, row_digest: str, values: dict[str, Any]) -> None:
-    statement = build_insert(connection, table).values(digest=row_digest, **values)
-    connection.execute(statement.on_conflict_do_update(index_elements=["digest"], set_=values))
+    def _decrypt_record(self, record_type: type[_R], table: Table, row_digest: str, body: bytes) -> _R:
+        decrypted = self._cipher.decrypt(bytes(body), _associated_data(table, row_digest))
+        return _record_from_json(record_type, orjson.loads(decrypted))
 
 
 def _associated_data(table: Table, row_digest: str) -> str:

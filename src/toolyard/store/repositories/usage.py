@@ -57,9 +57,7 @@ class SqlUsage:
         if group in (UsageGroup.SERVER, UsageGroup.TOOL, UsageGroup.MODEL):
             query = query.where(column != "")
         order = column if group is UsageGroup.DAY else func.sum(usage.c.calls + usage.c.requests).desc()
-        rows = await self._executor.read_or_default(
-            lambda connection: connection.execute(query.order_by(order, column)).all(), ()
-        )
+        rows = await self._executor.fetch_all(query.order_by(order, column))
         # PostgreSQL returns sums of integers as decimals.
         return [UsageSums(row.key, *(_as_number(each) for each in row[1:])) for row in rows]
 
@@ -67,9 +65,7 @@ class SqlUsage:
         """Return the calls of each tool since the day of a time, of one person or of everybody."""
         first_day = datetime.fromtimestamp(since, UTC).date()
         sums = await self.sum_by(UsageGroup.TOOL, first_day, date.max, person=person)
-        oldest = await self._executor.read_or_default(
-            lambda connection: connection.execute(select(func.min(usage.c.day))).scalar(), None
-        )
+        oldest = await self._executor.fetch_value(select(func.min(usage.c.day)))
         if oldest is None:
             return ToolUsage()
         begin = datetime.fromisoformat(oldest).replace(tzinfo=UTC).timestamp()

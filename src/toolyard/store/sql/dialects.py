@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, LiteralString, cast
+from typing import Any, Literal, LiteralString, TypeAlias, cast
 from weakref import WeakSet
 
 from sqlalchemy import (
     URL,
+    ColumnElement,
     Connection,
     Engine,
     Table,
@@ -29,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 
 from toolyard.store.errors import DatabaseUnusable
 
@@ -48,11 +49,15 @@ __all__ = [
     "is_timeout_error",
     "is_wal_enabled",
     "parse_postgresql_url",
+    "raise_if_violated",
     "schema_change_transaction",
     "update_many",
+    "upsert",
     "violated_constraint",
 ]
 
+
+Constraint: TypeAlias = Literal["unique", "reference"]
 
 _SQLITE_READ_CONNECTIONS = 4
 _POSTGRESQL_POOL_SIZE = 8
@@ -316,7 +321,35 @@ def insert_if_absent(connection: Connection, table: Table, values: Mapping[str, 
     return connection.execute(statement.returning(*table.primary_key)).first() is not None
 
 
-def violated_constraint(error: DBAPIError) -> Literal["unique", "reference"] | None:
+def upsert(
+    connection: Connection,
+    table: Table,
+    values: Mapping[str, Any],
+    *,
+    key: Sequence[str] = ("digest",),
+    where: ColumnElement[bool] | None = None,
+) -> None:
+    """Insert a row, or update the row with the same key if it fulfils a condition."""
+    statement = build_insert(connection, table).values(**values)
+    updated = {name: value for name, value in values.items() if name not in key}
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=updated, where=where))
+
+
+@contextmanager
+def raise_if_violated(constraint: Constraint, error: Exception) -> Generator[None]:
+    """Raise an error of the domain in place of a violated constraint.
+
+    The constraint decides, and not a query before it, which would race with other writers.
+    """
+    try:
+        yield
+    except IntegrityError as violation:
+        if violated_constraint(violation) != constraint:
+            raise
+        raise error from None
+
+
+def violated_constraint(error: DBAPIError) -> Constraint | None:
     """Return the kind of constraint that a statement violated; None for any other error."""
     code = _error_code(error)
     if code in (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505"):

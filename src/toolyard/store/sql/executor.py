@@ -15,12 +15,12 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Executable
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 
 from toolyard.errors import ToolyardError
@@ -137,6 +137,33 @@ class DatabaseExecutor:
         except Unstorable:
             return default
 
+    # Single statements. A key from outside that cannot be stored matches no row.
+
+    async def fetch_all(self, query: Executable, params: Mapping[str, Any] | None = None) -> Sequence[Any]:
+        """Return all rows of a query. Raises StoreError."""
+        return await self.read_or_default(lambda connection: connection.execute(query, params).all(), ())
+
+    async def fetch_one(self, query: Executable, params: Mapping[str, Any] | None = None) -> Any | None:
+        """Return the only row of a query; None if there is none. Raises StoreError."""
+        return await self.read_or_default(
+            lambda connection: connection.execute(query, params).one_or_none(), None
+        )
+
+    async def fetch_value(self, query: Executable) -> Any | None:
+        """Return the first column of the first row; None if there is none. Raises StoreError."""
+        return await self.read_or_default(lambda connection: connection.execute(query).scalar(), None)
+
+    async def execute(self, statement: Executable) -> int:
+        """Run a statement in a transaction, and return the number of changed rows.
+
+        Raises StoreError, also for a value that cannot be stored.
+        """
+        return await self.write(lambda connection: connection.execute(statement).rowcount)
+
+    async def execute_by_key(self, statement: Executable) -> int:
+        """Run a statement for a key from outside; return the number of changed rows. Raises StoreError."""
+        return await self.write_or_default(lambda connection: connection.execute(statement).rowcount, 0)
+
     async def close(self) -> None:
         """Wait for running work, then close every connection.
 
@@ -245,16 +272,14 @@ class DatabaseExecutor:
     def _run_with_retries(self, run: Callable[[DatabaseWork[_T]], _T], work: DatabaseWork[_T]) -> _T:
         # A retry follows at once: either the pool opens a new connection, or PostgreSQL has just ended the
         # transaction as the victim of a deadlock and its rival is done.
-        for _ in range(_MAX_ATTEMPTS - 1):
+        attempts_left = _MAX_ATTEMPTS
+        while True:
+            attempts_left -= 1
             try:
                 return self._run_once(run, work)
             except DBAPIError as error:
-                if self._is_aborted or not is_retryable(error):
+                if not attempts_left or self._is_aborted or not is_retryable(error):
                     raise self._unavailable_error(error) from error
-        try:
-            return self._run_once(run, work)
-        except DBAPIError as error:
-            raise self._unavailable_error(error) from error
 
     def _run_once(self, run: Callable[[DatabaseWork[_T]], _T], work: DatabaseWork[_T]) -> _T:
         try:
