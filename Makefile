@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-agents bench-chat conformance agents faults soak reference screenshots catalog-check dist
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-agents bench-startup bench-chat conformance agents faults soak reference screenshots catalog-check dist
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain mcp-proxy
 
 help:
@@ -134,6 +134,9 @@ bench-gateway: bench-envs .envs/bench-node/.done
 
 bench-agents: bench-envs
 	.venv/bin/python bench/agents.py
+
+bench-startup: .venv/.run
+	.venv/bin/python bench/startup.py
 
 bench-chat: .venv/.dev
 	.venv/bin/python bench/chat.py --write-docs

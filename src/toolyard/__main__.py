@@ -28,6 +28,7 @@ def main() -> None:
 
 def _run_background(data_dir: str) -> int:
     """Run the background process that a shim starts. Clients can connect before the program is loaded."""
+    import gc
     import signal
 
     from toolyard.background.listener import open_listener
@@ -36,18 +37,15 @@ def _run_background(data_dir: str) -> int:
     listener = open_listener(data_dir)
     if listener is None:
         return 0
+    gc.disable()  # `run_async` enables it
     from toolyard.cli.process_setup import protect_process
 
     protect_process()
-    import gc
     from pathlib import Path
 
-    gc.disable()
     from toolyard.background.owner import run_owner
     from toolyard.cli.runner import run_async, serve_operation
 
-    gc.freeze()
-    gc.enable()
     run_async(run_owner(listener, Path(data_dir), serve_operation))
     return 0
 

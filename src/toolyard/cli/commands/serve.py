@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 
 import click
@@ -55,9 +54,6 @@ def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
     warnings = check_startup_settings(settings, settings.host)
     listener = open_listener(settings.host, settings.port)
 
-    # Loaded modules are never freed. Without this, a tenth of the start-up time is spent in garbage
-    # collection.
-    gc.disable()
     from toolyard.web.server.logs import start_logging  # slow to load, and by now others can connect and wait
     from toolyard.web.server.startup import ServeOptions, serve
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import random
 import time
@@ -123,9 +122,6 @@ async def serve(
 
         def start_background_work() -> None:
             announce(invitation)
-            # Objects loaded so far live until exit: exclude them from garbage collection.
-            gc.freeze()
-            gc.enable()
             connecting = (
                 services.configured_servers.connect_shared_in_background() if options.settings.warm else None
             )
