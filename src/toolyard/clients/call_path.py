@@ -329,11 +329,11 @@ class CallPath:
         try:
             try:
                 located = await self._tool_directory.locate_tool(name, caller.principal, caller.chat)
+                if located is None:
+                    raise self._find_reason_for_unknown_tool(name, caller)
             except OutcomeUnknown as error:
                 # Only a listing was interrupted; the call was not made yet, so its outcome is known.
                 raise Unreachable(error.cause, server=error.server, hint=error.hint) from error.__cause__
-            if located is None:
-                raise self._find_reason_for_unknown_tool(name, caller)
             server, definition = located
             tool = definition.id
             await self._authorize_call(server, definition, call, caller)
