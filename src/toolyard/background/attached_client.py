@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -30,7 +29,7 @@ class AttachedClient:
         From now on, lines are handled as they arrive: the client must not have sent any yet.
         """
         self._endpoint = endpoint
-        self._writer = writer
+        self._transport = cast("asyncio.Transport", writer.transport)
         self._replay = replay
         self._session = StdioSession(endpoint, self._send, self._on_request_end)
         self._line_count = 0
@@ -43,7 +42,7 @@ class AttachedClient:
         self._replayed_line_answered = asyncio.Event()
         self._move_payload: bytes | None = None
         self._is_moved = False
-        self._lines = LineReader(self, cast("asyncio.Transport", writer.transport))
+        self._lines = LineReader(self, self._transport)
         if reader.at_eof():
             self._lines.stop()
 
@@ -68,7 +67,7 @@ class AttachedClient:
             if replaying is not None:
                 replaying.cancel()
             await self._session.close()
-            self._writer.close()
+            self._transport.close()
 
     def request_move(self, when: str) -> None:
         """Close the connection as soon as no request runs, so that the client attaches to another process.
@@ -138,13 +137,14 @@ class AttachedClient:
 
     def _keep(self, line: int, method: str, body: Mapping[str, Any]) -> None:
         """Let the shim keep the lines that the state of this client is made of."""
-        uri = as_object(body.get("params")).get("uri")
         if method in ("initialize", "notifications/initialized", "logging/setLevel"):
             self._write(Frame.KEEP, line, method.encode())
-        elif method == "resources/subscribe":
-            self._write(Frame.KEEP, line, f"resource {uri}".encode(errors="replace"))
-        elif method == "resources/unsubscribe":
-            self._write(Frame.FORGET, 0, f"resource {uri}".encode(errors="replace"))
+        elif method in ("resources/subscribe", "resources/unsubscribe"):
+            key = f"resource {as_object(body.get('params')).get('uri')}".encode(errors="replace")
+            if method == "resources/subscribe":
+                self._write(Frame.KEEP, line, key)
+            else:
+                self._write(Frame.FORGET, 0, key)
         elif method == "subscriptions/listen" and is_request_id(body.get("id")):
             self._listen_ids.add(body["id"])
             self._write(Frame.KEEP, line, f"listen {body.get('id')!r}".encode(errors="replace"))
@@ -152,7 +152,7 @@ class AttachedClient:
     # Answers.
 
     def _send(self, message: Message) -> None:
-        if not is_sendable(message, self._writer.transport):
+        if not is_sendable(message, self._transport):
             return
         line = 0
         if "method" not in message:
@@ -192,9 +192,9 @@ class AttachedClient:
         return line
 
     def _write(self, kind: int, line: int, payload: bytes = b"") -> None:
-        if not self._writer.transport.is_closing():
-            with contextlib.suppress(OSError):
-                self._writer.write(write_frame(kind, line, payload))
+        # uvloop warns about writes to a lost connection, and never raises.
+        if not self._transport.is_closing():
+            self._transport.write(write_frame(kind, line, payload))
 
 
 _UNREADABLE = object()
