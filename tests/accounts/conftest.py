@@ -11,8 +11,7 @@ from argon2 import PasswordHasher
 
 from toolyard.accounts import AccountService
 from toolyard.accounts.passwords import AsyncPasswordHasher
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 
 
 @dataclass

@@ -23,8 +23,7 @@ from toolyard.accounts.errors import NotAllowed, ProviderFailed, SignInRefused, 
 from toolyard.accounts.oidc.sign_in import OidcSignIn
 from toolyard.accounts.provisioning import find_or_create_account
 from toolyard.accounts.random_secrets import hash_secret, new_secret
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.errors import ToolyardError
 from toolyard.net import OutboundHttp
 from toolyard.types.account import Right, Role, TokenScope

@@ -14,8 +14,7 @@ from toolyard.accounts.browser_sessions import Device, DeviceCookies
 from toolyard.accounts.errors import Invalid, NotAllowed, SignInRefused, TooManySignIns
 from toolyard.accounts.passwords import AsyncPasswordHasher
 from toolyard.accounts.startup import create_first_admin_link
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.types.account import Role, User
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from toolyard.accounts import AccountService
 from toolyard.accounts.account_status import Identity, effective_role, resolve_effective_user
 from toolyard.accounts.errors import NotAllowed, SignInRefused
 from toolyard.accounts.provisioning import parse_identity
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.types.account import Right, Role, TokenScope, User
 
 ISSUER = "https://id.example"

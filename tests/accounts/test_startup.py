@@ -8,8 +8,7 @@ import pytest
 
 from toolyard.accounts.errors import StartRefused
 from toolyard.accounts.startup import check_startup_settings, public_base_url
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 
 OIDC: dict[str, Any] = {"oidc_issuer": "https://id.example", "oidc_client_id": "toolyard"}
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from toolyard.config import file_writer, plan_import, read_approvals, write_import
+from toolyard.config import files, plan_import, read_approvals, write_import
 from toolyard.config.exporters.client_files import EntryEdit, plan_edits, write_entry
 from toolyard.config.file_approvals import approvals_path, record_approval
-from toolyard.config.file_writer import lock_for_editing
+from toolyard.config.files import lock_for_editing
 from toolyard.errors import ConfigError
 
 _MOMENT = 0.3
@@ -33,7 +33,7 @@ def beside(file: Path, others: bytes, work: Callable[[], Any]) -> Future[Any]:
 def test_who_does_not_come_to_an_end_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_writer, "_LOCK_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(files, "_LOCK_TIMEOUT_SECONDS", 0.1)
     with (
         lock_for_editing(tmp_path / "mcp.json"),
         pytest.raises(TimeoutError, match="another program has been writing there"),

@@ -20,9 +20,8 @@ from toolyard.config.exporters.client_files import (
     resolve_entry_path,
     write_entry,
 )
-from toolyard.config.exporters.errors import EditRefused
-from toolyard.config.exporters.json_members import find_comments, remove_member, set_member
-from toolyard.config.sources.json_reader import read_json
+from toolyard.config.exporters.text_edits import EditRefused, find_comments, remove_member, set_member
+from toolyard.config.sources.json_document import read_json
 from toolyard.errors import ConfigError
 
 

@@ -22,7 +22,7 @@ from toolyard.config import (
     write_import,
 )
 from toolyard.config.importers.merge import insert_servers
-from toolyard.config.sources.json_reader import read_json
+from toolyard.config.sources.json_document import read_json
 from toolyard.errors import ConfigError
 from toolyard.gateway.client_snippets import CLIENT_FORMATS
 from toolyard.types.server import StdioSpec

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.config.sources.json_document import format_path
-from toolyard.config.sources.json_reader import MAX_JSON_DEPTH, read_json
+from toolyard.config.sources.json_document import MAX_JSON_DEPTH, format_path, read_json
 from toolyard.errors import ConfigError
 
 values = st.recursive(

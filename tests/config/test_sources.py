@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolyard.config import Configuration, load_config
-from toolyard.config.sources.layers import layer_from_mapping
-from toolyard.config.sources.merge import merge_layers
+from toolyard.config.sources.layers import layer_from_mapping, merge_layers
 from toolyard.errors import ConfigError
 from toolyard.types.server import Provenance, StdioSpec
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.types.account import LOCAL_PRINCIPAL, Role, User
 
 __all__ = ["Identity", "effective_role", "resolve_effective_user"]

@@ -24,8 +24,7 @@ from toolyard.accounts.random_secrets import (
     new_secret,
     new_token,
 )
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.errors import Problem
 from toolyard.types.account import (
     LOCAL_PRINCIPAL,

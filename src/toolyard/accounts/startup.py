@@ -6,8 +6,7 @@ from toolyard.accounts.errors import StartRefused
 from toolyard.accounts.provisioning import candidate_names
 from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.accounts.service import AccountService
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.config.value_checks import header_name_fault
 from toolyard.types.account import Role
 

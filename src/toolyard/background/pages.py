@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from toolyard.concurrency.lru_cache import LruCache
 from toolyard.concurrency.tasks import cancel_tasks
 from toolyard.config import load_config, load_settings
-from toolyard.config.settings.choices import PeopleMode
+from toolyard.config.settings.table import PeopleMode
 from toolyard.store.lazy_database import LazyDatabase
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from toolyard.background.runtime_dir import RuntimeDirError, RuntimePaths, lock_
 from toolyard.background.shim import BackgroundLink, NotAttached, read_line
 from toolyard.background.views import Views
 from toolyard.clients.process_pool import ProcessPool
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.store import Database
 
 __all__ = ["LocalClients", "ServedPages", "serve_local_clients"]

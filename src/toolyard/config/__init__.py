@@ -13,14 +13,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from toolyard.config.configuration_diff import ConfigDiff, diff_configurations
     from toolyard.config.data_dir import default_data_dir
-    from toolyard.config.example import example_config
     from toolyard.config.file_approvals import FileApproval, FileApprovals, read_approvals
     from toolyard.config.file_review import Review, ReviewedServer, approve_file, review_file
     from toolyard.config.importers.locations import ClientFile, project_client_files, user_client_files
     from toolyard.config.importers.merge import ImportedServer, ImportPlan, plan_import, write_import
-    from toolyard.config.settings.choices import LogFormat, LogLevel, PeopleMode, Registration, WriteTools
+    from toolyard.config.known_servers import example_config
     from toolyard.config.settings.sources import load_settings
-    from toolyard.config.settings.table import SETTINGS, Setting, Settings, SettingValue
+    from toolyard.config.settings.table import (
+        SETTINGS,
+        LogFormat,
+        LogLevel,
+        PeopleMode,
+        Registration,
+        Setting,
+        Settings,
+        SettingValue,
+        WriteTools,
+    )
     from toolyard.config.sources.discovery import discover_config_path
     from toolyard.config.sources.load import load_config, parse_config
     from toolyard.config.watch import ConfigBroken, ConfigChange, watch_config
@@ -69,14 +78,16 @@ _EXPORTS_BY_MODULE = {
     "config.data_dir": ("default_data_dir",),
     "config.configuration_diff": ("ConfigDiff", "diff_configurations"),
     "config.sources.discovery": ("discover_config_path",),
-    "config.example": ("example_config",),
+    "config.known_servers": ("example_config",),
     "config.importers.merge": ("ImportPlan", "ImportedServer", "plan_import", "write_import"),
     "config.importers.locations": ("ClientFile", "project_client_files", "user_client_files"),
     "config.sources.load": ("load_config", "parse_config"),
     "config.file_review": ("Review", "ReviewedServer", "approve_file", "review_file"),
-    "config.settings.choices": ("LogFormat", "LogLevel", "PeopleMode", "Registration", "WriteTools"),
     "config.settings.sources": ("load_settings",),
-    "config.settings.table": ("SETTINGS", "Setting", "SettingValue", "Settings"),
+    "config.settings.table": (
+        *("SETTINGS", "Setting", "SettingValue", "Settings"),
+        *("LogFormat", "LogLevel", "PeopleMode", "Registration", "WriteTools"),
+    ),
     "config.watch": ("ConfigBroken", "ConfigChange", "watch_config"),
     "types.server": ("Configuration",),
 }

@@ -15,10 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 
-from toolyard.config.file_reader import decode_utf8, read_regular_file
-from toolyard.config.file_writer import lock_for_editing, write_private_file
-from toolyard.config.sources.json_document import JsonValue
-from toolyard.config.sources.json_reader import read_json
+from toolyard.config.files import decode_utf8, lock_for_editing, read_regular_file, write_private_file
+from toolyard.config.sources.json_document import JsonValue, read_json
 from toolyard.errors import ConfigError, Problem
 
 __all__ = [

@@ -22,6 +22,7 @@ __all__ = [
     "KnownServer",
     "KnownVariable",
     "SignInMethod",
+    "example_config",
     "read_known_servers",
     "search_known_servers",
 ]
@@ -160,3 +161,10 @@ def _replace_variables(value: JsonValue, values: Mapping[str, str]) -> JsonValue
         for name, text in values.items():
             value = value.replace(f"${{{name}}}", text)
     return value
+
+
+def example_config() -> str:
+    """Return the text of a first ``mcp.json``, with the server Context7, disabled."""
+    from importlib.resources import files  # slow to import, and rarely needed
+
+    return files("toolyard.config").joinpath("example.mcp.json").read_text(encoding="utf-8")

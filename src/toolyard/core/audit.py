@@ -7,8 +7,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from toolyard.config.settings.choices import AuditMode, PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import AuditMode, PeopleMode, Settings
 from toolyard.store.errors import StoreError
 from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.usage import MODEL_REQUEST_ACTION, TOOL_CALL_ACTION

@@ -9,8 +9,7 @@ from toolyard.accounts.account_status import resolve_effective_user
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.concurrency.lru_cache import LruCache
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.composition import Core

@@ -10,8 +10,7 @@ from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.clients import ConnectionManager
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.concurrency.tasks import BackgroundTasks
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.server_updates import ServerUpdates
 from toolyard.registry.errors import NotFound

@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from toolyard.agents.models.available_models import ListedModel, Models, ModelTestAnswer
-from toolyard.config.settings.model_providers import MODEL_KEY_VARIABLE_PREFIX, MODEL_PROVIDERS
-from toolyard.config.settings.models import MODEL_NAME_HINT, is_model_name
+from toolyard.config.settings.models import (
+    MODEL_KEY_VARIABLE_PREFIX,
+    MODEL_NAME_HINT,
+    MODEL_PROVIDERS,
+    is_model_name,
+)
 from toolyard.net import AddressGuard
 from toolyard.registry.errors import NotFound
 from toolyard.registry.field_validation import client_credential_fault

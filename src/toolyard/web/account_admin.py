@@ -13,8 +13,7 @@ from toolyard.accounts.provisioning import validate_name
 from toolyard.accounts.service import INVITE_LIFETIME_SECONDS
 from toolyard.accounts.startup import build_invite_link
 from toolyard.agents.chat.chats import ChatService
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.current_config import CurrentConfig
 from toolyard.core.server_updates import ServerUpdates

@@ -18,8 +18,7 @@ from toolyard.accounts.errors import NotAllowed, NotSignedIn, ProviderFailed
 from toolyard.accounts.random_secrets import is_token
 from toolyard.clients import ConnectionManager
 from toolyard.concurrency.lru_cache import LruCache
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.core.agents import AgentRoster
 from toolyard.core.audit import AuditRecorder
 from toolyard.core.current_config import CurrentConfig

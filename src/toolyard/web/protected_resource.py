@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from toolyard.accounts import AccountService
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.net import OutboundHttp
 from toolyard.types.account import RequestUser, Right, TokenScope
 from toolyard.web.access.dependencies import read_bearer_token

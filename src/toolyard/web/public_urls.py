@@ -7,8 +7,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 
 from toolyard.auth.sign_in_target import ClientIdentity
-from toolyard.config.settings.choices import Registration
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import Registration, Settings
 from toolyard.core.interface_links import InterfaceLinks
 from toolyard.types.server import Server
 from toolyard.web.access.request_context import get_request_context

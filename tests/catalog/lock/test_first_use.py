@@ -12,7 +12,7 @@ from toolyard.catalog.lock.errors import Outdated, PinsUnavailable
 from toolyard.catalog.lock.first_use import FirstUseLock, MemoryPinEntryStorage, first_use_pin_key
 from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
 from toolyard.catalog.sqlite_storage import SqliteCatalogueStorage, SqlitePinEntryStorage
-from toolyard.config.settings.choices import PinTools
+from toolyard.config.settings.table import PinTools
 from toolyard.types.server import HttpSpec, Server, Trust
 from toolyard.types.tool import Definition, RawListing, ValidatedListing
 

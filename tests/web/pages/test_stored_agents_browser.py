@@ -17,8 +17,7 @@ from tests.web.conftest import password_hash
 from tests.web.pages.test_browser import Looking, schemes, window
 
 from toolyard.accounts import AccountService
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.store import Database
 from toolyard.types.account import Role
 from toolyard.web.access.cookies import cookie_name

@@ -28,7 +28,7 @@ from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import ServerPins, pack_pins, unpack_pins
 from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
 from toolyard.concurrency.lru_cache import LruCache
-from toolyard.config.settings.choices import PinTools
+from toolyard.config.settings.table import PinTools
 from toolyard.errors import ConfigError, ToolyardError
 from toolyard.types.server import HttpSpec, Server, Trust
 from toolyard.types.tool import ValidatedListing

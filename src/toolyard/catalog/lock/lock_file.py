@@ -28,8 +28,7 @@ from toolyard.catalog.lock.pins import (
     raise_broken_lock,
     require_object,
 )
-from toolyard.config.file_reader import decode_utf8, read_regular_file
-from toolyard.config.file_writer import lock_for_editing, write_atomically
+from toolyard.config.files import decode_utf8, lock_for_editing, read_regular_file, write_atomically
 from toolyard.errors import ConfigError
 from toolyard.types.server import Server, StdioSpec
 from toolyard.types.tool import ValidatedListing

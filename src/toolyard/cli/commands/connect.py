@@ -118,7 +118,7 @@ def command(
     if not write and not remove:
         _show_snippet(options, shown)
         return 0
-    from toolyard.config.exporters.errors import EditRefused
+    from toolyard.config.exporters.text_edits import EditRefused
 
     try:
         update_client_file(

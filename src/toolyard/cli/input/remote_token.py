@@ -7,7 +7,7 @@ from pathlib import Path
 
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.output.messages import show_note
-from toolyard.config.file_reader import is_exposed
+from toolyard.config.files import is_exposed
 
 __all__ = ["REMOTE_TOKEN_VARIABLE", "read_token"]
 

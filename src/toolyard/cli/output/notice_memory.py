@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from toolyard.config.file_reader import read_regular_file
-from toolyard.config.file_writer import write_private_file
+from toolyard.config.files import read_regular_file, write_private_file
 from toolyard.errors import ConfigError
 
 __all__ = ["NoticeMemory"]

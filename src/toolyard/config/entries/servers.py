@@ -8,12 +8,12 @@ options are parsed here, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
-from toolyard.config.entries.allowlists import read_allow_tools, report_bare_stars
-from toolyard.config.entries.checked_object import CheckedObject
-from toolyard.config.entries.raw_entries import RawBundle, RawServer
+from toolyard.config.entries.checked_object import CheckedObject, ProblemReport
 from toolyard.config.sources.json_document import JsonPath
 from toolyard.config.suggestions import did_you_mean
 from toolyard.types.server import (
@@ -32,14 +32,96 @@ from toolyard.types.server import (
 )
 
 __all__ = [
+    "BARE_STAR_HINT",
+    "ConfigLayer",
+    "RawBundle",
+    "RawServer",
     "invalid_compatible_server",
+    "is_bare_star",
+    "read_allow_tools",
     "read_bundle",
     "read_compatible_server",
     "read_flat_transport",
     "read_nested_transport",
     "read_oauth",
     "read_strict_server",
+    "report_bare_stars",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class RawServer:
+    """A server with unexpanded variables. ``server`` is None if its transport is invalid.
+
+    ``transport_path`` is the location of the transport's keys, which depends on the dialect.
+    """
+
+    server: Server | None
+    path: JsonPath
+    transport_path: JsonPath
+    report: ProblemReport
+    fallback: Server | None = None
+    """Definition that is listed if the entry is invalid. None in the strict dialect, where an invalid entry
+    makes the whole configuration invalid. ``report`` then belongs to this entry alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawBundle:
+    """A bundle with the location of its entry. ``bundle`` is None if its entry is invalid."""
+
+    bundle: Bundle | None
+    server_id: str | None
+    path: JsonPath
+    report: ProblemReport
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigLayer:
+    """All entries of one source. ``approved`` is False for a discovered file that is not approved yet."""
+
+    report: ProblemReport
+    servers: dict[str, RawServer] = field(default_factory=dict[str, RawServer])
+    bundles: dict[str, RawBundle] = field(default_factory=dict[str, RawBundle])
+    broken: bool = False
+    """The source is not valid JSON, so references to missing entries are not reported."""
+    approved: bool = True
+    folder: Path | None = None
+    """Project folder of a discovered file, in which its stdio servers run."""
+
+
+BARE_STAR_HINT = "an untrusted server cannot be allowed everything: list the tools you need"
+
+_ALLOW_TOOLS_KEY = "allowTools"
+
+
+def read_allow_tools(entry: CheckedObject) -> tuple[str, ...] | None:
+    """Return the allowlist, or None if it is missing.
+
+    An empty one is a problem: it would block every tool.
+    """
+    if entry.value.get(_ALLOW_TOOLS_KEY) == []:
+        entry.report.add_problem(
+            (*entry.path, _ALLOW_TOOLS_KEY),
+            "expected at least one tool, found an empty list",
+            hint="leave allowTools out to allow every tool of a trusted server",
+        )
+    return entry.patterns(_ALLOW_TOOLS_KEY)
+
+
+def is_bare_star(pattern: str) -> bool:
+    """Return whether a pattern matches every name."""
+    return bool(pattern) and not pattern.strip("*")
+
+
+def report_bare_stars(patterns: tuple[str, ...] | None, path: JsonPath, report: ProblemReport) -> None:
+    """Report patterns that match everything, which are not allowed for an untrusted server."""
+    for index, pattern in enumerate(patterns or ()):
+        if is_bare_star(pattern):
+            report.add_problem(
+                (*path, _ALLOW_TOOLS_KEY, index),
+                f'expected the name of a tool or a narrower glob, found "{pattern}"',
+                hint=BARE_STAR_HINT,
+            )
 
 
 _NO_IDS: Mapping[str, str] = MappingProxyType({})

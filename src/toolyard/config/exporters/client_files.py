@@ -12,14 +12,27 @@ from enum import StrEnum
 from pathlib import Path
 from typing import cast
 
-from toolyard.config.exporters.errors import EditRefused, refuse_edit
-from toolyard.config.exporters.json_members import find_comments, remove_member, set_member, value_text
-from toolyard.config.exporters.toml_tables import remove_table, set_flag, set_table
-from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, decode_utf8, encode_like, read_regular_file
-from toolyard.config.file_writer import lock_for_editing, write_with_backup
+from toolyard.config.exporters.text_edits import (
+    EditRefused,
+    find_comments,
+    refuse_edit,
+    remove_member,
+    remove_table,
+    set_flag,
+    set_member,
+    set_table,
+    value_text,
+)
+from toolyard.config.files import (
+    MAX_CLIENT_FILE_BYTES,
+    decode_utf8,
+    encode_like,
+    lock_for_editing,
+    read_regular_file,
+    write_with_backup,
+)
 from toolyard.config.importers.locations import ClientFile
-from toolyard.config.sources.json_document import JsonValue
-from toolyard.config.sources.json_reader import read_json
+from toolyard.config.sources.json_document import JsonValue, read_json
 from toolyard.errors import ConfigError, Problem
 
 __all__ = [

@@ -18,8 +18,13 @@ from toolyard.config.exporters.client_files import (
     write_entry,
 )
 from toolyard.config.file_approvals import hash_content
-from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
-from toolyard.config.file_writer import lock_for_editing, write_private_file
+from toolyard.config.files import (
+    MAX_CLIENT_FILE_BYTES,
+    decode_utf8,
+    lock_for_editing,
+    read_regular_file,
+    write_private_file,
+)
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import ConfigError, Problem
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 
-from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
+from toolyard.config.files import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
 from toolyard.config.importers.translation import EntryTranslation, ForeignServer, escape_variables
-from toolyard.config.sources.json_document import JsonValue
-from toolyard.config.sources.json_reader import read_json
+from toolyard.config.sources.json_document import JsonValue, read_json
 from toolyard.errors import ConfigError, Problem
 
 __all__ = [

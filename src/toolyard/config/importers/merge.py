@@ -12,16 +12,19 @@ from datetime import datetime
 from pathlib import Path
 
 from toolyard.config.entries.identifiers import MAX_ID_CHARACTERS, sanitize_id
-from toolyard.config.exporters.json_members import detect_newline
-from toolyard.config.file_reader import decode_utf8, encode_like, read_regular_file
-from toolyard.config.file_writer import lock_for_editing, write_with_backup
+from toolyard.config.exporters.text_edits import detect_newline
+from toolyard.config.files import (
+    decode_utf8,
+    encode_like,
+    lock_for_editing,
+    read_regular_file,
+    write_with_backup,
+)
 from toolyard.config.importers.formats import ForeignFile, read_foreign_file
 from toolyard.config.importers.translation import ForeignServer
 from toolyard.config.self_reference import starts_toolyard
-from toolyard.config.sources.json_document import JsonValue
-from toolyard.config.sources.json_reader import read_json
-from toolyard.config.sources.layers import layer_from_mapping, layer_from_text
-from toolyard.config.sources.merge import merge_layers
+from toolyard.config.sources.json_document import JsonValue, read_json
+from toolyard.config.sources.layers import layer_from_mapping, layer_from_text, merge_layers
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.server import Provenance, Server
 

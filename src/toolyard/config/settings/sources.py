@@ -17,9 +17,8 @@ from toolyard.config.data_dir import (
     owner_hint,
     writable_problem,
 )
-from toolyard.config.file_reader import decode_utf8, is_exposed, read_regular_file
-from toolyard.config.settings.model_providers import MODEL_KEY_VARIABLE_PREFIX
-from toolyard.config.settings.models import model_ref_fault
+from toolyard.config.files import decode_utf8, is_exposed, read_regular_file
+from toolyard.config.settings.models import MODEL_KEY_VARIABLE_PREFIX, model_ref_fault
 from toolyard.config.settings.table import SETTINGS, Setting, Settings
 from toolyard.config.settings.value_types import InvalidValueError, ValueFault
 from toolyard.config.suggestions import did_you_mean

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from toolyard.config.data_dir import default_data_dir
-from toolyard.config.entries.raw_entries import ConfigLayer
+from toolyard.config.entries.checked_object import ProblemReport
+from toolyard.config.entries.servers import ConfigLayer
 from toolyard.config.file_approvals import FileApprovals, hash_content, read_approvals
-from toolyard.config.file_reader import decode_utf8, read_regular_file
-from toolyard.config.problem_report import ProblemReport
+from toolyard.config.files import decode_utf8, read_regular_file
 from toolyard.config.self_reference import disable_self_references
 from toolyard.config.server_folders import CLIENT_DIR_VARIABLE, place_servers
 from toolyard.config.sources.discovery import (
@@ -22,8 +22,7 @@ from toolyard.config.sources.discovery import (
     find_project_folder,
     reconstruct_choice,
 )
-from toolyard.config.sources.layers import layer_from_mapping, layer_from_text
-from toolyard.config.sources.merge import merge_layers
+from toolyard.config.sources.layers import layer_from_mapping, layer_from_text, merge_layers
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.server import Configuration
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from toolyard.config.entries.raw_entries import RawServer
+from toolyard.config.entries.servers import RawServer
 from toolyard.config.sources.json_document import JsonPath, format_path
 from toolyard.config.value_checks import (
     argument_fault,

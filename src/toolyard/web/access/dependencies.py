@@ -11,8 +11,7 @@ from starlette.exceptions import HTTPException
 
 from toolyard.accounts import AccountService
 from toolyard.accounts.errors import NotAllowed, NotSignedIn
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.errors import ToolyardError
 from toolyard.types.account import RequestUser, Right, Role, User
 from toolyard.web.access.cookies import Browser, ensure_browser, find_browser

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 
 __all__ = ["ConnectionLimits", "EvictableConnection", "create_connection_limits", "raise_descriptor_limit"]
 

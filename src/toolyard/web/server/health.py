@@ -9,7 +9,7 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from toolyard.accounts.errors import NotAllowed
-from toolyard.config.settings.choices import PeopleMode
+from toolyard.config.settings.table import PeopleMode
 from toolyard.errors import ToolyardError
 from toolyard.store.errors import WrongKey
 from toolyard.types.account import Right

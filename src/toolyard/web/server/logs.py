@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import orjson
 
-from toolyard.config.settings.choices import LogFormat, LogLevel
+from toolyard.config.settings.table import LogFormat, LogLevel
 
 __all__ = ["WarningThrottle", "start_logging"]
 

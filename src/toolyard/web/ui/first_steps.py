@@ -13,8 +13,7 @@ from starlette.responses import Response
 
 from toolyard.accounts import AccountService
 from toolyard.agents.chat.chats import ChatService
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.core.current_config import CurrentConfig
 from toolyard.core.local_clients import has_local_client
 from toolyard.registry import Registry

@@ -22,7 +22,7 @@ from toolyard.cli.runner import run_async
 from toolyard.config.entries.identifiers import id_fault, sanitize_id
 from toolyard.config.entry_secrets import VariableEntry, replace_secrets
 from toolyard.config.exporters.client_files import EntryEdit
-from toolyard.config.file_reader import MAX_CONFIG_BYTES
+from toolyard.config.files import MAX_CONFIG_BYTES
 from toolyard.config.importers.formats import read_pasted_servers
 from toolyard.config.server_entries import ConfigTarget, plan_server_edits, read_entries
 from toolyard.config.sources.json_document import JsonValue

@@ -26,7 +26,7 @@ from toolyard.cli.runner import open_yard, run_async
 from toolyard.config import load_settings
 from toolyard.config.exporters.client_files import EntryEdit, plan_edits, read_values, resolve_entry_path
 from toolyard.config.exporters.client_records import write_client_edits
-from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, read_regular_file
+from toolyard.config.files import MAX_CLIENT_FILE_BYTES, read_regular_file
 from toolyard.config.importers.locations import find_user_files
 from toolyard.config.server_entries import build_denial, plan_server_edits
 from toolyard.config.sources.json_document import JsonValue

@@ -35,7 +35,7 @@ from toolyard.config.exporters.client_records import (
     write_client_edits,
     write_undo,
 )
-from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, read_regular_file
+from toolyard.config.files import MAX_CLIENT_FILE_BYTES, read_regular_file
 from toolyard.config.importers.locations import find_user_files, user_client_files
 from toolyard.config.importers.merge import ImportPlan, plan_import, write_import
 from toolyard.errors import ConfigError, Problem

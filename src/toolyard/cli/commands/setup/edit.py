@@ -24,8 +24,8 @@ from toolyard.cli.output.messages import show_problems
 from toolyard.cli.output.safe_text import format_count, print_json
 from toolyard.cli.output.terminal import is_interactive
 from toolyard.config.exporters.client_files import EntryChange, EntryEdit, EntryPlan
-from toolyard.config.exporters.json_members import detect_newline
-from toolyard.config.file_reader import decode_utf8, encode_like, read_regular_file
+from toolyard.config.exporters.text_edits import detect_newline
+from toolyard.config.files import decode_utf8, encode_like, read_regular_file
 from toolyard.config.server_entries import find_new_problems, plan_server_edits, toggle_edit
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.errors import ConfigError

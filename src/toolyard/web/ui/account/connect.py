@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.accounts.errors import Invalid
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.core.agents import AgentRoster
 from toolyard.core.current_config import CurrentConfig
 from toolyard.gateway.client_snippets import (

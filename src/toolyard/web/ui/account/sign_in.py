@@ -25,8 +25,7 @@ from toolyard.accounts.errors import (
     TooManySignIns,
 )
 from toolyard.accounts.passwords import MIN_PASSWORD_CHARACTERS
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.errors import ToolyardError
 from toolyard.net import OutboundHttp
 from toolyard.store.repositories.accounts import SqlAccountStorage

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from toolyard.agents.models.available_models import ListedModel, ModelTestAnswer
 from toolyard.agents.models.errors import ModelError
-from toolyard.config.settings.model_providers import MODEL_PROVIDERS
+from toolyard.config.settings.models import MODEL_PROVIDERS
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import Outdated
 from toolyard.registry.models import ModelRegistry

@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.accounts.errors import NotAllowed
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.types.account import Role, User
 from toolyard.web.access.dependencies import RequestUser, require_admin
 from toolyard.web.account_admin import AccountAdmin, Invitation

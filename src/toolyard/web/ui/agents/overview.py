@@ -12,8 +12,7 @@ from starlette.responses import Response
 
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.models.errors import NoSuchModel
-from toolyard.config.settings.choices import PeopleMode
-from toolyard.config.settings.table import Settings
+from toolyard.config.settings.table import PeopleMode, Settings
 from toolyard.errors import AgentsError, Problem
 from toolyard.registry.errors import NotFound
 from toolyard.types.agent import StoredAgent
