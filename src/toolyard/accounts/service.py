@@ -216,6 +216,11 @@ class AccountService:
         await self._storage.set_first_steps_hidden(user.id, self._clock())
         self._cached_local_user = None
 
+    async def show_first_steps(self, user: User) -> None:
+        """Show the first steps on the user's home page again."""
+        await self._storage.set_first_steps_hidden(user.id, None)
+        self._cached_local_user = None
+
     async def dismiss_notice(self, user: User) -> None:
         """Remove the user's notice after they have read it."""
         await self._storage.set_notice(user.id, None)

@@ -117,3 +117,25 @@ async def test_a_client_of_the_local_command_connects_the_editor(alone: Local) -
     assert (await steps(Browser(alone.client())))["Connect your editor"] is True
     process.stdin.close()
     assert await asyncio.wait_for(process.wait(), 60) == 0
+
+
+async def test_hidden_steps_can_be_shown_again(team: Local) -> None:
+    ann = await team.person("ann")
+    me = Browser(ann.browser)
+    undone = await steps(me)
+    page = await me.get("/ui/")
+    assert "Show first steps" not in page.text
+    await me.press(page, "/ui/first-steps/hide")
+    await me.press(await me.get("/ui/"), "/ui/first-steps/show")
+    assert await steps(me) == undone
+
+
+async def test_steps_that_are_all_done_are_not_shown_again(team: Local) -> None:
+    ann = await team.person("ann")
+    me = Browser(ann.browser)
+    await me.press(await me.get("/ui/"), "/ui/first-steps/hide")
+    await connect_client(ann.token)
+    await call_tool(team, ann.user.id, "ok")
+    page = await me.press(await me.get("/ui/"), "/ui/first-steps/show")
+    assert page.flash == "You have done all first steps."
+    assert await steps(me) == {}

@@ -252,7 +252,7 @@ class SqlAccountStorage:
     async def set_client_seen(self, user_id: str, at: float) -> None:
         await self._update_user(user_id, client_seen_at=at)
 
-    async def set_first_steps_hidden(self, user_id: str, at: float) -> None:
+    async def set_first_steps_hidden(self, user_id: str, at: float | None) -> None:
         await self._update_user(user_id, first_steps_hidden_at=at)
 
     async def has_several_users(self) -> bool:

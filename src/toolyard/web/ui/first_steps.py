@@ -71,6 +71,21 @@ class FirstSteps:
         """Return the steps of this person; none if all are done, now or before, or if they hid them."""
         if me.user.first_steps_hidden_at is not None:
             return []
+        steps = await self._build_steps(me, has_instances=has_instances)
+        if all(step.done for step in steps):
+            await self._people.hide_first_steps(me.user)
+            return []
+        return steps
+
+    async def show(self, me: RequestUser) -> bool:
+        """Show hidden steps again. Return False if there is nothing to show, because all are done."""
+        has_instances = bool(await self._registry.list_instances(me.user.id))
+        if all(step.done for step in await self._build_steps(me, has_instances=has_instances)):
+            return False
+        await self._people.show_first_steps(me.user)
+        return True
+
+    async def _build_steps(self, me: RequestUser, *, has_instances: bool) -> list[FirstStep]:
         has_registry_servers = has_instances or bool(await self._registry.list_servers())
         has_file_servers = bool(self._config.configuration.servers)
         try_tool = FirstStep(
@@ -100,9 +115,6 @@ class FirstSteps:
             text = "Choose a server and sign in to use its tools."
             connect = FirstStep("Connect to a server", text, "/ui/mcp/new", "Choose a server", has_instances)
             steps.insert(1 if has_file_servers else 0, connect)
-        if all(step.done for step in steps):
-            await self._people.hide_first_steps(me.user)
-            return []
         return steps
 
     def _build_editor_step(self, me: RequestUser) -> FirstStep:
@@ -141,3 +153,12 @@ async def hide_first_steps(
     """Stop showing the first steps to this person."""
     await people.hide_first_steps(me.user)
     return redirect_with_message("/ui/")
+
+
+@router.post("/ui/first-steps/show")
+async def show_first_steps(
+    me: Annotated[RequestUser, Depends(require_browser_user)], first_steps: FirstStepsDep
+) -> Response:
+    """Show the first steps to this person again, unless all are done."""
+    is_shown = await first_steps.show(me)
+    return redirect_with_message("/ui/", None if is_shown else "You have done all first steps.")
