@@ -62,7 +62,19 @@ async def test_without_agents_the_page_says_what_one_is(open_site: Opening) -> N
     page = await Browser(empty.client()).get("/ui/agents")
     check(page)
     assert "No agents yet" in page.text
-    assert "AGENTS.md" in page.text
+    assert "which does not exist yet" in page.text
+
+
+async def test_the_page_says_where_agents_are_loaded_from_only_if_the_file_exists(
+    open_site: Opening, tmp_path: Path
+) -> None:
+    site = await open_site({})
+    file = tmp_path / "AGENTS.md"
+    site.services.apply_agents(load_agents(file, tmp_path))
+    me = Browser(site.client())
+    assert f"the file {file}, which does not exist yet" in (await me.get("/ui/agents")).text
+    file.write_text("## A\n---\ndescription: reads\n---\n")
+    assert f"are loaded from {file}" in (await me.get("/ui/agents")).text
 
 
 async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(

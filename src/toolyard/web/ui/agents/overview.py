@@ -54,6 +54,7 @@ class AgentsPage:
     """Problems of agents that cannot be used, by agent id."""
     problems: Sequence[Problem]
     file: str | None
+    file_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ async def show_agents(
         {each.ref: found for each in entries if (found := agent_directory.find_bundle_problems(each.agent))},
         config.loaded_agents.problems if me.is_admin else (),
         str(config.loaded_agents.path) if me.is_admin else None,
+        config.loaded_agents.path.is_file(),
     )
     return render_page(request, "agents.html", page=page)
 
