@@ -22,8 +22,8 @@ from tests.chromium import EXECUTABLE, OPTIONS
 from tests.demo_data import ROOT, fill, write_files
 
 Scheme = Literal["light", "dark"]
-SIZES = {"wide": (1280, 800), "narrow": (390, 844)}
-TALLEST = {"wide": 1400, "narrow": 2400}
+SIZES = {"wide": (1280, 800), "narrow": (390, 844), "large": (1920, 1080)}
+TALLEST = {"wide": 1400, "narrow": 2400, "large": 1400}
 """Pixels: what is below is more of the same, and pictures stay small."""
 HEIGHTS = {"chat-turn": 985}
 """Of windows that are not as tall as others."""
@@ -106,6 +106,10 @@ def pages(ids: dict[str, str]) -> dict[str, str]:
         "tokens": "/ui/tokens",
         "connect": "/ui/connect",
         "account": "/ui/account",
+        "usage": "/ui/usage",
+        "admin-usage": "/ui/admin/usage",
+        "budget": "/ui/budget",
+        "search": "/ui/search?q=do",
         "not-found": "/ui/nothing-here",
         "parts": "/ui/dev/parts",
     }
