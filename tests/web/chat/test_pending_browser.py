@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, FloatRect, Locator, Page, expect
 from tests.conftest import Programs
 from tests.web.chat.test_browser import MODEL, ChatYard, begin, ended, looking_at, say, turn
 
@@ -135,6 +135,77 @@ async def test_the_search_works_as_a_page_without_script(chromium: Browser, yard
         await page.get_by_label("Search pages, chats").fill("registry")
         await page.get_by_label("Search pages, chats").press("Enter")
         await expect(page.locator("#palette-list").get_by_role("link", name="Registry")).to_be_visible()
+
+
+async def test_the_navigation_collapses_by_keyboard_and_stays_so(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard, "/ui/usage") as looking:
+        page = looking.page
+        collapse = page.get_by_role("button", name="Collapse navigation")
+        expand = page.get_by_role("button", name="Expand navigation")
+        usage = page.locator("#nav nav").get_by_role("link", name="Usage").first
+        wide = (await shown_box(usage))["width"]
+        await collapse.focus()
+        await page.keyboard.press("Enter")
+        await expect(expand).to_be_focused()
+        await expect(collapse).to_be_hidden()
+        assert (await shown_box(usage))["width"] < wide / 2
+        await expect(usage).to_have_attribute("title", "Usage")
+        # The server sends the page in this state: nothing moves when the scripts run.
+        response = await page.goto(f"{yard.url}/ui/agents")
+        assert response is not None
+        assert 'data-nav="closed" data-chats="open"' in await response.text()
+        await expect(expand).to_be_visible()
+        await page.keyboard.press("Tab")
+        await expand.press(" ")
+        await expect(collapse).to_be_focused()
+        assert (await shown_box(usage))["width"] == wide
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await expect(collapse).to_be_hidden()
+        await page.get_by_role("button", name="Menu").click()
+        await expect(usage).to_be_visible()
+
+
+async def test_the_list_of_chats_collapses_and_stays_so(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page = looking.page
+        await begin(page, "say Hello.")
+        await ended(page)
+        chats, new = page.get_by_role("complementary", name="Chats"), page.locator(".head-new")
+        for width in (1200, 1920):
+            await page.set_viewport_size({"width": width, "height": 800})
+            await expect(chats).to_be_visible()
+            await expect(new).to_be_hidden()
+            await page.get_by_role("button", name="Collapse chat list").press("Enter")
+            await expect(chats).to_be_hidden()
+            await expect(page.get_by_role("button", name="Expand chat list")).to_be_focused()
+            await page.reload()
+            await expect(chats).to_be_hidden()
+            await expect(new).to_be_visible()
+            await page.get_by_role("button", name="Expand chat list").press("Enter")
+            await expect(chats).to_be_visible()
+        await page.get_by_role("button", name="Collapse chat list").click()
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await expect(page.get_by_role("button", name="Expand chat list")).to_be_hidden()
+        await page.get_by_role("button", name="Chats").click()
+        await expect(chats).to_be_visible()
+        await page.keyboard.press("Escape")
+        await new.click()
+        await page.wait_for_url("**/ui/chat")
+
+
+async def test_panels_collapse_without_script(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard, "/ui/chat", java_script_enabled=False) as looking:
+        page = looking.page
+        await page.get_by_role("button", name="Collapse navigation").click()
+        await page.get_by_role("button", name="Collapse chat list").click()
+        await expect(page.get_by_role("button", name="Expand navigation")).to_be_visible()
+        await expect(page.get_by_role("complementary", name="Chats")).to_be_hidden()
+
+
+async def shown_box(locator: Locator) -> FloatRect:
+    box = await locator.bounding_box()
+    assert box is not None
+    return box
 
 
 async def test_a_chat_shows_how_full_the_context_is_and_of_what(chromium: Browser, yard: ChatYard) -> None:

@@ -24,6 +24,7 @@ from toolyard.web.service_dependencies import (
     ServerRecordsDep,
     ToolDirectoryDep,
 )
+from toolyard.web.ui.components.navigation import list_pages
 from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
@@ -68,25 +69,6 @@ _ACTIONS = (
     PaletteEntry("Add a model", "/ui/admin/models/new", "model", for_admins=True),
     PaletteEntry("Invite a person", "/ui/admin/people", "people", for_admins=True),
 )
-_PAGES = (
-    PaletteEntry("Home", "/ui/", "home"),
-    PaletteEntry("Chat", "/ui/chat", "chat"),
-    PaletteEntry("Approvals", "/ui/approvals", "shield"),
-    PaletteEntry("Agents", "/ui/agents", "agent"),
-    PaletteEntry("Instances", "/ui/mcp", "plug"),
-    PaletteEntry("Clients", "/ui/connect", "globe"),
-    PaletteEntry("API tokens", "/ui/tokens", "key"),
-    PaletteEntry("Usage", "/ui/usage", "chart"),
-    PaletteEntry("Token budget", "/ui/budget", "chart"),
-    PaletteEntry("Catalogue", "/ui/catalog", "server"),
-    PaletteEntry("Documentation", "/ui/docs", "help"),
-    PaletteEntry("Your account", "/ui/account", "people"),
-    PaletteEntry("Registry", "/ui/admin/mcp", "server", for_admins=True),
-    PaletteEntry("Models", "/ui/admin/models", "model", for_admins=True),
-    PaletteEntry("People", "/ui/admin/people", "people", for_admins=True),
-    PaletteEntry("Usage of everyone", "/ui/admin/usage", "chart", for_admins=True),
-    PaletteEntry("Audit log", "/ui/admin/audit", "list", for_admins=True),
-)
 
 
 @router.get("/ui/search")
@@ -110,7 +92,7 @@ async def search_everything(
     groups = [
         PaletteGroup("Actions", _match_entries(_ACTIONS, query, me)),
         PaletteGroup("Chats", await _find_chats(chats, me, query)),
-        PaletteGroup("Pages", _match_entries(_PAGES, query, me)),
+        PaletteGroup("Pages", _match_entries(_list_page_entries(me), query, me)),
     ]
     if query:
         records = await server_records.list_server_records(caller)
@@ -139,6 +121,11 @@ def _match_entries(entries: Iterable[PaletteEntry], query: str, me: RequestUser)
     ]
     found.sort(key=lambda each: (not each.title.casefold().startswith(folded), len(each.title)))
     return found[:_MAX_ENTRIES]
+
+
+def _list_page_entries(me: RequestUser) -> Iterator[PaletteEntry]:
+    for page in list_pages(me):
+        yield PaletteEntry(page.search_title or page.title, page.href, page.icon)
 
 
 async def _find_chats(chats: ChatService, me: RequestUser, query: str) -> list[PaletteEntry]:

@@ -1,6 +1,7 @@
 """Rendering of Jinja templates, with autoescaping and the context that every page shares.
 
-Static files have URLs with a content hash. The theme is stored in a cookie, so that the first paint is right.
+Static files have URLs with a content hash. The theme and the collapsed panels are stored in cookies, so that
+the first paint is right.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from toolyard.web.routes import Routes
 from toolyard.web.ui.components.flash import clear_flash, read_flash, redirect_with_message
 from toolyard.web.ui.components.formatting import TEMPLATE_FILTERS
 from toolyard.web.ui.components.help_topics import HELP_TOPICS
+from toolyard.web.ui.components.navigation import build_navigation
 from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 if TYPE_CHECKING:
@@ -70,8 +72,8 @@ FRAGMENT_HEADER = "toolyard-part"
 
 
 def render_page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """Render a template with ``request_user``, ``csrf``, ``flash``, ``theme``, ``path``, ``here`` (the path
-    with the query) and ``help_topic`` in its context."""
+    """Render a template with ``request_user``, ``csrf``, ``flash``, ``theme``, ``panels``, ``navigation``,
+    ``path``, ``here`` (the path with the query) and ``help_topic`` in its context."""
     request_user: RequestUser | None = getattr(request.state, "request_user", None)
     # Fragments have no place for the message, so they leave the cookie for the next page.
     flash = None if is_fragment_request(request) else read_flash(request)
@@ -81,6 +83,8 @@ def render_page(request: Request, template: str, *, status: int = 200, **context
         csrf=request_user.csrf if request_user is not None else "",
         flash=flash,
         theme=read_theme(request),
+        panels={name: _read_panel(request, name) for name in _PANELS},
+        navigation={} if request_user is None else build_navigation(request_user),
         path=request.url.path,
         here=_get_return_path(request),
         help_topic=HELP_TOPICS.get(template, ""),
@@ -150,6 +154,8 @@ router = Routes()
 
 _COOKIE_NAME = "toolyard_theme"
 _THEMES = ("auto", "light", "dark")
+_PANELS = ("nav", "chats")
+_PANEL_STATES = ("open", "closed")
 _COOKIE_LIFETIME_SECONDS = 365 * 24 * 3600
 
 
@@ -167,4 +173,23 @@ async def choose_theme(theme: Annotated[str, Form()] = "auto", next: Annotated[s
     # Not HttpOnly, because the script sets the same cookie.
     chosen = theme if theme in _THEMES else "auto"
     response.set_cookie(_COOKIE_NAME, chosen, max_age=_COOKIE_LIFETIME_SECONDS, path="/", samesite="lax")
+    return response
+
+
+def _read_panel(request: Request, name: str) -> str:
+    """Return whether a panel is open or closed in this browser."""
+    return "closed" if request.cookies.get(f"toolyard_{name}") == "closed" else "open"
+
+
+@router.post("/ui/panels")
+async def toggle_panel(
+    nav: Annotated[str, Form()] = "", chats: Annotated[str, Form()] = "", next: Annotated[str, Form()] = ""
+) -> Response:
+    """Collapse or expand the navigation or the list of chats, for browsers without JavaScript."""
+    response = redirect_with_message(safe_redirect_path(next, "/ui/"))
+    for name, state in zip(_PANELS, (nav, chats), strict=True):
+        if state in _PANEL_STATES:
+            response.set_cookie(
+                f"toolyard_{name}", state, max_age=_COOKIE_LIFETIME_SECONDS, path="/", samesite="lax"
+            )
     return response

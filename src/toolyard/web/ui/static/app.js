@@ -161,6 +161,14 @@ async function openDialog(link) {
   $("#dialog").showModal();
 }
 
+// Collapses or expands the navigation or the list of chats. Only the button for the other way is visible afterwards.
+function togglePanel({ name, value }) {
+  document.cookie = `toolyard_${name}=${value}; path=/; max-age=31536000; samesite=lax`;
+  document.documentElement.dataset[name] = value;
+  $(`[form=panels][name=${name}]:not([value=${value}])`).focus();
+  if (name === "nav") $$("#nav nav a").forEach((link) => (value === "closed" ? (link.title = $(".label", link).textContent) : link.removeAttribute("title")));
+}
+
 // Listeners are on the document, so that they also apply to replaced elements.
 
 document.addEventListener("submit", (event) => {
@@ -170,6 +178,9 @@ document.addEventListener("submit", (event) => {
     document.cookie = `toolyard_theme=${button.value}; path=/; max-age=31536000; samesite=lax`;
     document.documentElement.dataset.theme = button.value;
     $$("button", form).forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+  } else if (form.id === "panels" && button) {
+    event.preventDefault();
+    togglePanel(button);
   } else if ((button?.dataset.swap ?? form.dataset.swap) !== undefined) {
     event.preventDefault();
     if (button?.getAttribute("aria-busy") !== "true") send(form, button);

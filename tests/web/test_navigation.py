@@ -1,0 +1,66 @@
+"""Navigation and search show the same pages, those that a person may open, and remember what is collapsed."""
+
+from __future__ import annotations
+
+import pytest
+from tests.web.conftest import Local
+from tests.web.scriptless_browser import Browser, Page
+
+from toolyard.types.account import Role
+from toolyard.web.ui.components.navigation import PAGES, Section
+
+ADMIN_PAGES = {each.href for each in PAGES if each.section is Section.ADMIN}
+
+
+def navigation(page: Page) -> set[str]:
+    return {each.attrs["href"] for each in page.root.one("div", id="nav").one("nav").all("a")}
+
+
+async def found_pages(browser: Browser) -> set[str]:
+    """The addresses of the group "Pages" of the search without a query."""
+    page = await browser.get("/ui/search")
+    group = next(each for each in page.root.all("h2") if each.text == "Pages")
+    return {each.attrs["href"] for each in page.root.one("ul", aria_labelledby=group.attrs["id"]).all("a")}
+
+
+async def check_pages(browser: Browser) -> set[str]:
+    found = await found_pages(browser)
+    shown = navigation(await browser.get("/ui/"))
+    assert shown <= found
+    assert {each.href for each in PAGES if each.section is Section.MAIN} <= shown
+    for href in found:
+        assert (await browser.get(href)).status == 200, href
+    return found
+
+
+async def test_an_admin_of_a_team_finds_all_pages(team: Local) -> None:
+    admin = Browser((await team.person("root", Role.ADMIN)).browser)
+    assert await check_pages(admin) == {each.href for each in PAGES}
+
+
+async def test_people_find_no_page_of_admins(team: Local) -> None:
+    found = await check_pages(Browser((await team.person("ann")).browser))
+    assert found == {each.href for each in PAGES} - ADMIN_PAGES
+
+
+async def test_the_only_user_finds_no_proposals(alone: Local) -> None:
+    found = await check_pages(Browser(alone.client()))
+    assert found == {each.href for each in PAGES} - {"/ui/proposals", "/ui/admin/proposals"}
+
+
+@pytest.mark.parametrize("panel", ["nav", "chats"])
+async def test_a_collapsed_panel_is_remembered_without_script(alone: Local, panel: str) -> None:
+    me = Browser(alone.client())
+    path = "/ui/chat?run="
+    other = {"nav": "chats", "chats": "nav"}[panel]
+    for state in ("closed", "open"):
+        page = await me.send(await me.get(path), "/ui/panels", press=(panel, state))
+        assert page.path == path
+        attributes = page.root.one("html").attrs
+        assert (attributes[f"data-{panel}"], attributes[f"data-{other}"]) == (state, "open")
+
+
+async def test_an_invalid_state_of_a_panel_changes_nothing(alone: Local) -> None:
+    me = Browser(alone.client())
+    page = await me.send(await me.get("/ui/"), "/ui/panels", press=("nav", 'closed"><script>'))
+    assert page.root.one("html").attrs["data-nav"] == "open"
