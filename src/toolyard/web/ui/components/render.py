@@ -83,7 +83,7 @@ def render_page(request: Request, template: str, *, status: int = 200, **context
         csrf=request_user.csrf if request_user is not None else "",
         flash=flash,
         theme=read_theme(request),
-        panels={name: _read_panel(request, name) for name in _PANELS},
+        panels={name: _read_panel(request, cookie) for name, cookie in _PANEL_COOKIES.items()},
         navigation={} if request_user is None else build_navigation(request_user),
         path=request.url.path,
         here=_get_return_path(request),
@@ -154,7 +154,7 @@ router = Routes()
 
 _COOKIE_NAME = "toolyard_theme"
 _THEMES = ("auto", "light", "dark")
-_PANELS = ("nav", "chats")
+_PANEL_COOKIES = {"nav": "toolyard_nav", "chats": "toolyard_chats"}
 _PANEL_STATES = ("open", "closed")
 _COOKIE_LIFETIME_SECONDS = 365 * 24 * 3600
 
@@ -176,9 +176,9 @@ async def choose_theme(theme: Annotated[str, Form()] = "auto", next: Annotated[s
     return response
 
 
-def _read_panel(request: Request, name: str) -> str:
+def _read_panel(request: Request, cookie: str) -> str:
     """Return whether a panel is open or closed in this browser."""
-    return "closed" if request.cookies.get(f"toolyard_{name}") == "closed" else "open"
+    return "closed" if request.cookies.get(cookie) == "closed" else "open"
 
 
 @router.post("/ui/panels")
@@ -187,9 +187,7 @@ async def toggle_panel(
 ) -> Response:
     """Collapse or expand the navigation or the list of chats, for browsers without JavaScript."""
     response = redirect_with_message(safe_redirect_path(next, "/ui/"))
-    for name, state in zip(_PANELS, (nav, chats), strict=True):
+    for cookie, state in zip(_PANEL_COOKIES.values(), (nav, chats), strict=True):
         if state in _PANEL_STATES:
-            response.set_cookie(
-                f"toolyard_{name}", state, max_age=_COOKIE_LIFETIME_SECONDS, path="/", samesite="lax"
-            )
+            response.set_cookie(cookie, state, max_age=_COOKIE_LIFETIME_SECONDS, path="/", samesite="lax")
     return response
